@@ -70,6 +70,7 @@ int command_agent_main(int argc, char **argv) {
         return agent_main((int)channel, (pid_t)copy);
     if (argc > 1 && str_equal(argv[1], "--stacks")) return stack_save_main(argc - 1, argv + 1);
     if (argc > 1 && str_equal(argv[1], "--sample")) return usage_sampler_main(argc - 1, argv + 1);
+    if (argc > 1 && str_equal(argv[1], "--metrics-file")) return metrics_file_main(argc - 1, argv + 1);
     if (argc > 1 && str_equal(argv[1], "--rendezvous")) return join(argc, argv);
     if (argc > 2 && str_equal(argv[1], "--branches"))
         return branches_main(argv[2], argc > 3 && str_equal(argv[3], "--copy"));

@@ -59,6 +59,8 @@ void command_man_text(const struct command *command, struct buffer *out);
 
 /* `trainyard agent ...`, what an engine starts for a node; not for people. */
 int command_agent_main(int argc, char **argv);
+/* `trainyard agent --metrics-file RUN NAME FILE PERIOD_MS`, what a controller starts for --metrics-file. */
+int metrics_file_main(int argc, char **argv);
 /* `trainyard mpi-worker PROG ...`, what an agent executes with --framework mpi; not for people. */
 int command_mpi_worker_main(int argc, char **argv);
 

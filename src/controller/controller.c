@@ -91,6 +91,7 @@ static int exit_status(const struct ty_run *run) {
 /* Waits for agents that end, and for a slow reader of the output. */
 static void close_loop(struct ty_run *run) {
     agents_close(run);
+    metrics_file_close(run);
     rendezvous_close(TAKE(run->prepared.rendezvous), exit_status(run));
     wait_end(run);
     act_close(run);

@@ -190,5 +190,6 @@ int opening_begin(struct ty_run *run, ty_error *err) {
     code = draw_digits(run->token, 16, err);
     if (code >= 0) code = controller_open_loop(run, err);
     if (code < 0) return code;
+    metrics_file_open(run);
     return why_wait.code != 0 ? wait_begin(run, why_wait.message, &holders, err) : opening_go_on(run, err);
 }

@@ -3,9 +3,11 @@
  * not fit. */
 #include "controller/prepare.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -68,6 +70,22 @@ static int check_rank(enum setting_member member, const struct run_settings *set
                    (unsigned long long)n, (unsigned long long)n - 1);
 }
 
+static int check_metrics_file(const struct run_settings *settings, ty_error *err) {
+    char setting[SETTING_SPELLED];
+    struct stat status;
+    const char *path = settings->metrics_file, *slash = path != NULL ? strrchr(path, '/') : NULL;
+    if (path == NULL) return 0;
+    (void)setting_spelled(SETTING_IS_metrics_file, settings->face, setting);
+    CLEANUP_FREE char *directory =
+        slash == NULL ? strdup(".") : strndup(path, slash > path ? (size_t)(slash - path) : 1);
+    if (directory == NULL) return ty_fail_memory(err);
+    if (stat(path, &status) == 0 && !S_ISREG(status.st_mode))
+        return ty_fail(err, TY_EUSAGE, "%s %s: it is there, and no regular file", setting, path);
+    if (access(directory, W_OK | X_OK) == 0) return 0;
+    return ty_fail(err, TY_EUSAGE, "%s %s: no file can be made in %s: %s", setting, path, directory,
+                   strerror(errno));
+}
+
 /* A user who says what this machine has, or which logical ones, means this machine. */
 int prepare_engine(const struct run_request *request, const struct engine **engine, ty_error *err) {
     const struct cluster_overrides *overrides = request->overrides;
@@ -105,6 +123,8 @@ int prepare_check(const struct run_request *request, struct prepared *prepared, 
     if (result < 0) return result;
     result = check_rank(SETTING_IS_input, &request->settings, request->settings.input,
                         prepared->demand.max_workers, err);
+    if (result < 0) return result;
+    result = check_metrics_file(&request->settings, err);
     if (result < 0) return result;
     if (access("/proc/self/stat", R_OK) < 0)
         return ty_fail(err, TY_EUNSUPPORTED,

@@ -305,6 +305,19 @@ struct stall { /* zero-initialised watches nothing */
 void stall_watch(struct ty_run *run, nanoseconds limit);
 void stall_end(struct ty_run *run);
 
+/* -- metrics_file.c: --metrics-file, by a process of its own: what reads the journal is not of this room, and a
+ * storage that hangs is to hold up nothing */
+
+struct metrics_file { /* zero-initialised: none */
+    pid_t pid;
+    int held; /* as kernel_hold says */
+    int fd;   /* of the socket over which the process is told of the end, and tells what went wrong */
+    struct loop_watch watch;
+};
+
+void metrics_file_open(struct ty_run *run);  /* what cannot be started is told */
+void metrics_file_close(struct ty_run *run); /* the file is gone, or told why not */
+
 /* -- failure.c: the first cause */
 
 /* "rank 3 exited with code 1, on node n2": on one line; `node` NULL: not of a node. */
@@ -362,6 +375,7 @@ struct ty_run {
     struct window window; /* the size of the terminal, for those of workers */
     struct chaos_timer chaos;
     struct stall stall;
+    struct metrics_file metrics_file;
     uint32_t size_told; /* notes.c: workers of the last attempt that began */
 };
 

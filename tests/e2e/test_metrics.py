@@ -5,6 +5,7 @@ import io
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 
@@ -124,6 +125,41 @@ class Metrics(Case):
         self.assertEqual(1, samples["trainyard_report_interval_seconds", (("run", "b"),)])
         self.metrics("b", "--format", "openmetrics", "--per-rank", "-o", path)
         self.assertIn(["trainyard_metric", {"run": "b", "metric": "step", "rank": "1"}, 200.0], self.read(READ_METRICS, path))
+
+    def test_a_file_for_prometheus_while_a_run_goes_on(self):
+        """It is whole whenever it is read, and gone with the run; nothing is begun where it cannot be made."""
+        path, go = os.path.join(self.place, "r.prom"), os.path.join(self.place, "go")
+        process = self.start_run("--name", "r", "--metrics-file", path, "--", "sh", "-c", "while ! [ -e %s ]; do sleep 0.05; done" % go)
+        self.wait_for(lambda: os.path.exists(path), "the file", process)
+        found = {(name, labels.get("state")): value for name, labels, value in self.read(READ_METRICS, path)}
+        self.assertEqual((1, 0), (found["trainyard_run_state", "running"], found["trainyard_run_state", "failed"]))
+        open(go, "w").close()
+        self.assert_status(0, self.finish(process))
+        self.assertFalse(os.path.exists(path))
+        for wrong, why in (("/none/r.prom", "no file can be made in /none"), (self.place, "no regular file")):
+            refused = self.assert_status(2, self.finish(self.start_run("--name", "q", "--metrics-file", wrong, "--", "true")))
+            self.assertIn("--metrics-file %s: " % wrong, refused.err)
+            self.assertIn(why, refused.err)
+        self.assertFalse(os.path.exists(os.path.join(self.storage, "q")))
+
+    def test_the_process_that_writes_the_file(self):
+        """Told of the end it removes the file; without a word its controller is no more, and the file says what is known."""
+        seen.write_a(self.storage)
+        path = os.path.join(self.storage, "a.prom")
+        for word in (b"end", b""):
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            with ours, theirs:
+                writer = subprocess.Popen([harness.COMMAND, "agent", "--metrics-file", os.path.join(self.storage, "a"), "a", path, "1"], stdin=theirs)
+                self.wait_for(lambda: os.path.exists(path), "the file")
+                for _ in range(1000):
+                    with open(path) as file:
+                        text = file.read()
+                    self.assertEqual((0, 1), (text.find("# HELP trainyard_build_info"), text.count("# HELP trainyard_node_network_transmit")))
+                if word:
+                    ours.send(word)
+            self.assertEqual(0, writer.wait(60))
+            self.assertNotEqual(bool(word), os.path.exists(path))
+            self.assertEqual([], [name for name in os.listdir(self.storage) if ".part-" in name])
 
     def test_many_ranks_and_names_stay_few_series(self):
         seen.write_d(self.storage, ranks=10000, numbers=1, metrics=300)

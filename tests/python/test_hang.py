@@ -185,9 +185,13 @@ def test_who_stands_apart_is_told_first(start, place, storage):
     script = start(STUCK)
     wait_until(lambda: len(list(place.glob("started-*"))) == 4, 60)
     command = [BUILD + "/trainyard", "stacks", "--storage-path", storage, "run"]
-    told = lambda *options: subprocess.run([*command, *options], check=True, capture_output=True, text=True).stdout
+    told = lambda *options: (
+        subprocess.run([*command, *options], check=True, capture_output=True, text=True).stdout
+    )
 
-    assert wait_until(lambda: (seen := told("--format", "folded")).count("all_reduce") == 3 and "load_batch" in seen, 60)
+    assert wait_until(
+        lambda: (seen := told("--format", "folded")).count("all_reduce") == 3 and "load_batch" in seen, 60
+    )
     text = told()
     assert text.startswith("1 rank (2): load_batch script.py:10\n"), text
     assert "\n3 ranks (0-1,3): all_reduce script.py:7\n" in text
@@ -200,7 +204,9 @@ def test_who_stands_apart_is_told_first(start, place, storage):
     for rank, function in enumerate(["all_reduce", "all_reduce", "load_batch", "all_reduce"]):
         own = [line for line in lines if line[1] == f"rank {rank}"]
         assert 1 <= sum(int(line[3]) for line in own) <= 11
-        assert all(re.search(rf";train \(script.py:\d+\);{function} \(script.py:\d+\)$", line[2]) for line in own), folded
+        assert all(
+            re.search(rf";train \(script.py:\d+\);{function} \(script.py:\d+\)$", line[2]) for line in own
+        ), folded
     sampled = json.loads(told("--seconds", "200ms", "--format", "json", "--rank", "2"))
     assert (sampled["rate"], [rank["rank"] for rank in sampled["ranks"]]) == (20, [2])
     assert sampled["ranks"][0]["stacks"][0]["frames"][-1].startswith("load_batch (script.py:")

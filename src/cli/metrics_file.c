@@ -1,0 +1,61 @@
+/* The process that keeps the file of `trainyard run --metrics-file`: it reads the journal as everybody does who
+ * looks at a run, and is told of the end over its standard input, a socket. A file of the text format 0.0.4 is
+ * written beside and renamed, so that a reader finds a whole one. */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/file.h"
+#include "base/kernel.h"
+#include "base/str.h"
+#include "cli/command.h"
+#include "view/export.h"
+
+enum { NICE = 10 /* training goes first */, FIRST_MS = 1000 };
+
+static int write_once(const struct view_exposed *run, const char *path, ty_error *err) {
+    static const struct view_exposition how = {.openmetrics = false};
+    CLEANUP(buffer_done) struct buffer text = {0};
+    CLEANUP_FREE char *part = NULL;
+    int result = view_exposition_encode(run, 1, &how, &text, err);
+    if (result < 0) return result;
+    int fd = file_open_part(path, 0666, &part);
+    if (fd < 0) return ty_fail(err, fd, "cannot write %s: %s", path, strerror(-fd));
+    result = file_write_all(fd, text.data, text.size);
+    if (close(fd) < 0 && result == 0) result = -errno;
+    if (result == 0 && rename(part, path) < 0) result = -errno;
+    if (result < 0) (void)unlink(part);
+    return result < 0 ? ty_fail(err, result, "cannot write %s: %s", path, strerror(-result)) : 0;
+}
+
+/* The first failure, and each one that is another. */
+static void tell(const ty_error *err, char told[sizeof err->message]) {
+    if (str_equal(err->message, told)) return;
+    (void)snprintf(told, sizeof err->message, "%s", err->message);
+    (void)send(STDIN_FILENO, told, strlen(told), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+int metrics_file_main(int argc, char **argv) {
+    int64_t period;
+    char told[sizeof((ty_error *)NULL)->message] = "", word;
+    if (argc != 5 || !str_to_int64(argv[4], 1, INT32_MAX / 2, &period)) return ty_error_exit_status(TY_EUSAGE);
+    const struct view_exposed run = {.path = argv[1], .name = argv[2]};
+    kernel_close_from(STDERR_FILENO + 1, false);
+    (void)setpriority(PRIO_PROCESS, 0, NICE);
+    for (int wait = FIRST_MS;; wait *= 2) { /* what has just begun changes sooner */
+        ty_error err = {0};
+        if (write_once(&run, argv[3], &err) < 0) tell(&err, told);
+        struct pollfd control = {.fd = STDIN_FILENO, .events = POLLIN};
+        if (wait > period) wait = (int)period;
+        if (poll(&control, 1, wait) <= 0) continue;
+        if (recv(STDIN_FILENO, &word, 1, 0) > 0) break;
+        return write_once(&run, argv[3], NULL) < 0 ? EXIT_FAILURE : 0; /* the controller is no more */
+    }
+    return unlink(argv[3]) < 0 && errno != ENOENT ? EXIT_FAILURE : 0;
+}

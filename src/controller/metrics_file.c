@@ -1,0 +1,99 @@
+/* Starting the process that keeps the file, hearing it, and its end. A child of the program that is forked, or a
+ * controller that is killed, closes the socket: then the process writes once more, and ends. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/descriptors.h"
+#include "base/kernel.h"
+#include "base/log.h"
+#include "base/module.h"
+#include "controller/ty_run.h"
+
+enum { PERIOD_MS = 15000, END_PATIENCE_MS = 5000 };
+
+static void on_word(void *context, unsigned events) {
+    struct ty_run *run = context;
+    char text[512];
+    (void)events;
+    ssize_t size = recv(run->metrics_file.fd, text, sizeof text, MSG_DONTWAIT);
+    if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (size <= 0) loop_watch_stop(run->loop, &run->metrics_file.watch);
+    if (size > 0)
+        log_warning("controller", "metrics file: %.*s", (int)size, text);
+    else
+        log_warning("controller", "metrics file: the process that writes it has ended; the file is as it was");
+}
+
+/* In a session of its own, so that Ctrl-C leaves it the time to remove the file. */
+static int start(const struct ty_run *run, int socket, pid_t *pid) {
+    char period[16];
+    const char *command = module_command(NULL);
+    char *argv[] = {(char *)command, "agent",   "--metrics-file",
+                    run->path,       run->name, (char *)run->request->settings.metrics_file,
+                    period,          NULL};
+    posix_spawnattr_t attributes;
+    posix_spawn_file_actions_t actions;
+    sigset_t none, all;
+    if (command == NULL) return -ENOENT;
+    (void)snprintf(period, sizeof period, "%d", PERIOD_MS);
+    (void)sigemptyset(&none);
+    (void)sigfillset(&all);
+    (void)posix_spawnattr_init(&attributes);
+    (void)posix_spawn_file_actions_init(&actions);
+    (void)posix_spawnattr_setflags(&attributes,
+                                   POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSID);
+    (void)posix_spawnattr_setsigmask(&attributes, &none);
+    (void)posix_spawnattr_setsigdefault(&attributes, &all);
+    int code = posix_spawn_file_actions_adddup2(&actions, socket, 0);
+    if (code == 0) code = posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_RDWR, 0);
+    if (code == 0) code = posix_spawn_file_actions_adddup2(&actions, 1, 2);
+    if (code == 0) code = posix_spawn(pid, command, &actions, &attributes, argv, environ);
+    (void)posix_spawn_file_actions_destroy(&actions);
+    (void)posix_spawnattr_destroy(&attributes);
+    return -code;
+}
+
+void metrics_file_open(struct ty_run *run) {
+    struct metrics_file *file = &run->metrics_file;
+    int pair[2];
+    if (run->request->settings.metrics_file == NULL) return;
+    int result = socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0 ? -errno : 0;
+    if (result == 0) {
+        result = start(run, pair[1], &file->pid);
+        (void)close(pair[1]);
+        if (result < 0) (void)close(pair[0]);
+    }
+    if (result < 0) {
+        file->pid = 0;
+        log_warning("controller", "metrics file: the process that writes it cannot be started: %s",
+                    strerror(-result));
+        return;
+    }
+    file->fd = pair[0];
+    file->held = kernel_hold(file->pid);
+    descriptors_withhold(file->fd);
+    file->watch = (struct loop_watch){.callback = on_word, .context = run};
+    (void)loop_watch_start(run->loop, &file->watch, file->fd, LOOP_READABLE);
+}
+
+void metrics_file_close(struct ty_run *run) {
+    struct metrics_file *file = &run->metrics_file;
+    if (file->pid <= 0) return;
+    loop_watch_stop(run->loop, &file->watch);
+    (void)send(file->fd, "end", 3, MSG_NOSIGNAL | MSG_DONTWAIT);
+    int status = -1;
+    (void)kernel_reap(file->held, file->pid, END_PATIENCE_MS, &status);
+    if (status != 0)
+        log_warning("controller", "metrics file: %s may still be there, and say that the run goes on",
+                    run->request->settings.metrics_file);
+    (void)close(TAKE_FD(file->fd));
+    if (file->held >= 0) (void)close(TAKE_FD(file->held));
+    file->pid = 0;
+}
