@@ -6,35 +6,55 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/str.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/mark.h"
 #include "checkpoint/tree.h"
 
+struct tree_clearing {
+    const char *spared; /* an entry of the top; or NULL */
+    int result;         /* of the first thing that could not be removed */
+};
+
 /* Goes on past what cannot be removed; a directory is made writable first. */
 static int remove_entry(void *context, enum tree_visit visit, const struct tree_entry *entry, ty_error *err) {
-    (void)context, (void)err;
-    bool directory = S_ISDIR(entry->status.st_mode);
-    if (visit == TREE_LEAVE)
-        (void)unlinkat(entry->directory, entry->name, AT_REMOVEDIR);
-    else if (!directory)
-        (void)unlinkat(entry->directory, entry->name, 0);
-    else if ((entry->status.st_mode & S_IRWXU) != S_IRWXU &&
-             fchmodat(entry->directory, entry->name, S_IRWXU, 0) < 0)
+    struct tree_clearing *clearing = context;
+    int result = 0, skip = 0;
+    (void)err;
+    if (clearing->spared != NULL && entry->depth == 0 && str_equal(entry->name, clearing->spared))
         return TREE_SKIP;
-    return 0;
+    if (visit == TREE_LEAVE) {
+        result = unlinkat(entry->directory, entry->name, AT_REMOVEDIR);
+    } else if (!S_ISDIR(entry->status.st_mode)) {
+        result = unlinkat(entry->directory, entry->name, 0);
+    } else if ((entry->status.st_mode & S_IRWXU) != S_IRWXU) {
+        result = fchmodat(entry->directory, entry->name, S_IRWXU, 0);
+        skip = result < 0 ? TREE_SKIP : 0;
+    }
+    if (result < 0 && errno != ENOENT && clearing->result == 0) clearing->result = -errno;
+    return skip;
 }
 
-/* A rank that is being ended may still add a file behind the walk, hence the second one. 0 or -errno. */
+int tree_clear(int at, const char *name, const char *spared) {
+    struct tree_clearing clearing = {.spared = spared};
+    CLEANUP_FD int top = tree_open(at, name, false, NULL);
+    if (top < 0) return top;
+    int result = tree_walk(top, name, remove_entry, &clearing, NULL);
+    if (result == TY_EUSAGE) result = -ENOTEMPTY; /* nested too deep */
+    return clearing.result < 0 ? clearing.result : result;
+}
+
+/* A rank that is being ended may still add a file behind the walk, hence the second one. */
 int tree_remove(int at, const char *name) {
     enum { REMOVE_TRIES = 3 };
+    int result = 0;
     for (int i = 0; i < REMOVE_TRIES; i++) {
-        CLEANUP_FD int top = tree_open(at, name, false, NULL);
-        if (top < 0) return top == -ENOENT ? 0 : top;
-        (void)tree_walk(top, name, remove_entry, NULL, NULL);
-        if (unlinkat(at, name, AT_REMOVEDIR) == 0) return 0;
+        result = tree_clear(at, name, NULL);
+        if (unlinkat(at, name, AT_REMOVEDIR) == 0 || errno == ENOENT) return 0;
+        if (result == 0) result = -errno;
     }
-    return -errno;
+    return result;
 }
 
 void checkpoint_discard(const char *run_path, uint64_t number, int attempt) {

@@ -34,6 +34,9 @@ int tree_walk(int top, const char *name, tree_visitor *visitor, void *context, t
 /* Removes a tree and what is in it, past what cannot be removed; one that is not there is fine. 0 or -errno.
  * (remove.c) */
 int tree_remove(int at, const char *name);
+/* Removes what is in a directory, past what cannot be removed and but for its entry `spared`. 0 or -errno.
+ * (remove.c) */
+int tree_clear(int at, const char *name, const char *spared);
 
 /* The same of a checkpoint in the open directory of its run, which loses its name at once: a name that is gone
  * leaves nothing that looks like a checkpoint, however far the removal of its files gets. (remove.c) */

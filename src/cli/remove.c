@@ -1,6 +1,8 @@
 /* `trainyard rm` and `trainyard prune`: runs that are no longer wanted. A run that goes on is never removed,
  * and one whose directory holds a checkpoint only by force: that may be all there is of a model. */
 #include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,8 +17,10 @@
 #include "checkpoint/checkpoint.h"
 #include "cli/command.h"
 #include "cli/terminal.h"
+#include "cluster/cluster.h"
 #include "controller/run_directory.h"
 #include "controller/run_lock.h"
+#include "run/settings.h"
 #include "view/summary.h"
 
 static bool has_checkpoint(const struct view_summary *summary) {
@@ -114,116 +118,214 @@ static const struct option_spec prune_specs[] = {
 };
 static const struct option_group prune_group = {"Options", prune_specs, ARRAY_SIZE(prune_specs)};
 
+enum verdict { STAYS, STAYS_UNREAD, STAYS_FOR_CHECKPOINT, GOES, WENT, FAILED };
+
 struct candidate {
-    char *path; /* owned */
+    const char *name; /* borrowed */
+    char *path;       /* owned, like the message */
+    enum verdict verdict;
+    enum run_standing standing;
+    nanoseconds ended;
     uint64_t bytes;
+    int result;
+    char *message; /* of what failed */
 };
 
 struct prune {
     const struct prune_options *options;
-    struct candidate *candidates; /* n of them */
+    char *storage; /* owned */
+    char **names;  /* n of them, each a candidate's; owned */
+    struct candidate *candidates;
     size_t n;
-    uint64_t bytes;
-    size_t kept_for_checkpoints;
-    struct text_table table;
+    atomic_size_t next; /* that no thread has taken yet */
 };
 
-static bool is_wanted(struct prune *prune, const struct view_summary *summary) {
-    if (summary->standing <= STANDING_RUNNING || summary->ended == 0) return true;
-    if (clock_wall() - summary->ended < prune->options->older_than) return true;
+/* -- threads: what is slow in a run of few files is the way through the kernel */
+
+enum { PRUNE_THREADS = 4, RUNS_A_THREAD = 16 };
+
+/* The next one that a thread takes, or NULL. */
+static struct candidate *take_next(struct prune *prune) {
+    size_t i = atomic_fetch_add(&prune->next, 1);
+    return i < prune->n ? &prune->candidates[i] : NULL;
+}
+
+/* Calls `work` in several threads, this one among them, until all have returned; where a thread cannot be had
+ * the others do its work. */
+static void share(struct prune *prune, void *(*work)(void *prune)) {
+    pthread_t threads[PRUNE_THREADS];
+    size_t n = (size_t)usable_affinity_cores(), started = 0;
+    if (n > PRUNE_THREADS) n = PRUNE_THREADS;
+    if (n > prune->n / RUNS_A_THREAD) n = prune->n / RUNS_A_THREAD;
+    atomic_store(&prune->next, 0);
+    while (started + 1 < n && pthread_create(&threads[started], NULL, work, prune) == 0)
+        started++;
+    (void)work(prune);
+    for (size_t i = 0; i < started; i++)
+        (void)pthread_join(threads[i], NULL);
+}
+
+static void note_failure(struct candidate *candidate, enum verdict verdict, const ty_error *err) {
+    candidate->verdict = verdict;
+    candidate->result = err->code;
+    candidate->message = strdup(err->message);
+}
+
+/* -- which */
+
+static enum verdict judge(const struct prune_options *options, const struct view_summary *summary) {
+    if (summary->standing <= STANDING_RUNNING || summary->ended == 0) return STAYS;
+    if (clock_wall() - summary->ended < options->older_than) return STAYS;
     bool failed = summary->standing == STANDING_FAILED || summary->standing == STANDING_DIED;
-    if (failed && prune->options->keep_failed) return true;
-    if (prune->options->force || !has_checkpoint(summary)) return false;
-    prune->kept_for_checkpoints++;
-    return true;
+    if (failed && options->keep_failed) return STAYS;
+    if (!options->force && has_checkpoint(summary)) return STAYS_FOR_CHECKPOINT;
+    return run_lock_is_held(summary->path) ? STAYS : GOES;
 }
 
 /* A run that cannot be read is told, and stays. */
-static void consider(struct prune *prune, const char *storage_path, const char *name) {
-    struct view_summary summary;
-    struct run_disk disk;
+static void consider(const struct prune *prune, struct candidate *candidate) {
+    struct view_summary summary = {0};
+    struct run_disk disk = {0};
     ty_error err = {0};
-    CLEANUP_FREE char *path = run_directory_find(storage_path, name, &err);
-    int result = path == NULL ? err.code : view_summary_read(name, path, &summary, &err);
-    if (result < 0) {
-        terminal_warning("prune", err.message);
-        return;
+    int result = run_name_check(candidate->name, &err);
+    if (result >= 0 && asprintf(&candidate->path, "%s/%s", prune->storage, candidate->name) < 0) {
+        candidate->path = NULL;
+        result = ty_fail_memory(&err);
     }
-    if (!is_wanted(prune, &summary) && !run_lock_is_held(path)) {
-        if (run_disk_read(path, &disk, &err) < 0) {
-            terminal_warning("prune", err.message);
-        } else {
-            CLEANUP(buffer_done) struct buffer text = {0};
-            table_cell(&prune->table, summary.name);
-            table_cell(&prune->table, run_standing_name(summary.standing));
-            duration_format(clock_wall() - summary.ended, &text);
-            table_take(&prune->table, &text);
-            bytes_format((quantity)disk.bytes * QUANTITY_ONE, &text);
-            table_take(&prune->table, &text);
-            prune->bytes += disk.bytes;
-            prune->candidates[prune->n++] = (struct candidate){TAKE(path), disk.bytes};
-        }
+    if (result >= 0) result = view_summary_read_end(candidate->name, candidate->path, &summary, &err);
+    if (result >= 0) {
+        candidate->standing = summary.standing;
+        candidate->ended = summary.ended;
+        candidate->verdict = judge(prune->options, &summary);
+        view_summary_done(&summary);
     }
-    view_summary_done(&summary);
+    if (result >= 0 && candidate->verdict == GOES) result = run_disk_read(candidate->path, &disk, &err);
+    candidate->bytes = disk.bytes;
+    if (result < 0) note_failure(candidate, STAYS_UNREAD, &err);
+}
+
+static void *consider_some(void *context) {
+    struct candidate *candidate;
+    while ((candidate = take_next(context)) != NULL)
+        consider(context, candidate);
+    return NULL;
+}
+
+static int find_candidates(struct prune *prune, const char *storage_path, ty_error *err) {
+    prune->storage = run_directory_storage(storage_path, err);
+    if (prune->storage == NULL) return err->code;
+    int result = run_directory_names(prune->storage, &prune->names, &prune->n, err);
+    if (result < 0) return result;
+    prune->candidates = calloc(prune->n + 1, sizeof *prune->candidates);
+    if (prune->candidates == NULL) return ty_fail_memory(err);
+    for (size_t i = 0; i < prune->n; i++)
+        prune->candidates[i].name = prune->names[i];
+    share(prune, consider_some);
+    for (size_t i = 0; i < prune->n; i++)
+        if (prune->candidates[i].verdict == STAYS_UNREAD)
+            terminal_warning("prune", prune->candidates[i].message != NULL ? prune->candidates[i].message : "");
+    return 0;
+}
+
+static void prune_done(struct prune *prune) {
+    for (size_t i = 0; i < prune->n && prune->candidates != NULL; i++) {
+        free(prune->candidates[i].path);
+        free(prune->candidates[i].message);
+    }
+    free(prune->candidates);
+    run_directory_names_free(prune->names, prune->n);
+    free(prune->storage);
+}
+
+/* -- told and asked */
+
+static void tell_row(const struct candidate *candidate, struct text_table *table) {
+    CLEANUP(buffer_done) struct buffer text = {0};
+    table_cell(table, candidate->name);
+    table_cell(table, run_standing_name(candidate->standing));
+    duration_format(clock_wall() - candidate->ended, &text);
+    table_take(table, &text);
+    bytes_format((quantity)candidate->bytes * QUANTITY_ONE, &text);
+    table_take(table, &text);
+}
+
+static size_t count(const struct prune *prune, enum verdict verdict, uint64_t *bytes) {
+    size_t n = 0;
+    *bytes = 0;
+    for (size_t i = 0; i < prune->n; i++) {
+        if (prune->candidates[i].verdict != verdict) continue;
+        n++;
+        *bytes += prune->candidates[i].bytes;
+    }
+    return n;
+}
+
+/* What would go, and what that frees; *n of them. */
+static int tell(const struct prune *prune, size_t *n, ty_error *err) {
+    static const char *const heads[] = {"NAME", "STATE", "ENDED", "DISK"};
+    CLEANUP(buffer_done) struct buffer text = {0};
+    CLEANUP(table_done) struct text_table table = {.n_columns = ARRAY_SIZE(heads)};
+    uint64_t bytes, nothing;
+    for (size_t i = 0; i < ARRAY_SIZE(heads); i++)
+        table_cell(&table, heads[i]);
+    for (size_t i = 0; i < prune->n; i++)
+        if (prune->candidates[i].verdict == GOES) tell_row(&prune->candidates[i], &table);
+    *n = count(prune, GOES, &bytes);
+    size_t kept = count(prune, STAYS_FOR_CHECKPOINT, &nothing);
+    if (*n > 0) table_format(&table, &text);
+    buffer_printf(&text, "%zu run%s to remove, ", *n, *n == 1 ? "" : "s");
+    bytes_format((quantity)bytes * QUANTITY_ONE, &text);
+    if (kept > 0)
+        buffer_printf(&text, "; %zu kept, as %s a checkpoint (--force)", kept,
+                      kept == 1 ? "it holds" : "each holds");
+    buffer_char(&text, '\n');
+    return cli_print(&text, err);
 }
 
 /* 1: go on; 0: no. */
-static int ask(const struct prune *prune, ty_error *err) {
+static int ask(const struct prune_options *options, size_t n, ty_error *err) {
     char line[16];
-    if (prune->options->dry || prune->n == 0) return 0;
-    if (prune->options->yes) return 1;
+    if (options->dry || n == 0) return 0;
+    if (options->yes) return 1;
     if (!isatty(STDIN_FILENO))
         return ty_fail(err, TY_EUSAGE, "nothing is removed without --yes where nobody can be asked");
     (void)fputs("Remove them? [y/N] ", stderr);
     return fgets(line, sizeof line, stdin) != NULL && (line[0] == 'y' || line[0] == 'Y');
 }
 
+/* -- removed */
+
+static void *remove_some(void *context) {
+    struct run_remover remover = {0};
+    struct candidate *candidate;
+    while ((candidate = take_next(context)) != NULL) {
+        ty_error err = {0};
+        if (candidate->verdict != GOES) continue;
+        candidate->verdict = WENT;
+        if (run_remover_remove(&remover, candidate->path, &err) < 0) note_failure(candidate, FAILED, &err);
+    }
+    run_remover_done(&remover);
+    return NULL;
+}
+
 /* Goes on past a run that cannot be removed, or was taken up meanwhile: its error is the last word. */
-static int remove_all(const struct prune *prune, ty_error *err) {
+static int remove_all(struct prune *prune, ty_error *err) {
     CLEANUP(buffer_done) struct buffer text = {0};
     int result = 0;
-    uint64_t freed = 0;
-    size_t removed = 0;
+    uint64_t freed;
+    share(prune, remove_some);
     for (size_t i = 0; i < prune->n; i++) {
-        ty_error own = {0};
-        int one = run_remove(prune->candidates[i].path, &own);
-        if (one >= 0) {
-            freed += prune->candidates[i].bytes;
-            removed++;
-            continue;
-        }
+        const struct candidate *candidate = &prune->candidates[i];
+        if (candidate->verdict != FAILED) continue;
         if (result < 0) terminal_warning("prune", err->message);
-        *err = own;
-        result = one;
+        result = ty_fail(err, candidate->result, "%s", candidate->message != NULL ? candidate->message : "");
     }
+    size_t removed = count(prune, WENT, &freed);
     buffer_printf(&text, "removed %zu run%s: ", removed, removed == 1 ? "" : "s");
     bytes_format((quantity)freed * QUANTITY_ONE, &text);
     buffer_char(&text, '\n');
     int printed = cli_print(&text, result < 0 ? NULL : err);
     return result < 0 ? result : printed;
-}
-
-static void prune_done(struct prune *prune) {
-    for (size_t i = 0; i < prune->n; i++)
-        free(prune->candidates[i].path);
-    free(prune->candidates);
-    table_done(&prune->table);
-}
-
-static int find_candidates(struct prune *prune, const char *storage_path, ty_error *err) {
-    static const char *const heads[] = {"NAME", "STATE", "ENDED", "DISK"};
-    char **names = NULL;
-    size_t n = 0;
-    int result = run_directory_names(storage_path, &names, &n, err);
-    if (result < 0) return result;
-    prune->table.n_columns = ARRAY_SIZE(heads);
-    for (size_t i = 0; i < ARRAY_SIZE(heads); i++)
-        table_cell(&prune->table, heads[i]);
-    prune->candidates = calloc(n + 1, sizeof *prune->candidates);
-    for (size_t i = 0; prune->candidates != NULL && i < n; i++)
-        consider(prune, storage_path, names[i]);
-    run_directory_names_free(names, n);
-    return prune->candidates == NULL ? ty_fail_memory(err) : 0;
 }
 
 static int finish_removals(const char *storage_path, ty_error *err) {
@@ -238,20 +340,12 @@ static int finish_removals(const char *storage_path, ty_error *err) {
 static int prune_run(const struct arguments *arguments, ty_error *err) {
     struct prune_options options = {0};
     struct storage_options storage = {0};
-    CLEANUP(buffer_done) struct buffer text = {0};
     CLEANUP(prune_done) struct prune prune = {.options = &options};
+    size_t n = 0;
     int result = options_apply(arguments, (void *[]){&options, &storage}, err);
     if (result >= 0) result = find_candidates(&prune, storage.storage_path, err);
-    if (result < 0) return result;
-    if (prune.n > 0) table_format(&prune.table, &text);
-    buffer_printf(&text, "%zu run%s to remove, ", prune.n, prune.n == 1 ? "" : "s");
-    bytes_format((quantity)prune.bytes * QUANTITY_ONE, &text);
-    if (prune.kept_for_checkpoints > 0)
-        buffer_printf(&text, "; %zu kept, as %s a checkpoint (--force)", prune.kept_for_checkpoints,
-                      prune.kept_for_checkpoints == 1 ? "it holds" : "each holds");
-    buffer_char(&text, '\n');
-    result = cli_print(&text, err);
-    if (result >= 0) result = ask(&prune, err);
+    if (result >= 0) result = tell(&prune, &n, err);
+    if (result >= 0) result = ask(&options, n, err);
     if (result > 0) result = remove_all(&prune, err);
     if (result >= 0 && !options.dry) result = finish_removals(storage.storage_path, err);
     return result < 0 ? result : 0;

@@ -59,6 +59,16 @@ int run_disk_read(const char *run_path, struct run_disk *disk, ty_error *err);
  * are removed and not followed; a run whose directory is a link itself is refused. */
 int run_remove(const char *run_path, ty_error *err);
 
+/* Removes many runs one after the other, each as run_remove does, with one lock that goes on from run to run.
+ * Zero-initialised; several may be at work, in threads of their own, on runs that differ. */
+struct run_remover {
+    struct run_lock *lock; /* NULL: none yet */
+    char *grave;           /* of the run that was removed last, where the lock's file lies; owned */
+};
+
+int run_remover_remove(struct run_remover *remover, const char *run_path, ty_error *err);
+void run_remover_done(struct run_remover *remover);
+
 /* Removes what removals that were killed left in a storage path; its names, escaped, are appended to
  * `names`. */
 int run_removals_finish(const char *storage_path, struct buffer *names, ty_error *err);

@@ -333,6 +333,17 @@ void run_lock_release(struct run_lock *lock, bool leave) {
         (void)pthread_detach(lock->thread); /* with its memory */
 }
 
+int run_lock_move(struct run_lock *lock, const char *path) {
+    char name[PATH_MAX];
+    int result = name_of(path, name);
+    if (result == 0 && renameat2(AT_FDCWD, lock->path, AT_FDCWD, name, RENAME_NOREPLACE) < 0) result = -errno;
+    return result < 0 ? result : run_lock_follow(lock, path);
+}
+
+int run_lock_follow(struct run_lock *lock, const char *path) {
+    return name_of(path, lock->path);
+}
+
 const char *run_lock_text(const struct run_lock *lock) {
     return lock->text;
 }

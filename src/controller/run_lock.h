@@ -28,6 +28,12 @@ const char *run_lock_text(const struct run_lock *lock);
  * does not answer. NULL is fine. */
 void run_lock_release(struct run_lock *lock, bool leave);
 
+/* The lock goes on to the run at `path`, where no file of the name may lie, and is of that one from then on; a
+ * file system that cannot do that in one step does it not at all. 0, or -errno, and nothing changed. */
+int run_lock_move(struct run_lock *lock, const char *path);
+/* The directory of the run has another name now. */
+int run_lock_follow(struct run_lock *lock, const char *path);
+
 /* Whether a controller has the run at `path`, as far as the caller may see. Takes no lock. */
 bool run_lock_is_held(const char *path);
 /* TY_EEXISTS: the run goes on, and who drives it. */

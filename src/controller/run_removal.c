@@ -1,5 +1,5 @@
-/* A removal holds the run's lock, so that no controller takes the run meanwhile, and renames before it
- * removes. */
+/* A removal holds the run's lock, so that no controller takes the run meanwhile, and renames before it removes.
+ * The lock's file stays in the grave until the next run needs it: to rename it costs a tenth of making one. */
 #include "controller/run_directory.h"
 
 #include <dirent.h>
@@ -49,30 +49,70 @@ static int check(const char *run_path, ty_error *err) {
     return 0;
 }
 
-/* The name that the directory has while its files go. */
-static int take_away(const char *run_path, char **removed, ty_error *err) {
+/* -- graves: the names that directories have while their files go */
+
+static int take_away(const char *run_path, char **grave, ty_error *err) {
     const char *name = strrchr(run_path, '/');
-    if (asprintf(removed, "%.*s/" REMOVED_PREFIX "%d-%.200s", (int)(name - run_path), run_path, getpid(),
-                 name + 1) < 0) {
-        *removed = NULL;
+    if (asprintf(grave, "%.*s/" REMOVED_PREFIX "%d-%s", (int)(name - run_path), run_path, getpid(), name + 1) <
+        0) {
+        *grave = NULL;
         return ty_fail_memory(err);
     }
-    int result = tree_remove(AT_FDCWD, *removed); /* that an earlier process of this number left */
-    if (result == 0 && rename(run_path, *removed) < 0) result = -errno;
+    int result = rename(run_path, *grave) < 0 ? -errno : 0;
+    if (result == -ENOTEMPTY || result == -EEXIST) { /* an earlier process of this number left it */
+        result = tree_remove(AT_FDCWD, *grave);
+        if (result == 0 && rename(run_path, *grave) < 0) result = -errno;
+    }
     return result < 0 ? fail(run_path, result, err) : 0;
 }
 
-int run_remove(const char *run_path, ty_error *err) {
-    struct run_lock *lock = NULL;
-    CLEANUP_FREE char *removed = NULL;
-    int result = check(run_path, err);
-    if (result >= 0) result = run_lock_take(run_path, &lock, err);
+/* Nothing should lie in it any longer. */
+static void drop_grave(struct run_remover *remover) {
+    if (remover->grave != NULL && rmdir(remover->grave) < 0) (void)tree_remove(AT_FDCWD, remover->grave);
+    free(TAKE(remover->grave));
+}
+
+/* The lock of the run before, or one of its own where a file of the name lies there already, of a controller
+ * that goes on or was killed. */
+static int lock_run(struct run_remover *remover, const char *run_path, ty_error *err) {
+    struct run_lock *fresh = NULL;
+    if (remover->lock != NULL && run_lock_move(remover->lock, run_path) == 0) {
+        drop_grave(remover);
+        return 0;
+    }
+    int result = run_lock_take(run_path, &fresh, err);
     if (result < 0) return result;
-    result = take_away(run_path, &removed, err);
-    bool renamed = result >= 0;
-    if (renamed) result = tree_remove(AT_FDCWD, removed);
-    if (renamed && result < 0) (void)fail(removed, result, err);
-    run_lock_release(lock, renamed); /* its file went with the rest */
+    run_remover_done(remover);
+    remover->lock = fresh;
+    return 0;
+}
+
+int run_remover_remove(struct run_remover *remover, const char *run_path, ty_error *err) {
+    char *grave = NULL;
+    int result = check(run_path, err);
+    if (result >= 0) result = lock_run(remover, run_path, err);
+    if (result < 0) return result;
+    result = take_away(run_path, &grave, err);
+    if (result < 0) {
+        run_lock_release(TAKE(remover->lock), false);
+        free(grave);
+        return result;
+    }
+    remover->grave = grave;
+    (void)run_lock_follow(remover->lock, grave);
+    result = tree_clear(AT_FDCWD, grave, LOCK_NAME);
+    return result < 0 ? fail(grave, result, err) : 0;
+}
+
+void run_remover_done(struct run_remover *remover) {
+    run_lock_release(TAKE(remover->lock), true); /* the file goes with the rest */
+    drop_grave(remover);
+}
+
+int run_remove(const char *run_path, ty_error *err) {
+    struct run_remover remover = {0};
+    int result = run_remover_remove(&remover, run_path, err);
+    run_remover_done(&remover);
     return result;
 }
 

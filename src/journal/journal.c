@@ -133,6 +133,12 @@ int journal_count_reports(struct journal *journal, uint64_t *count, nanoseconds 
     return loaded->count_reports(journal, count, first, err);
 }
 
+int journal_last(struct journal *journal,
+                 int (*take)(void *context, const struct journal_event *event, const char *checkpoint),
+                 void *context, ty_error *err) {
+    return loaded->last(journal, take, context, err);
+}
+
 int journal_last_number(struct journal *journal, uint64_t *number, ty_error *err) {
     return loaded->last_number(journal, number, err);
 }

@@ -80,6 +80,11 @@ int journal_commit_durable(struct journal *journal, ty_error *err);
 int journal_each_event(struct journal *journal, int64_t after_sequence,
                        int (*each)(void *context, int64_t sequence, const struct journal_event *event),
                        void *context, ty_error *err);
+/* The last event, with the name of the newest checkpoint or NULL: what `take` gives. 0 where there is no event
+ * that this version knows. */
+int journal_last(struct journal *journal,
+                 int (*take)(void *context, const struct journal_event *event, const char *checkpoint),
+                 void *context, ty_error *err);
 /* Folds all events (run/replay.h), which begins zero-initialised. */
 int journal_replay(struct journal *journal, struct run_replay *replay, ty_error *err);
 /* Reads a row's values, as run_event_decode does. */

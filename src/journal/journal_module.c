@@ -64,37 +64,36 @@ const struct journal_form journal_of_run = {.name = "run.db",
                                             .version = 1,
                                             .n_tables = 3};
 
-static int check_version(struct journal *journal, sqlite3_stmt *look, ty_error *err) {
-    int application = sqlite3_column_int(look, 0), version = sqlite3_column_int(look, 1);
-    int tables = sqlite3_column_int(look, 2);
+/* The number that a statement gives. SQLite's code in *rc. */
+static int read_number(struct journal *journal, const char *sql, int *number, int *rc, ty_error *err) {
+    sqlite3_stmt *look = NULL;
+    *rc = sqlite3_prepare_v2(journal->db, sql, -1, &look, NULL);
+    if (*rc == SQLITE_OK) *rc = sqlite3_step(look);
+    int result = *rc == SQLITE_ROW ? 0 : sqlite_fail(journal, *rc, "open", err);
+    *number = result == 0 ? sqlite3_column_int(look, 0) : 0;
+    (void)sqlite3_finalize(look);
+    return result;
+}
+
+/* The first look into the file: SQLite opens it, and the log, only now. Gives SQLite's code in *rc. A view
+ * under the name of a table could have rows without end. */
+static int read_version(struct journal *journal, int *rc, ty_error *err) {
     const struct journal_form *form = journal->form;
+    int application = 0, version = 0, tables = 0;
+    char sql[192];
+    (void)snprintf(sql, sizeof sql,
+                   "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND rootpage > 0 AND name IN (%s)",
+                   form->tables);
+    int result = read_number(journal, "PRAGMA application_id", &application, rc, err);
+    if (result == 0) result = read_number(journal, "PRAGMA user_version", &version, rc, err);
+    if (result == 0) result = read_number(journal, sql, &tables, rc, err);
+    if (result < 0) return result;
     if (application != form->application || (version == form->version && tables != form->n_tables))
         return ty_fail(err, TY_ECORRUPT, "%s is not %s", journal->path, form->what);
     if (version != form->version)
         return ty_fail(err, TY_EVERSION, "%s is a journal of version %d; this trainyard %s reads version %d",
                        journal->path, version, TY_VERSION, form->version);
     return 0;
-}
-
-/* The first look into the file: SQLite opens it, and the log, only now. Gives SQLite's code in *rc. A view
- * under the name of a table could have rows without end. */
-static int read_version(struct journal *journal, int *rc, ty_error *err) {
-    sqlite3_stmt *look = NULL;
-    int result = -1;
-    char sql[320];
-    (void)snprintf(sql, sizeof sql,
-                   "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_master WHERE "
-                   "type = 'table' AND rootpage > 0 AND name IN (%s)) FROM pragma_application_id, "
-                   "pragma_user_version",
-                   journal->form->tables);
-    *rc = sqlite3_prepare_v2(journal->db, sql, -1, &look, NULL);
-    if (*rc == SQLITE_OK) *rc = sqlite3_step(look);
-    if (*rc == SQLITE_ROW)
-        result = check_version(journal, look, err);
-    else
-        result = sqlite_fail(journal, *rc, "open", err);
-    (void)sqlite3_finalize(look);
-    return result;
 }
 
 static void close_database(struct journal *journal) {
@@ -312,4 +311,5 @@ __attribute__((visibility("default"))) const struct journal_module trainyard_jou
     .find_report = module_find_report,
     .count_reports = module_count_reports,
     .last_number = module_last_number,
+    .last = module_last,
 };

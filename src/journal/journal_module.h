@@ -36,6 +36,9 @@ struct journal_module {
                        ty_error *err);
     int (*count_reports)(struct journal *journal, uint64_t *count, nanoseconds *first, ty_error *err);
     int (*last_number)(struct journal *journal, uint64_t *number, ty_error *err);
+    int (*last)(struct journal *journal,
+                int (*take)(void *context, const struct journal_event *event, const char *checkpoint),
+                void *context, ty_error *err);
     int (*usage_open)(const char *run_path, struct journal **db, ty_error *err);
     int (*usage_read)(const char *run_path, int (*read)(void *context, struct journal *db, ty_error *err),
                       void *context, ty_error *err);

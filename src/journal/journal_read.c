@@ -56,15 +56,17 @@ static int kind_of(const char *name) {
     return -1;
 }
 
-static int hand_event(struct journal *journal, sqlite3_stmt *row, const void *call, ty_error *err) {
-    const struct event_call *to = call;
+#define EVENT_COLUMNS "sequence, time, kind, attempt, rank, node, data"
+
+/* 1, or 0 for an event of a later version, which may know more. */
+static int read_event(struct journal *journal, sqlite3_stmt *row, struct journal_event *event, ty_error *err) {
     const char *name, *data;
     int result = read_text(journal, row, 2, false, &name, err);
     if (result == 0) result = read_text(journal, row, 6, true, &data, err);
     if (result < 0) return result;
     int kind = kind_of(name);
-    if (kind < 0) return 0; /* of a later version, which may know more */
-    struct journal_event event = {
+    if (kind < 0) return 0;
+    *event = (struct journal_event){
         .time = sqlite3_column_int64(row, 1),
         .kind = (enum run_event_kind)kind,
         .attempt = sqlite3_column_int(row, 3),
@@ -72,17 +74,46 @@ static int hand_event(struct journal *journal, sqlite3_stmt *row, const void *ca
         .node = sqlite3_column_int(row, 5),
         .data = data,
     };
-    return to->each(to->context, sqlite3_column_int64(row, 0), &event);
+    return 1;
+}
+
+static int hand_event(struct journal *journal, sqlite3_stmt *row, const void *call, ty_error *err) {
+    const struct event_call *to = call;
+    struct journal_event event;
+    int result = read_event(journal, row, &event, err);
+    return result <= 0 ? result : to->each(to->context, sqlite3_column_int64(row, 0), &event);
 }
 
 int module_each_event(struct journal *journal, int64_t after_sequence,
                       int (*each)(void *context, int64_t sequence, const struct journal_event *event),
                       void *context, ty_error *err) {
     struct event_call call = {each, context};
-    return query(journal,
-                 "SELECT sequence, time, kind, attempt, rank, node, data FROM events WHERE sequence > ?1"
-                 " ORDER BY sequence",
+    return query(journal, "SELECT " EVENT_COLUMNS " FROM events WHERE sequence > ?1 ORDER BY sequence",
                  after_sequence, 0, hand_event, &call, err);
+}
+
+struct last_call {
+    int (*take)(void *context, const struct journal_event *event, const char *checkpoint);
+    void *context;
+};
+
+static int hand_last(struct journal *journal, sqlite3_stmt *row, const void *call, ty_error *err) {
+    const struct last_call *to = call;
+    const char *checkpoint;
+    struct journal_event event;
+    int result = read_text(journal, row, 7, true, &checkpoint, err);
+    if (result == 0) result = read_event(journal, row, &event, err);
+    return result <= 0 ? result : to->take(to->context, &event, checkpoint);
+}
+
+int module_last(struct journal *journal,
+                int (*take)(void *context, const struct journal_event *event, const char *checkpoint),
+                void *context, ty_error *err) {
+    struct last_call call = {take, context};
+    return query(journal,
+                 "SELECT " EVENT_COLUMNS ", (SELECT name FROM checkpoints ORDER BY number DESC LIMIT 1)"
+                 " FROM events ORDER BY sequence DESC LIMIT 1",
+                 0, 0, hand_last, &call, err);
 }
 
 struct report_call {

@@ -173,5 +173,8 @@ int module_find_report(struct journal *journal, int attempt, int rank, uint64_t 
                        ty_error *err);
 int module_count_reports(struct journal *journal, uint64_t *count, nanoseconds *first, ty_error *err);
 int module_last_number(struct journal *journal, uint64_t *number, ty_error *err);
+int module_last(struct journal *journal,
+                int (*take)(void *context, const struct journal_event *event, const char *checkpoint),
+                void *context, ty_error *err);
 
 #endif

@@ -1,6 +1,7 @@
 """Living with runs: `trainyard stop`, `rm` and `prune`, what a run takes on disk, and the run that was begun last."""
 
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -163,6 +164,30 @@ class Prune(KeepingCase):
         told = self.assert_status(0, self.call("prune", "--yes")).out
         self.assertIn("removed what a removal that was killed left: .removed-1-x\n", told)
         self.assertEqual(sorted(mine), sorted(os.listdir(self.storage)))
+
+
+    def test_many_at_once_past_what_cannot_be_removed(self):
+        """40 runs in several threads: one goes on, one was left locked by a killed controller, one cannot be locked, and one is
+        a link."""
+        self.run_one("run-0")
+        for i in range(1, 40):
+            shutil.copytree(self.path("run-0"), self.path(f"run-{i}"))
+        for name in os.listdir(self.storage):
+            for i in range(20):
+                open(self.path(name, "logs", f"file-{i}"), "w").close()
+        self.start_one("live")
+        open(self.path("run-7", "run.lock"), "w").close()
+        os.mkdir(self.path("run-8", "run.lock"))
+        os.rename(self.path("run-9"), os.path.join(self.place, "elsewhere"))
+        os.symlink(os.path.join(self.place, "elsewhere"), self.path("run-9"))
+        finished = self.assert_status(2, self.call("prune", "--yes"))
+        self.assertIn("40 runs to remove", finished.out)
+        self.assertIn("removed 38 runs: ", finished.out)
+        self.assertIn("run-9 is a link", finished.err)
+        self.assertIn("cannot lock the run: " + self.path("run-8", "run.lock"), finished.err)
+        self.assertEqual(["live", "run-8", "run-9"], sorted(os.listdir(self.storage)))
+        self.assertTrue(os.path.exists(os.path.join(self.place, "elsewhere", "run.db")))
+        self.assertIn("running", self.call("status", "live").out)
 
 
 class Storage(KeepingCase):

@@ -467,6 +467,29 @@ static void a_callback_may_stop(void **state) {
     journal_close(journal);
 }
 
+static int append_last(void *context, const struct journal_event *event, const char *checkpoint) {
+    (void)append_event(context, 0, event);
+    buffer_printf(context, " %s;", checkpoint != NULL ? checkpoint : "-");
+    return 42;
+}
+
+static void the_last_word(void **state) {
+    (void)state;
+    CLEANUP(buffer_done) struct buffer seen = {0};
+    struct journal *journal = opened(JOURNAL_CREATE);
+    assert_int_equal(journal_last(journal, append_last, &seen, NULL), 0);
+    put_event(journal, EVENT_RUN, -1, NULL);
+    assert_int_equal(journal_last(journal, append_last, &seen, NULL), 42);
+    write_some(journal);
+    struct journal_checkpoint checkpoint = {20, 1, 60, "checkpoint_000020", NULL};
+    assert_int_equal(journal_checkpoint(journal, &checkpoint, NULL), 0);
+    assert_int_equal(journal_last(journal, append_last, &seen, NULL), 42);
+    assert_string_equal(seen.data, "0 run 1 -1 -1 -; -;0 started 1 3 -1 -; checkpoint_000020;");
+    put_event(journal, (enum run_event_kind)RUN_EVENT_KINDS, -1, NULL); /* of a later version */
+    assert_int_equal(journal_last(journal, append_last, &seen, NULL), 0);
+    journal_close(journal);
+}
+
 static int write_meanwhile(void *context, int64_t sequence, const struct journal_event *event) {
     (void)sequence;
     if (event->kind == EVENT_STARTED) put_event(context, EVENT_GONE, event->rank, event->data);
@@ -511,6 +534,7 @@ int main(void) {
         TEST(what_was_committed_survives_a_kill),
         TEST(a_full_disk_is_told_and_kept),
         TEST(a_callback_may_stop),
+        TEST(the_last_word),
         TEST(a_callback_may_write),
         TEST(an_unknown_event_is_passed_over),
     };

@@ -280,6 +280,31 @@ static void a_file_of_another_user_is_told(void **state) {
 }
 
 /* Many want it at the same moment, where a dead one had it; one gets it. */
+/* From run to run, and with one that is renamed; never over the file of another holder. */
+static void a_lock_goes_on(void **state) {
+    (void)state;
+    char first[64], second[96];
+    strcpy(first, run_path);
+    (void)snprintf(second, sizeof second, "%s.second", first);
+    assert_int_equal(mkdir(second, 0755), 0);
+    struct run_lock *lock = taken();
+    assert_int_equal(run_lock_move(lock, second), 0);
+    expect_free();
+    assert_true(run_lock_is_held(second));
+    struct run_lock *other = taken();
+    assert_int_equal(run_lock_move(lock, first), -EEXIST);
+    assert_true(run_lock_is_held(first) && run_lock_is_held(second));
+    run_lock_release(other, false);
+    strcat(run_path, ".renamed");
+    assert_int_equal(rename(second, run_path), 0);
+    assert_int_equal(run_lock_follow(lock, run_path), 0);
+    expect_refused(TY_EEXISTS, "process %d", getpid());
+    assert_int_equal(run_lock_move(lock, second), -ENOENT);
+    run_lock_release(lock, false);
+    assert_int_equal(rmdir(run_path), 0); /* the file is gone from there */
+    strcpy(run_path, first);
+}
+
 static void one_of_many_has_it(void **state) {
     (void)state;
     static const int errors[] = {0, ENOSYS};
@@ -334,6 +359,7 @@ int main(void) {
         TEST(the_dead_are_told_to_be_dead),
         TEST(a_holder_elsewhere_is_heard_of),
         TEST(a_file_of_another_user_is_told),
+        TEST(a_lock_goes_on),
         TEST(one_of_many_has_it),
     };
     return cmocka_run_group_tests_name("run_lock", tests, NULL, NULL);

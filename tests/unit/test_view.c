@@ -460,6 +460,36 @@ static void assert_all(const char *path, const struct view_index *index, const c
     assert_near(0.5 * 79980 + 990, whole.sum);
 }
 
+/* Whether or not the last word is the end of the run. */
+static void test_the_end_alone(void **state) {
+    (void)state;
+    char resumed[64];
+    view_world_make(resumed);
+    view_world_b(resumed);
+    struct journal *journal = NULL;
+    assert_int_equal(journal_open(resumed, JOURNAL_APPEND, &journal, NULL), 0);
+    view_world_event(journal, 300 * NS_PER_S, EVENT_RUN, 2, -1, "{\"num_workers\": 2}");
+    view_world_close(journal);
+    const char *paths[] = {a_path, b_path, resumed};
+    for (size_t i = 0; i < ARRAY_SIZE(paths); i++) {
+        struct view_summary whole, end;
+        assert_int_equal(view_summary_read("x", paths[i], &whole, NULL), 0);
+        assert_int_equal(view_summary_read_end("x", paths[i], &end, NULL), 0);
+        assert_int_equal(end.standing, whole.standing);
+        assert_int_equal(end.standing == STANDING_SUCCEEDED, i < 2);
+        assert_int_equal(end.ended, whole.ended);
+        assert_int_equal(end.ends, whole.ends);
+        assert_string_equal(end.path, whole.path);
+        if (whole.last_checkpoint == NULL)
+            assert_null(end.last_checkpoint);
+        else
+            assert_string_equal(end.last_checkpoint, whole.last_checkpoint);
+        view_summary_done(&whole);
+        view_summary_done(&end);
+    }
+    view_world_remove(resumed);
+}
+
 static void test_index(void **state) {
     (void)state;
     char path[64], cache[64];
@@ -544,23 +574,15 @@ static void test_index_of_a_run_that_is_resumed(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ten_buckets),
-        cmocka_unit_test(test_zoom_is_exact),
-        cmocka_unit_test(test_made_metrics),
-        cmocka_unit_test(test_buckets_that_do_not_divide),
-        cmocka_unit_test(test_what_counts),
-        cmocka_unit_test(test_lines_of_ranks),
-        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_heat),
-        cmocka_unit_test(test_histogram),
-        cmocka_unit_test(test_ranks),
-        cmocka_unit_test(test_timeline),
-        cmocka_unit_test(test_events_and_checkpoints),
-        cmocka_unit_test(test_runs),
-        cmocka_unit_test(test_index),
-        cmocka_unit_test(test_index_of_a_run_that_is_resumed),
-        cmocka_unit_test(test_json),
-        cmocka_unit_test(test_wrong_parameters),
+        cmocka_unit_test(test_ten_buckets),  cmocka_unit_test(test_zoom_is_exact),
+        cmocka_unit_test(test_made_metrics), cmocka_unit_test(test_buckets_that_do_not_divide),
+        cmocka_unit_test(test_what_counts),  cmocka_unit_test(test_lines_of_ranks),
+        cmocka_unit_test(test_names),        cmocka_unit_test(test_heat),
+        cmocka_unit_test(test_histogram),    cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_timeline),     cmocka_unit_test(test_events_and_checkpoints),
+        cmocka_unit_test(test_runs),         cmocka_unit_test(test_the_end_alone),
+        cmocka_unit_test(test_index),        cmocka_unit_test(test_index_of_a_run_that_is_resumed),
+        cmocka_unit_test(test_json),         cmocka_unit_test(test_wrong_parameters),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
