@@ -30,48 +30,66 @@ static int make_input(const char *text) {
     return -1;
 }
 
-/* Default signals, an empty mask; a group of its own where its output is taken. */
-static int set_attributes(posix_spawnattr_t *attributes, bool group) {
+static int set_attributes(posix_spawnattr_t *attributes, enum program_place place) {
+    static const short places[] = {0, POSIX_SPAWN_SETPGROUP, POSIX_SPAWN_SETSID};
     sigset_t none, all;
     (void)sigemptyset(&none);
     (void)sigfillset(&all);
-    short flags = POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF;
-    if (group) flags |= POSIX_SPAWN_SETPGROUP;
     int result = posix_spawnattr_setsigmask(attributes, &none);
     if (result == 0) result = posix_spawnattr_setsigdefault(attributes, &all);
     if (result == 0) result = posix_spawnattr_setpgroup(attributes, 0);
-    return result != 0 ? result : posix_spawnattr_setflags(attributes, flags);
+    return result != 0 ? result
+                       : posix_spawnattr_setflags(attributes, (short)(POSIX_SPAWN_SETSIGMASK |
+                                                                      POSIX_SPAWN_SETSIGDEF | places[place]));
 }
 
-/* dup2 of a descriptor to itself would leave it close-on-exec in older libraries: all of them are above 2. */
-static int spawn(const struct program_call *call, const int fds[3], pid_t *pid) {
-    posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attributes;
-    int result = posix_spawn_file_actions_init(&actions);
-    if (result != 0) return result;
-    result = posix_spawnattr_init(&attributes);
-    if (result == 0) {
-        for (int i = 0; i < 3 && result == 0; i++)
-            if (fds[i] >= 0) result = posix_spawn_file_actions_adddup2(&actions, fds[i], i);
-        if (result == 0) result = set_attributes(&attributes, call->out != NULL);
-        if (result == 0)
-            result = posix_spawnp(pid, call->argv[0], &actions, &attributes,
-                                  (char *const *)(uintptr_t)call->argv, environ);
-        (void)posix_spawnattr_destroy(&attributes);
+/* dup2 of a descriptor to itself would leave it close-on-exec in older libraries: all of them are above. */
+static int add_descriptors(posix_spawn_file_actions_t *actions, const struct program_start *start) {
+    int result = 0;
+    for (size_t i = 0; i < start->n_fds && result == 0; i++) {
+        if (start->fds[i] == PROGRAM_NOTHING)
+            result = posix_spawn_file_actions_addopen(actions, (int)i, "/dev/null", O_RDWR, 0);
+        else if (start->fds[i] != PROGRAM_OURS)
+            result = posix_spawn_file_actions_adddup2(actions, start->fds[i], (int)i);
     }
-    (void)posix_spawn_file_actions_destroy(&actions);
     return result;
 }
 
-static int start(const struct program_call *call, struct child *child) {
+int program_start(const struct program_start *start, pid_t *pid) {
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    char *const *argv = (char *const *)(uintptr_t)start->argv;
+    char *const *envp = start->envp != NULL ? start->envp : environ;
+    int result = posix_spawn_file_actions_init(&actions);
+    if (result != 0) return -result;
+    result = posix_spawnattr_init(&attributes);
+    if (result == 0) {
+        result = add_descriptors(&actions, start);
+        if (result == 0) result = set_attributes(&attributes, start->place);
+        if (result == 0 && start->path != NULL)
+            result = posix_spawn(pid, start->path, &actions, &attributes, argv, envp);
+        else if (result == 0)
+            result = posix_spawnp(pid, argv[0], &actions, &attributes, argv, envp);
+        (void)posix_spawnattr_destroy(&attributes);
+    }
+    (void)posix_spawn_file_actions_destroy(&actions);
+    return -result;
+}
+
+static int start_child(const struct program_call *call, struct child *child) {
     CLEANUP_FD int input = make_input(call->input);
     int pipes[2][2] = {{-1, -1}, {-1, -1}};
     *child = (struct child){.pid = -1, .pidfd = -1, .out = -1, .complaint = -1};
     if (input < 0) return errno;
     int result = 0;
     if (call->out != NULL && (pipe2(pipes[0], O_CLOEXEC) < 0 || pipe2(pipes[1], O_CLOEXEC) < 0)) result = errno;
-    const int fds[3] = {input, pipes[0][1], pipes[1][1]};
-    if (result == 0) result = spawn(call, fds, &child->pid);
+    const int ours[] = {input, PROGRAM_OURS, PROGRAM_OURS}, taken[] = {input, pipes[0][1], pipes[1][1]};
+    /* A group of its own where its output is taken, else this process's terminal. */
+    const struct program_start start = {.argv = call->argv,
+                                        .fds = call->out != NULL ? taken : ours,
+                                        .n_fds = 3,
+                                        .place = call->out != NULL ? PROGRAM_GROUP : PROGRAM_BESIDE};
+    if (result == 0) result = -program_start(&start, &child->pid);
     cleanup_fd(&pipes[0][1]);
     cleanup_fd(&pipes[1][1]);
     child->out = pipes[0][0];
@@ -126,7 +144,7 @@ static void finish(struct child *child, bool kill_it, bool group, int *status) {
 
 int program_run(const struct program_call *call, ty_error *err) {
     struct child child;
-    int status = 0, result = start(call, &child);
+    int status = 0, result = start_child(call, &child);
     if (result != 0) {
         cleanup_fd(&child.out);
         cleanup_fd(&child.complaint);

@@ -1,11 +1,32 @@
-/* Another program, run to its end: a cluster's own commands (scontrol, sbatch, kubectl), whose output is a
- * stable interface. The caller waits; the program is given default signals, and no descriptor but 0 to 2. */
+/* Other programs, with default signals, an empty mask, and of our descriptors, which all are close-on-exec, those
+ * that they are given: started, and the caller's to wait for; or run to their end, as a cluster's own commands
+ * (scontrol, sbatch, kubectl), whose output is a stable interface. */
 #ifndef BASE_PROGRAM_H
 #define BASE_PROGRAM_H
+
+#include <stddef.h>
+#include <sys/types.h>
 
 #include "base/buffer.h"
 #include "base/duration.h"
 #include "base/error.h"
+
+enum { PROGRAM_NOTHING = -1, PROGRAM_OURS = -2 };
+
+enum program_place { PROGRAM_BESIDE, PROGRAM_GROUP, PROGRAM_SESSION };
+
+struct program_start {
+    const char *path;        /* NULL: argv[0], by PATH */
+    const char *const *argv; /* NULL-terminated */
+    char *const *envp;       /* NULL: this process's */
+    const int *fds;          /* its descriptors from 0 on, each above all of these; or PROGRAM_NOTHING, which is
+                                /dev/null, or PROGRAM_OURS, for this process's of that number */
+    size_t n_fds;
+    enum program_place place; /* in this process's group, in a group or in a session of its own */
+};
+
+/* 0, or -errno. */
+int program_start(const struct program_start *start, pid_t *pid);
 
 struct program_call {
     const char *const *argv; /* argv[0] by PATH; NULL-terminated */

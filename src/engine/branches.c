@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +19,7 @@
 #include "base/error.h"
 #include "base/kernel.h"
 #include "base/module.h"
+#include "base/program.h"
 #include "base/str.h"
 #include "cluster/hosts.h"
 
@@ -132,36 +132,11 @@ static char *make_script(const struct branch *branch) {
 
 /* -- processes */
 
-static int prepare_spawn(posix_spawn_file_actions_t *actions, posix_spawnattr_t *attributes, int input,
-                         int output) {
-    sigset_t none, all;
-    (void)sigemptyset(&none);
-    (void)sigfillset(&all);
-    int result = posix_spawn_file_actions_adddup2(actions, input, STDIN_FILENO);
-    if (result == 0) result = posix_spawn_file_actions_adddup2(actions, output, STDOUT_FILENO);
-    if (result == 0) result = posix_spawn_file_actions_adddup2(actions, output, STDERR_FILENO);
-    if (result == 0) result = posix_spawnattr_setsigmask(attributes, &none);
-    if (result == 0) result = posix_spawnattr_setsigdefault(attributes, &all);
-    if (result == 0)
-        result = posix_spawnattr_setflags(attributes,
-                                          POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSID);
-    return result;
-}
-
 /* In a session of its own: what the terminal sends is for the run, which ends its agents in order. */
-static int spawn(char *const *argv, int input, int output, pid_t *pid) {
-    posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attributes;
-    int result = posix_spawn_file_actions_init(&actions);
-    if (result != 0) return result;
-    result = posix_spawnattr_init(&attributes);
-    if (result == 0) {
-        result = prepare_spawn(&actions, &attributes, input, output);
-        if (result == 0) result = posix_spawnp(pid, argv[0], &actions, &attributes, argv, environ);
-        (void)posix_spawnattr_destroy(&attributes);
-    }
-    (void)posix_spawn_file_actions_destroy(&actions);
-    return result;
+static int start_apart(const char *const *argv, int input, int output, pid_t *pid) {
+    const int fds[] = {input, output, output};
+    return program_start(
+        &(struct program_start){.argv = argv, .fds = fds, .n_fds = 3, .place = PROGRAM_SESSION}, pid);
 }
 
 /* -- what is sent */
@@ -332,15 +307,13 @@ static void free_branch(struct branch *branch) {
 /* -- the start */
 
 static int execute(struct branch *branch, ty_error *err) {
-    static char ssh[] = "ssh", sh[] = "sh", c[] = "-c", no_terminal[] = "-T", option[] = "-o", words[] = "--";
-    static char batch[] = "BatchMode=yes", limit[] = "ConnectTimeout=" CONNECT_LIMIT;
     CLEANUP_FREE char *script = make_script(branch);
     int input[2], output[2];
     if (script == NULL) return ty_fail_memory(err);
-    char *remote[] = {ssh,    no_terminal, option, batch,
-                      option, limit,       words,  (char *)(uintptr_t)branch->nodes[0].host,
-                      script, NULL};
-    char *local[] = {sh, c, script, NULL};
+    static const char connect_limit[] = "ConnectTimeout=" CONNECT_LIMIT;
+    const char *const remote[] = {
+        "ssh", "-T", "-o", "BatchMode=yes", "-o", connect_limit, "--", branch->nodes[0].host, script, NULL};
+    const char *const local[] = {"sh", "-c", script, NULL};
     if (pipe2(input, O_CLOEXEC) < 0) return ty_fail(err, -errno, "cannot make a pipe: %s", strerror(errno));
     CLEANUP_FD int their_input = input[0];
     branch->input = input[1];
@@ -348,11 +321,11 @@ static int execute(struct branch *branch, ty_error *err) {
     CLEANUP_FD int their_output = output[1];
     branch->output = output[0];
     descriptors_withhold(branch->input);
-    char **argv = branch->nodes[0].here ? local : remote;
-    int result = spawn(argv, their_input, their_output, &branch->pid);
-    if (result != 0)
+    const char *const *argv = branch->nodes[0].here ? local : remote;
+    int result = start_apart(argv, their_input, their_output, &branch->pid);
+    if (result < 0)
         return ty_fail(err, TY_ESTART, "cannot execute %s: %s", argv[0],
-                       result == ENOENT ? "it is not installed (openssh-client)" : strerror(result));
+                       result == -ENOENT ? "it is not installed (openssh-client)" : strerror(-result));
     branch->pidfd = kernel_hold(branch->pid);
     return 0;
 }
@@ -409,14 +382,12 @@ static int make_archive(struct branches *branches, ty_error *err) {
         "cd \"${1%/*}\" && for m in . ../lib \"$2\"; do [ ! -d \"$m/trainyard-modules\" ] || break; done; "
         "exec tar -chf - --exclude='*.p' trainyard -C \"$m\" trainyard-modules $(cd \"$m\"; ls "
         "libtrainyard.so.0 2>/dev/null)";
-    static char sh[] = "sh", c[] = "-c", installed[] = TY_MODULE_DIR "/..";
-    char *argv[] = {sh,        c,   (char *)(uintptr_t)script, sh, (char *)(uintptr_t)branches->command,
-                    installed, NULL};
+    static const char installed[] = TY_MODULE_DIR "/..";
+    const char *const argv[] = {"sh", "-c", script, "sh", branches->command, installed, NULL};
     int output[2], status = 0;
     pid_t pid = 0;
     if (pipe2(output, O_CLOEXEC) < 0) return ty_fail(err, -errno, "cannot make a pipe: %s", strerror(errno));
-    CLEANUP_FD int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    int result = spawn(argv, null, output[1], &pid);
+    int result = start_apart(argv, PROGRAM_NOTHING, output[1], &pid);
     (void)close(output[1]);
     ssize_t size = 1;
     while (result == 0 && size > 0) {

@@ -3,8 +3,6 @@
  * before a new one is started. No options. */
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
-#include <spawn.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -15,39 +13,10 @@
 #include "base/error.h"
 #include "base/kernel.h"
 #include "base/module.h"
+#include "base/program.h"
 #include "engine/engine.h"
 #include "engine/local.h"
 #include "wire/start.h"
-
-/* The controller's signal handling is not the agent's. */
-static int reset_signals(posix_spawnattr_t *attributes) {
-    sigset_t none, all;
-    (void)sigemptyset(&none);
-    (void)sigfillset(&all);
-    int result = posix_spawnattr_setsigmask(attributes, &none);
-    if (result == 0) result = posix_spawnattr_setsigdefault(attributes, &all);
-    if (result == 0)
-        result = posix_spawnattr_setflags(attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-    return result;
-}
-
-static int spawn(const char *command, char *const *argv, int channel, pid_t *pid) {
-    posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attributes;
-    int result = posix_spawn_file_actions_init(&actions);
-    if (result != 0) return result;
-    result = posix_spawnattr_init(&attributes);
-    if (result == 0) {
-        /* Actions of the child: the descriptors at their places, all else is close-on-exec. */
-        result = posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-        result = result != 0 ? result : posix_spawn_file_actions_adddup2(&actions, channel, AGENT_CHANNEL_FD);
-        if (result == 0) result = reset_signals(&attributes);
-        if (result == 0) result = posix_spawn(pid, command, &actions, &attributes, argv, environ);
-        (void)posix_spawnattr_destroy(&attributes);
-    }
-    (void)posix_spawn_file_actions_destroy(&actions);
-    return result;
-}
 
 /* dup2 onto itself would leave close-on-exec set. */
 static int move_up(int *fd) {
@@ -60,17 +29,18 @@ static int move_up(int *fd) {
 }
 
 static int start_process(const char *command, struct engine_handle *handle, ty_error *err) {
-    static char name[] = "trainyard", word[] = "agent", option[] = "--channel-fd", number[] = "3";
-    char *argv[] = {name, word, option, number, NULL};
+    static const char *const argv[] = {"trainyard", "agent", "--channel-fd", "3", NULL};
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
         return ty_fail(err, -errno, "cannot make a socket pair: %s", strerror(errno));
     CLEANUP_FD int ours = pair[0];
     CLEANUP_FD int theirs = pair[1];
     pid_t pid = 0;
-    int result = -move_up(&theirs);
-    if (result == 0) result = spawn(command, argv, theirs, &pid);
-    if (result != 0) return ty_fail(err, -result, "cannot start %s: %s", command, strerror(result));
+    int result = move_up(&theirs);
+    const int fds[] = {PROGRAM_NOTHING, PROGRAM_OURS, PROGRAM_OURS, theirs};
+    const struct program_start start = {.path = command, .argv = argv, .fds = fds, .n_fds = ARRAY_SIZE(fds)};
+    if (result == 0) result = program_start(&start, &pid);
+    if (result < 0) return ty_fail(err, result, "cannot start %s: %s", command, strerror(-result));
     handle->pid = pid;
     handle->pidfd = kernel_hold(pid);
     handle->channel_fd = TAKE_FD(ours);

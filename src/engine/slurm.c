@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +17,7 @@
 #include "base/hostlist.h"
 #include "base/kernel.h"
 #include "base/module.h"
+#include "base/program.h"
 #include "base/str.h"
 #include "engine/join.h"
 #include "engine/slurm.h"
@@ -178,31 +178,16 @@ static int make_words(struct srun_words *words, const struct srun_launch *launch
 static int spawn_srun(struct srun_launch *launch, const struct srun_words *words, int input, int output,
                       ty_error *err) {
     CLEANUP(environment_done) struct environment environment = {0};
-    posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attributes;
-    sigset_t none, all;
     if (make_environment(&environment) < 0) return ty_fail_memory(err);
-    (void)sigemptyset(&none);
-    (void)sigfillset(&all);
-    int result = posix_spawn_file_actions_init(&actions);
-    if (result != 0) return ty_fail_memory(err);
-    result = posix_spawnattr_init(&attributes);
-    if (result == 0) {
-        (void)posix_spawnattr_setsigmask(&attributes, &none);
-        (void)posix_spawnattr_setsigdefault(&attributes, &all);
-        (void)posix_spawnattr_setflags(&attributes,
-                                       POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSID);
-        const int fds[3] = {input, output, output};
-        for (int i = 0; i < 3 && result == 0; i++)
-            result = posix_spawn_file_actions_adddup2(&actions, fds[i], i);
-        if (result == 0)
-            result = posix_spawnp(&launch->pid, "srun", &actions, &attributes,
-                                  (char *const *)(uintptr_t)words->argv, environment.items);
-        (void)posix_spawnattr_destroy(&attributes);
-    }
-    (void)posix_spawn_file_actions_destroy(&actions);
+    const int fds[] = {input, output, output};
+    int result = program_start(&(struct program_start){.argv = words->argv,
+                                                       .envp = environment.items,
+                                                       .fds = fds,
+                                                       .n_fds = ARRAY_SIZE(fds),
+                                                       .place = PROGRAM_SESSION},
+                               &launch->pid);
     if (result == 0) return 0;
-    return ty_fail(err, TY_ESTART, "cannot run srun: %s", strerror(result));
+    return ty_fail(err, TY_ESTART, "cannot run srun: %s", strerror(-result));
 }
 
 /* -- what it prints, and its end */

@@ -4,8 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
-#include <signal.h>
-#include <spawn.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -13,6 +11,7 @@
 
 #include "base/cleanup.h"
 #include "base/module.h"
+#include "base/program.h"
 #include "base/str.h"
 #include "controller/run_lock.h"
 
@@ -35,40 +34,18 @@ int action_stop(const char *run_path, struct buffer *out, ty_error *err) {
     return result < 0 ? result : 0;
 }
 
-/* The command itself, its words thrown away. Threads of ours hold no signals of its. */
-static int spawn_stacks(const char *command, const char *storage, const char *name, pid_t *pid) {
-    char *argv[] = {(char *)command,
-                    (char *)"stacks",
-                    (char *)"--storage-path",
-                    (char *)storage,
-                    (char *)"--",
-                    (char *)name,
-                    NULL};
-    posix_spawnattr_t attributes;
-    posix_spawn_file_actions_t actions;
-    sigset_t none;
-    (void)sigemptyset(&none);
-    (void)posix_spawnattr_init(&attributes);
-    (void)posix_spawn_file_actions_init(&actions);
-    (void)posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
-    (void)posix_spawnattr_setsigmask(&attributes, &none);
-    (void)posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDWR, 0);
-    (void)posix_spawn_file_actions_adddup2(&actions, 0, 1);
-    (void)posix_spawn_file_actions_adddup2(&actions, 0, 2);
-    int code = posix_spawn(pid, command, &actions, &attributes, argv, environ);
-    (void)posix_spawn_file_actions_destroy(&actions);
-    (void)posix_spawnattr_destroy(&attributes);
-    return -code;
-}
-
 int action_stacks(const char *run_path, struct buffer *out, ty_error *err) {
     const char *command = module_command(err), *slash = strrchr(run_path, '/');
     CLEANUP_FREE char *storage = strndup(run_path, (size_t)(slash - run_path));
+    static const int nothing[] = {PROGRAM_NOTHING, PROGRAM_NOTHING, PROGRAM_NOTHING};
     pid_t pid;
     int status = 0;
     if (command == NULL) return err->code;
     if (storage == NULL) return ty_fail_memory(err);
-    int result = spawn_stacks(command, storage, slash + 1, &pid);
+    const char *const argv[] = {command, "stacks", "--storage-path", storage, "--", slash + 1, NULL};
+    int result = program_start(
+        &(struct program_start){.path = command, .argv = argv, .fds = nothing, .n_fds = ARRAY_SIZE(nothing)},
+        &pid);
     if (result < 0) return ty_fail(err, result, "cannot start %s: %s", command, strerror(-result));
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
         continue;

@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +16,7 @@
 
 #include "base/cleanup.h"
 #include "base/file.h"
+#include "base/program.h"
 #include "base/str.h"
 #include "web/dashboard.h"
 
@@ -87,30 +87,17 @@ int registry_open_browser(struct registry *registry, const char *address, ty_err
         return ty_fail(err, -ENAMETOOLONG, "XDG_RUNTIME_DIR is too long");
     int result = write_page(registry->page, address, err);
     if (result < 0) return result;
-    char *argv[] = {(char *)browser, registry->page, NULL};
-    posix_spawnattr_t attributes;
-    posix_spawn_file_actions_t actions;
-    sigset_t none, piped;
+    static const int nothing[] = {PROGRAM_NOTHING, PROGRAM_NOTHING, PROGRAM_NOTHING};
+    const char *const argv[] = {browser, registry->page, NULL};
     pid_t pid;
-    (void)sigemptyset(&none);
-    (void)sigemptyset(&piped);
-    (void)sigaddset(&piped, SIGPIPE);
-    (void)posix_spawnattr_init(&attributes);
-    (void)posix_spawn_file_actions_init(&actions);
-    (void)posix_spawnattr_setflags(&attributes,
-                                   POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-    (void)posix_spawnattr_setsigmask(&attributes, &none);
-    (void)posix_spawnattr_setsigdefault(&attributes, &piped);
-    (void)posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDWR, 0);
-    (void)posix_spawn_file_actions_adddup2(&actions, 0, 1);
-    (void)posix_spawn_file_actions_adddup2(&actions, 0, 2);
     (void)signal(SIGCHLD, SIG_IGN);
-    int code = posix_spawnp(&pid, browser, &actions, &attributes, argv, environ);
-    (void)posix_spawn_file_actions_destroy(&actions);
-    (void)posix_spawnattr_destroy(&attributes);
-    if (code != 0)
+    result = program_start(
+        &(struct program_start){
+            .argv = argv, .fds = nothing, .n_fds = ARRAY_SIZE(nothing), .place = PROGRAM_SESSION},
+        &pid);
+    if (result < 0)
         (void)fprintf(stderr, "cannot start the browser %s: %s (BROWSER names another)\n", browser,
-                      strerror(code));
+                      strerror(-result));
     return 0;
 }
 
