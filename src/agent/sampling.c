@@ -64,7 +64,15 @@ static void send_targets(const struct sampling *sampling) {
 
 static void send_on(const struct sampling *sampling, const struct usage_sample *sample) {
     Wire__UsageValue values[USAGE_VALUES_MAX], *list[USAGE_VALUES_MAX];
+    Wire__UsageFault faults[USAGE_FAULTS_MAX], *fault_list[USAGE_FAULTS_MAX];
     Wire__Usage usage = WIRE__USAGE__INIT;
+    for (uint32_t i = 0; i < sample->n_faults; i++) {
+        faults[i] = (Wire__UsageFault)WIRE__USAGE_FAULT__INIT;
+        faults[i].kind = sample->faults[i].kind;
+        faults[i].device = (uint32_t)sample->faults[i].device;
+        faults[i].code = sample->faults[i].code;
+        fault_list[i] = &faults[i];
+    }
     for (uint32_t i = 0; i < sample->n; i++) {
         values[i] = (Wire__UsageValue)WIRE__USAGE_VALUE__INIT;
         values[i].what = sample->values[i].what;
@@ -75,6 +83,8 @@ static void send_on(const struct sampling *sampling, const struct usage_sample *
     usage.time = sample->time;
     usage.values = list;
     usage.n_values = sample->n;
+    usage.faults = fault_list;
+    usage.n_faults = sample->n_faults;
     outbox_send(sampling->outbox, &WIRE_MESSAGE(USAGE, usage, &usage));
 }
 
@@ -88,12 +98,15 @@ static void on_sample(void *context, unsigned events) {
         give_up(sampling, "the process that samples it ended");
         return;
     }
-    expect_sample(sampling);
-    send_targets(sampling);
-    /* A controller that does not keep up has better things to read. */
-    if (usage_is_whole(&sample, (size_t)size) && sampling->outbox->channel != NULL &&
-        !channel_full(sampling->outbox->channel))
-        send_on(sampling, &sample);
+    if (!usage_is_whole(&sample, (size_t)size)) return;
+    if (sample.n > 0) { /* faults come also from a sampler whose looks hang */
+        expect_sample(sampling);
+        send_targets(sampling);
+    }
+    /* A controller that does not keep up has better things to read than samples. */
+    if (sampling->outbox->channel == NULL) return;
+    if (channel_full(sampling->outbox->channel)) sample.n = 0;
+    if (sample.n > 0 || sample.n_faults > 0) send_on(sampling, &sample);
 }
 
 static int start(struct sampling *sampling, ty_error *err) {

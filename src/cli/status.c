@@ -134,6 +134,16 @@ static bool names_rank(const char *cause, int rank) {
     return false;
 }
 
+static void hardware_text(const struct view_summary *summary, struct buffer *out) {
+    const char *last = summary->replay.hardware.event.of.hardware.cause;
+    size_t n = summary->replay.n_hardware;
+    if (n == 0) return;
+    label("hardware", out);
+    buffer_printf(out, "%zu fault%s of devices%s", n, n == 1 ? "" : "s", last == NULL ? "" : "; the last: ");
+    if (last != NULL) utf8_escape(last, strlen(last), out);
+    buffer_char(out, '\n');
+}
+
 static void cause_text(const struct view_summary *summary, struct buffer *out) {
     if (summary->cause == NULL) return;
     label("first cause", out);
@@ -226,6 +236,7 @@ static void run_text(const struct view_summary *summary, struct buffer *out) {
     network_text(summary, out);
     results_text(summary, out);
     straggler_text(summary, out);
+    hardware_text(summary, out);
     cause_text(summary, out);
     history_text(summary, out);
     phases_text(summary, out);

@@ -420,6 +420,7 @@ static void on_message(void *context, const Wire__Message *message) {
         break;
     case WIRE__MESSAGE__BODY_USAGE:
         usage_take(peer, message->usage);
+        faults_take(peer, message->usage);
         break;
     case WIRE__MESSAGE__BODY_FED:
         input_taken(&run->input, message->fed->rank, message->fed->size);

@@ -170,6 +170,7 @@ void note_tell(struct ty_run *run, const struct run_event *event) {
     case EVENT_WAIT:
     case EVENT_CHECKPOINT_LOST:
     case EVENT_CHECKPOINT_LATE:
+    case EVENT_HARDWARE:
         progress_hide(&run->output.progress);
         break;
     default:
@@ -178,6 +179,7 @@ void note_tell(struct ty_run *run, const struct run_event *event) {
     if (event->kind == EVENT_ATTEMPT) tell_size(run, event->attempt);
     if (event->kind == EVENT_ATTEMPT_END) tell_restart(run, event->attempt);
     if (event->kind == EVENT_WAIT) log_warning("controller", "waiting for room: %s", event->of.wait.reason);
+    if (event->kind == EVENT_HARDWARE) log_warning("hardware", "%s", event->of.hardware.cause);
     if (event->kind == EVENT_CHECKPOINT_LOST && running) tell_lost_checkpoint(run, &event->of.checkpoint_lost);
     if (event->kind == EVENT_CHECKPOINT_LATE && running) {
         const struct event_checkpoint_late *late = &event->of.checkpoint_late;

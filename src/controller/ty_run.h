@@ -219,6 +219,10 @@ void usage_commit(struct ty_run *run); /* what came in this turn is on its way *
 struct storage *usage_storage(const struct ty_run *run);
 void usage_close(struct ty_run *run); /* writes what is gathered, unless the storage hangs */
 
+/* -- faults.c: what happens to devices */
+
+void faults_take(struct peer *peer, const Wire__Usage *usage);
+
 /* -- run_storage.c: the threads at work on the run's files, and on its journal */
 
 struct storage_watch {
@@ -355,6 +359,7 @@ struct ty_run {
     struct records *records;
     struct checkpoints *checkpoints;
     struct usage_keeper *usage;
+    int n_faults; /* of devices, that are on record */
     struct events events;
     struct run_replay replay; /* of all that happened, also before a resume */
 

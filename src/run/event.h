@@ -97,6 +97,12 @@ struct event_holders {
     F(chaos, TEXT, fault) /* kill, pause, starve */ \
     F(chaos, REAL3, seconds)
 #define EVENT_HUNG_VALUES(F) F(hung, TEXT, cause)
+#define EVENT_HARDWARE_VALUES(F)                                                      \
+    F(hardware, TEXT, fault) /* xid, lost, ecc, throttled (usage/usage.h) */          \
+    F(hardware, INT, device) /* its number among the node's */                        \
+    F(hardware, INT, code)   /* of xid the driver's number, of ecc how many errors */ \
+    F(hardware, TEXT, ranks) /* that use the device */                                \
+    F(hardware, TEXT, cause)
 #define EVENT_EXITED_VALUES(F)                    \
     F(exited, INT, signal) /* one of these two */ \
     F(exited, INT, code)                          \
@@ -156,6 +162,7 @@ struct event_holders {
     E(EVENT_RENDEZVOUS, rendezvous)                                                  \
     X(EVENT_CHAOS, chaos, EVENT_CHAOS_VALUES)                                        \
     X(EVENT_HUNG, hung, EVENT_HUNG_VALUES)                                           \
+    X(EVENT_HARDWARE, hardware, EVENT_HARDWARE_VALUES)                               \
     X(EVENT_EXITED, exited, EVENT_EXITED_VALUES)                                     \
     E(EVENT_GONE, gone)                                                              \
     X(EVENT_START_FAILED, start_failed, EVENT_START_FAILED_VALUES)                   \

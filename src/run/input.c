@@ -71,6 +71,10 @@ void run_node_stacks(struct run *run, uint32_t node, const void *frames, size_t 
     of_node(run, (struct run_input){.kind = INPUT_STACKS, .node = node, .frames = frames, .size = size});
 }
 
+void run_device_fault(struct run *run, const struct run_fault *fault) {
+    of_node(run, (struct run_input){.kind = INPUT_FAULT, .node = fault->node, .fault = fault});
+}
+
 void run_report(struct run *run, const struct run_report *report) {
     of_rank(run, (struct run_input){.kind = INPUT_REPORT, .rank = report->rank, .report = report});
 }

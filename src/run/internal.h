@@ -104,6 +104,14 @@ struct run_resize {
     uint64_t lost_reports;
 };
 
+/* What may explain the failure of the attempt. */
+struct run_suspect {
+    bool any, hardware;
+    nanoseconds at; /* monotonic */
+    struct idset ranks;
+    char text[256];
+};
+
 struct run {
     struct run_config config;
     const struct run_ops *ops;
@@ -123,6 +131,7 @@ struct run {
     uint32_t counts[WORKER_STATE_COUNT];
     struct run_failure failure;
     struct run_hang hang;
+    struct run_suspect suspect;
     struct run_resize resize;
     int interrupts, interrupt_signal;
     int preempted; /* the first interrupt was a preemption: its signal; else 0 */
@@ -156,6 +165,7 @@ enum run_input_kind {
     INPUT_GONE,
     INPUT_HUNG,
     INPUT_STACKS,
+    INPUT_FAULT,
     INPUT_REPORT,
     INPUT_PUBLISHED,
     INPUT_CHECKED,
@@ -185,6 +195,7 @@ struct run_input {
     const struct run_exit *exit;
     const struct run_start_failure *start;
     const struct run_report *report;
+    const struct run_fault *fault;
 };
 
 /* Does what the table has for this input in the state of the run (table.c). */
@@ -203,12 +214,14 @@ run_entry run_on_report, run_on_hear, run_on_commit, run_on_store, run_on_last, 
     run_on_tell;                                                /* report.c */
 run_entry run_on_hang, run_on_dump, run_on_stack, run_on_blame; /* hang.c */
 run_entry run_on_resize;                                        /* resize.c */
+run_entry run_on_fault;                                         /* fault.c */
 
 /* Records (record.c): `time` 0 is now. */
 void run_record_worker(struct run *run, enum run_event_kind kind, uint32_t rank,
                        nanoseconds time); /* of kinds without values */
 void run_record_started(struct run *run, uint32_t rank, nanoseconds time);
 void run_record_hung(struct run *run, uint32_t rank, const char *how);
+void run_record_fault(struct run *run, const struct run_fault *fault);
 void run_record_start_failed(struct run *run, uint32_t rank, const char *why);
 void run_record_launched(struct run *run);
 void run_record_wait(struct run *run, const char *reason);
@@ -253,6 +266,11 @@ void run_failure_text(struct run_failure *failure, const char *format, ...)
 void run_fail(struct run *run, const struct run_failure *failure);
 /* Whatever was collected of a hang is forgotten: the run leaves RUN_HANGING (hang.c). */
 void run_hang_end(struct run *run);
+
+/* An attempt begins: what was suspected is of an earlier one (fault.c). */
+void run_suspect_forget(struct run *run);
+/* The attempt ends: what its failure came from, if that was a device, is told before it. */
+void run_suspect_blame(struct run *run);
 
 /* A rank has ended: a checkpoint that still waits for a report of it can never be whole (report.c). */
 void run_reports_rank_ended(struct run *run, uint32_t rank);

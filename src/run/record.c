@@ -35,6 +35,15 @@ void run_record_hung(struct run *run, uint32_t rank, const char *how) {
     record(run, &event);
 }
 
+void run_record_fault(struct run *run, const struct run_fault *fault) {
+    struct run_event event = run_event_new(EVENT_HARDWARE);
+    event.time = fault->time;
+    event.node = (int)fault->node;
+    if (idset_count(fault->ranks) == 1) event.rank = (int)idset_next(fault->ranks, -1);
+    event.of.hardware = *fault->told;
+    record(run, &event);
+}
+
 void run_record_exit(struct run *run, uint32_t rank, const char *cause, nanoseconds time) {
     const struct run_worker *worker = &run->workers[rank];
     struct run_event event = of_rank(EVENT_EXITED, rank, time);

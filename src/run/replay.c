@@ -168,6 +168,10 @@ void replay_note(struct run_replay *replay, const struct run_event *event) {
     case EVENT_NETWORK:
         keep(replay, &replay->network, event);
         break;
+    case EVENT_HARDWARE:
+        keep(replay, &replay->hardware, event);
+        replay->n_hardware++;
+        break;
     case EVENT_ATTEMPT:
         forget(&replay->wait);
         if (replay->began == 0) replay->began = event->time;
@@ -196,8 +200,8 @@ void replay_note(struct run_replay *replay, const struct run_event *event) {
 }
 
 void replay_done(struct run_replay *replay) {
-    struct kept_event *const kept[] = {&replay->run,     &replay->plan, &replay->wait,
-                                       &replay->network, &replay->end,  &replay->node};
+    struct kept_event *const kept[] = {&replay->run,      &replay->plan, &replay->wait, &replay->network,
+                                       &replay->hardware, &replay->end,  &replay->node};
     for (size_t i = 0; i < ARRAY_SIZE(kept); i++)
         forget(kept[i]);
     attempts_free(replay->attempts, replay->n_attempts);

@@ -30,7 +30,9 @@ struct run_replay {
     struct kept_event run, plan; /* the last of their kinds */
     struct kept_event wait;      /* for devices or room, while it lasts; it began at */
     nanoseconds waits_since;
-    struct kept_event network;        /* that connects the nodes */
+    struct kept_event network;  /* that connects the nodes */
+    struct kept_event hardware; /* the last fault of a device; in all there were */
+    size_t n_hardware;
     struct kept_event end;            /* of the run, unless another controller went on with it */
     struct ty_attempt_info *attempts; /* n_attempts, owned with their texts; `ended` is 0 while one goes on */
     size_t n_attempts;

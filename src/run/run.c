@@ -47,6 +47,7 @@ int run_create(const struct run_config *config, const struct run_ops *ops, void 
 void run_destroy(struct run *run) {
     if (run == NULL) return;
     run_reports_end(run);
+    run_suspect_forget(run);
     free(run->hang.failure.tail);
     free(run->failure.tail);
     free(run->checkpoint);
@@ -132,6 +133,7 @@ void run_begin_attempt(struct run *run) {
     run_record_attempt(run);
     free(run->failure.tail);
     run->failure = (struct run_failure){.rank = -1, .node = -1};
+    run_suspect_forget(run);
     run->began = run->ops->now(run->context);
     run->retries = false;
     for (uint32_t i = 0; i < run->config.n_workers; i++) {
@@ -282,6 +284,7 @@ static void end_attempt(struct run *run) {
     run->outcome = attempt_outcome(run);
     if (run_resize_end(run)) run->outcome = OUTCOME_RESIZED;
     decide_retry(run);
+    run_suspect_blame(run);
     bool late = run->retries && run->out_of_time > 0;
     run->retries = run->retries && !late;
     run_record_attempt_end(run);

@@ -218,6 +218,21 @@ void run_node_stacks(struct run *run, uint32_t node, const void *frames, size_t 
  * away, or 0. */
 void run_node_leaving(struct run *run, uint32_t node, int preempted, nanoseconds time);
 
+/* Faults of devices (fault.c): recorded, and told as the first cause of a failure that they explain. */
+enum run_fault_weight {
+    RUN_FAULT_NOTED,      /* explains nothing */
+    RUN_FAULT_OF_PROGRAM, /* explains the end of the device's own ranks, soon after */
+    RUN_FAULT_OF_HARDWARE /* and that of ranks that waited for them */
+};
+struct run_fault { /* borrowed during the call */
+    uint32_t node;
+    enum run_fault_weight weight;
+    const struct event_hardware *told;
+    const struct idset *ranks; /* that use the device */
+    nanoseconds time;          /* wall */
+};
+void run_device_fault(struct run *run, const struct run_fault *fault);
+
 /* Reports (report.c). */
 enum report_kind { REPORT_METRICS, REPORT_BEGIN, REPORT_COMMIT, REPORT_ABORT, REPORT_LIST, REPORT_ALIVE };
 struct run_report {

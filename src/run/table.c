@@ -57,6 +57,7 @@ static run_entry *const table[RUN_INPUTS][RUN_STATE_COUNT] = {
     ON(GONE,        no,    no,    gone,   gone,   gone,  no,    no,    no,    no,    no,    no,    no,    no)
     ON(HUNG,        no,    no,    hang,   no,     no,    no,    no,    no,    no,    no,    no,    no,    no)
     ON(STACKS,      no,    no,    no,     stack,  no,    no,    no,    no,    no,    no,    no,    no,    no)
+    ON(FAULT,       no,    fault, fault,  fault,  fault, fault, fault, fault, fault, fault, fault, fault, no)
     ON(REPORT,      no,    no,    report, report, hear,  hear,  hear,  no,    no,    no,    no,    no,    no)
     ON(PUBLISHED,   free,  free,  commit, commit, store, last,  last,  free,  free,  free,  free,  free,  free)
     ON(CHECKED,     no,    no,    no,     no,     no,    no,    no,    pause, no,    next,  no,    no,    no)

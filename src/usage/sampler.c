@@ -20,17 +20,26 @@ struct sampler {
     struct usage_node node;
     struct usage_workers workers;
     struct usage_nvidia *nvidia;
+    struct usage_watch watch;
     struct usage_sample sample;
 };
 
 static void look(struct sampler *sampler) {
     struct usage_sample *sample = &sampler->sample;
-    sample->n = 0;
+    sample->n = sample->n_faults = 0;
     sample->time = clock_wall();
     usage_node_look(&sampler->node, sample);
     if (sampler->nvidia != NULL) usage_nvidia_look(sampler->nvidia, sample);
     usage_amd_look(sample);
     usage_workers_look(&sampler->workers, sample);
+    usage_watch_look(&sampler->watch, sample);
+}
+
+/* False once the agent is gone; one that does not read loses samples. */
+static bool tell(const struct sampler *sampler) {
+    return send(STDIN_FILENO, &sampler->sample, usage_size(&sampler->sample), MSG_DONTWAIT | MSG_NOSIGNAL) >=
+               0 ||
+           errno == EAGAIN;
 }
 
 /* False once the agent is gone. */
@@ -61,17 +70,17 @@ int usage_sampler_main(int argc, char **argv) {
     sampler.period = period_ms * NS_PER_MS;
     if (!hear(&sampler)) return EXIT_SUCCESS;
     sampler.nvidia = usage_nvidia_open();
+    if (sampler.nvidia != NULL) usage_nvidia_listen(sampler.nvidia, STDIN_FILENO);
     look(&sampler);
+    sampler.sample.n = 0; /* rates are not known yet; faults are */
+    if (sampler.sample.n_faults > 0) (void)tell(&sampler);
     sampler.next = clock_monotonic() + (sampler.period < FIRST_WITHIN ? sampler.period : FIRST_WITHIN);
     while (rest(&sampler)) {
         look(&sampler);
-        /* An agent that does not read loses samples. */
-        if (send(STDIN_FILENO, &sampler.sample, usage_size(&sampler.sample), MSG_DONTWAIT | MSG_NOSIGNAL) < 0 &&
-            errno != EAGAIN)
-            break;
+        if (!tell(&sampler)) break;
         nanoseconds now = clock_monotonic();
         sampler.next += sampler.period;
         if (sampler.next < now) sampler.next = now + sampler.period; /* it was held up: none is made up for */
     }
-    return EXIT_SUCCESS;
+    _exit(EXIT_SUCCESS); /* a thread is inside the driver's library, which must not be taken down under it */
 }

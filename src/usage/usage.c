@@ -44,7 +44,10 @@ size_t usage_size(const struct usage_sample *sample) {
 
 bool usage_is_whole(const struct usage_sample *sample, size_t size) {
     if (size < offsetof(struct usage_sample, values) || sample->n > USAGE_VALUES_MAX) return false;
+    if (sample->n_faults > USAGE_FAULTS_MAX) return false;
     if (usage_size(sample) != size) return false;
+    for (uint32_t i = 0; i < sample->n_faults; i++)
+        if (sample->faults[i].kind >= USAGE_FAULTS_N) return false;
     for (uint32_t i = 0; i < sample->n; i++)
         if (sample->values[i].what >= USAGES_N || !isfinite(sample->values[i].value)) return false;
     return true;

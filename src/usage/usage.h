@@ -2,8 +2,8 @@
  *
  * Each agent starts one sampler, `trainyard agent --sample PERIOD_MS`, with a socket of whole packets as its
  * standard input. A driver's call that never comes back stops its samples and nothing else. The agent sends the
- * workers whose processes are looked at (usage_target); the sampler sends a sample each period. It ends with
- * the agent, or when the socket is closed. */
+ * workers whose processes are looked at (usage_target); the sampler sends a sample each period, and what happens
+ * to a device (usage_fault) at once. It ends with the agent, or when the socket is closed. */
 #ifndef USAGE_USAGE_H
 #define USAGE_USAGE_H
 
@@ -87,7 +87,26 @@ enum usage_limit {
 /* "thermal limit, power"; "" where nothing does. */
 void usage_limits(unsigned bits, struct buffer *out);
 
-enum { USAGE_VALUES_MAX = 1024, USAGE_TARGETS_MAX = 512, USAGE_DEVICES_MAX = 64 };
+/* What happens to a device, which is told rather than sampled. X(id, text) */
+#define USAGE_FAULTS(X)                                               \
+    X(XID, "xid")             /* the driver's number of it is told */ \
+    X(LOST, "lost")           /* the driver cannot reach it */        \
+    X(ECC, "ecc")             /* so many uncorrected errors more */   \
+    X(THROTTLED, "throttled") /* bits of USAGE_LIMITS */
+
+enum usage_fault_kind {
+#define X(id, text) USAGE_FAULT_##id,
+    USAGE_FAULTS(X)
+#undef X
+        USAGE_FAULTS_N
+};
+
+enum {
+    USAGE_VALUES_MAX = 1024,
+    USAGE_FAULTS_MAX = 16, /* of one packet */
+    USAGE_TARGETS_MAX = 512,
+    USAGE_DEVICES_MAX = 64
+};
 
 struct usage_value {
     uint32_t what;
@@ -95,9 +114,16 @@ struct usage_value {
     double value;
 };
 
-struct usage_sample { /* a packet: as much of it as there are values */
+struct usage_fault {
+    uint32_t kind;
+    int32_t device;
+    uint64_t code; /* as its kind says */
+};
+
+struct usage_sample { /* a packet: as much of it as there are values; without any it tells of faults alone */
     nanoseconds time; /* wall */
-    uint32_t n, reserved;
+    uint32_t n, n_faults;
+    struct usage_fault faults[USAGE_FAULTS_MAX];
     struct usage_value values[USAGE_VALUES_MAX];
 };
 
@@ -111,6 +137,20 @@ size_t usage_size(const struct usage_sample *sample); /* of its packet */
 bool usage_is_whole(const struct usage_sample *sample, size_t size);
 /* What is no finite number, or one too many, is left out. */
 void usage_add(struct usage_sample *sample, enum usage_what what, int32_t number, double value);
+
+/* What a fault explains of workers that fail soon after. */
+enum usage_weight {
+    USAGE_NOTED,      /* nothing */
+    USAGE_OF_PROGRAM, /* the end of those that use the device */
+    USAGE_OF_HARDWARE /* that of others too, who wait for them */
+};
+
+const char *usage_fault_name(enum usage_fault_kind kind);
+enum usage_weight usage_fault_weight(const struct usage_fault *fault);
+/* "Xid 79, it has fallen off the bus" */
+void usage_fault_text(const struct usage_fault *fault, struct buffer *out);
+/* One too many is left out. */
+void usage_fault_add(struct usage_sample *sample, enum usage_fault_kind kind, int device, uint64_t code);
 
 /* -- the sampler's parts. Each adds what its system answers, and leaves out the rest. */
 
@@ -145,6 +185,15 @@ struct usage_workers {
 };
 void usage_workers_look(struct usage_workers *workers, struct usage_sample *sample);
 
+/* usage_faults.c: what the values of a sample tell when they are compared with those before. Zero-initialised. */
+struct usage_watch {
+    unsigned held[USAGE_DEVICES_MAX]; /* limits that were told */
+    nanoseconds held_at[USAGE_DEVICES_MAX];
+    double errors[USAGE_DEVICES_MAX];
+    bool counts[USAGE_DEVICES_MAX]; /* `errors` is known */
+};
+void usage_watch_look(struct usage_watch *watch, struct usage_sample *sample);
+
 /* usage_nvidia.c: through NVML, loaded once. usage_amd.c: by sysfs. */
 
 /* The devices that the value of a visible-devices variable leaves of `count`, by their index, -1 where an entry
@@ -155,6 +204,8 @@ size_t usage_visible(const char *value, size_t count, int indices[USAGE_DEVICES_
 struct usage_nvidia;                          /* opaque */
 struct usage_nvidia *usage_nvidia_open(void); /* NULL: no driver, or no device */
 void usage_nvidia_look(struct usage_nvidia *nvidia, struct usage_sample *sample);
+/* Tells of faults as they come, by packets to `fd`, from a thread of its own that ends with the process. */
+void usage_nvidia_listen(struct usage_nvidia *nvidia, int fd);
 void usage_amd_look(struct usage_sample *sample);
 
 /* The process. Exit status; argv[0] is the word before PERIOD_MS. */

@@ -1,8 +1,15 @@
 /* NVIDIA's devices. A function that this driver lacks, or a question that it does not answer, leaves the value
- * out. A call that hangs takes this process with it, which is there for that. */
+ * out. A call that hangs takes this process with it, which is there for that.
+ *
+ * Faults come from a thread that waits in the driver for them: workers end within milliseconds of one, and a look
+ * each period would find it too late to be told as the cause. */
 #include <dlfcn.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "accelerator/accelerator.h"
 #include "accelerator/vendors.h"
@@ -10,6 +17,9 @@
 #include "usage/usage.h"
 
 enum { CLOCK_SM = 1, SENSOR_GPU = 0, ECC_UNCORRECTED = 1, ECC_SINCE_START = 0, EVENT_XID = 8 };
+enum { DRIVER_TIMEOUT = 10, DRIVER_GPU_IS_LOST = 15 };
+enum { WAIT_MS = 5000, BREATH_MS = 1000 /* between waits that fail at once */, LISTENER_STACK = 256 << 10 };
+#define REPEATED_WITHIN (10 * NS_PER_S) /* the same number of a device: counted, not told */
 
 struct nvml_device; /* opaque */
 struct nvml_event_set;
@@ -49,8 +59,16 @@ struct usage_nvidia {
     int (*by_uuid)(const char *uuid, struct nvml_device **device);
     struct nvml_event_set *events;
     struct nvml_device *devices[USAGE_DEVICES_MAX]; /* NULL: it cannot be asked */
-    uint64_t xids[USAGE_DEVICES_MAX];               /* since this process began */
     size_t n;
+    int fd; /* faults go there */
+    /* Both threads'. */
+    atomic_uint_least64_t xids[USAGE_DEVICES_MAX]; /* since this process began */
+    atomic_bool lost[USAGE_DEVICES_MAX];           /* and told */
+    /* The listening thread's. */
+    struct {
+        uint64_t code;
+        nanoseconds at; /* monotonic; 0: none */
+    } told[USAGE_DEVICES_MAX];
 };
 
 static bool find(void *library, const char *symbol, void *function) {
@@ -79,7 +97,7 @@ static bool take_devices(struct usage_nvidia *nvidia, void *library) {
     return nvidia->n > 0;
 }
 
-static void listen_to_faults(struct usage_nvidia *nvidia, void *library) {
+static void register_events(struct usage_nvidia *nvidia, void *library) {
     int (*create)(struct nvml_event_set **);
     if (!find(library, "nvmlEventSetCreate", &create) || !find(library, "nvmlEventSetWait_v2", &nvidia->wait) ||
         nvidia->listen == NULL || create(&nvidia->events) != 0) {
@@ -102,7 +120,7 @@ struct usage_nvidia *usage_nvidia_open(void) {
         free(nvidia);
         return NULL;
     }
-    listen_to_faults(nvidia, library);
+    register_events(nvidia, library);
     return nvidia;
 }
 
@@ -117,15 +135,19 @@ static unsigned limits_of(unsigned long long reasons) {
     return bits;
 }
 
-static void look_at(const struct usage_nvidia *nvidia, size_t i, struct usage_sample *sample) {
+static void look_at(struct usage_nvidia *nvidia, size_t i, struct usage_sample *sample) {
     struct nvml_device *device = nvidia->devices[i];
     struct nvml_utilization utilization;
     struct nvml_memory_used memory;
     unsigned value;
     unsigned long long count;
     int number = (int)i;
-    if (nvidia->utilization != NULL && nvidia->utilization(device, &utilization) == 0)
-        usage_add(sample, USAGE_DEVICE_UTILIZATION, number, utilization.gpu / 100.0);
+    if (nvidia->utilization != NULL) {
+        int code = nvidia->utilization(device, &utilization);
+        if (code == 0) usage_add(sample, USAGE_DEVICE_UTILIZATION, number, utilization.gpu / 100.0);
+        if (code == DRIVER_GPU_IS_LOST && !atomic_exchange(&nvidia->lost[i], true))
+            usage_fault_add(sample, USAGE_FAULT_LOST, number, 0);
+    }
     if (nvidia->memory != NULL && nvidia->memory(device, &memory) == 0) {
         usage_add(sample, USAGE_DEVICE_MEMORY, number, (double)memory.used);
         usage_add(sample, USAGE_DEVICE_MEMORY_SIZE, number, (double)memory.total);
@@ -146,20 +168,64 @@ static void look_at(const struct usage_nvidia *nvidia, size_t i, struct usage_sa
         usage_add(sample, USAGE_DEVICE_ECC, number, (double)count);
 }
 
-static void hear_faults(struct usage_nvidia *nvidia) {
-    struct nvml_event event;
-    for (int most = 0; nvidia->events != NULL && most < 1000; most++) {
-        if (nvidia->wait(nvidia->events, &event, 0) != 0) return;
-        for (size_t i = 0; i < nvidia->n; i++)
-            if (nvidia->devices[i] == event.device) nvidia->xids[i]++;
-    }
-}
-
 void usage_nvidia_look(struct usage_nvidia *nvidia, struct usage_sample *sample) {
-    hear_faults(nvidia);
     for (size_t i = 0; i < nvidia->n; i++) {
         if (nvidia->devices[i] == NULL) continue;
         look_at(nvidia, i, sample);
         if (nvidia->events != NULL) usage_add(sample, USAGE_DEVICE_XID, (int)i, (double)nvidia->xids[i]);
     }
+}
+
+/* -- faults */
+
+static void take_event(struct usage_nvidia *nvidia, const struct nvml_event *event,
+                       struct usage_sample *sample) {
+    nanoseconds now = clock_monotonic();
+    for (size_t i = 0; i < nvidia->n; i++) {
+        if (nvidia->devices[i] != event->device) continue;
+        (void)atomic_fetch_add(&nvidia->xids[i], 1);
+        bool again = nvidia->told[i].code == event->data && now - nvidia->told[i].at < REPEATED_WITHIN;
+        if (again && nvidia->told[i].at > 0) continue;
+        nvidia->told[i].code = event->data;
+        nvidia->told[i].at = now;
+        usage_fault_add(sample, USAGE_FAULT_XID, (int)i, event->data);
+    }
+}
+
+/* A device that is off the bus may end the wait in place of an event. */
+static void find_lost(struct usage_nvidia *nvidia, struct usage_sample *sample) {
+    struct nvml_utilization ignored;
+    for (size_t i = 0; i < nvidia->n && nvidia->utilization != NULL; i++)
+        if (nvidia->devices[i] != NULL &&
+            nvidia->utilization(nvidia->devices[i], &ignored) == DRIVER_GPU_IS_LOST &&
+            !atomic_exchange(&nvidia->lost[i], true))
+            usage_fault_add(sample, USAGE_FAULT_LOST, (int)i, 0);
+}
+
+static void *listen_to_faults(void *context) {
+    struct usage_nvidia *nvidia = context;
+    static struct usage_sample sample; /* of this one thread */
+    struct nvml_event event;
+    for (;;) {
+        sample.n_faults = 0;
+        int code = nvidia->wait(nvidia->events, &event, WAIT_MS);
+        sample.time = clock_wall();
+        if (code == 0) take_event(nvidia, &event, &sample);
+        if (code == DRIVER_GPU_IS_LOST) find_lost(nvidia, &sample);
+        if (sample.n_faults > 0)
+            (void)send(nvidia->fd, &sample, usage_size(&sample), MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (code != 0 && code != DRIVER_TIMEOUT) (void)poll(NULL, 0, BREATH_MS);
+    }
+    return NULL;
+}
+
+void usage_nvidia_listen(struct usage_nvidia *nvidia, int fd) {
+    pthread_attr_t attributes;
+    pthread_t thread;
+    if (nvidia->events == NULL || pthread_attr_init(&attributes) != 0) return;
+    nvidia->fd = fd;
+    (void)pthread_attr_setstacksize(&attributes, LISTENER_STACK);
+    (void)pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    (void)pthread_create(&thread, &attributes, listen_to_faults, nvidia);
+    (void)pthread_attr_destroy(&attributes);
 }

@@ -10,12 +10,14 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 
-static int note_hung(struct view_facts *facts, const struct run_event *event) {
-    if (ARRAY_GROW(facts->hung, facts->n_hung) < 0) return -ENOMEM;
-    const char *cause = event->of.hung.cause;
-    char *text = strdup(cause != NULL ? cause : "hung");
+static int note_fault(struct view_facts *facts, const struct run_event *event) {
+    bool hung = event->kind == EVENT_HUNG;
+    const char *cause = hung ? event->of.hung.cause : event->of.hardware.cause;
+    if (ARRAY_GROW(facts->faults, facts->n_faults) < 0) return -ENOMEM;
+    char *text = strdup(cause != NULL ? cause : run_event_name(event->kind));
     if (text == NULL) return -ENOMEM;
-    facts->hung[facts->n_hung++] = (struct fact_hung){event->time, event->rank, text};
+    facts->faults[facts->n_faults++] =
+        (struct fact_fault){event->time, hung ? VIEW_MARK_HUNG : VIEW_MARK_HARDWARE, text};
     return 0;
 }
 
@@ -71,7 +73,7 @@ static int on_event(void *context, int64_t sequence, const struct journal_event 
         replay_note(&facts->replay, &event);
         note_failure(facts, &event);
         if (facts->first == 0) facts->first = event.time;
-        if (event.kind == EVENT_HUNG) result = note_hung(facts, &event);
+        if (event.kind == EVENT_HUNG || event.kind == EVENT_HARDWARE) result = note_fault(facts, &event);
         if (event.kind == EVENT_CHECKPOINT_LOST) facts->lost_checkpoints++;
     }
     event_memory_done(&memory);
@@ -150,10 +152,10 @@ void view_facts_done(struct view_facts *facts) {
         free(facts->checkpoints[i].name);
         free(facts->checkpoints[i].metrics);
     }
-    for (size_t i = 0; i < facts->n_hung; i++)
-        free(facts->hung[i].text);
+    for (size_t i = 0; i < facts->n_faults; i++)
+        free(facts->faults[i].text);
     free(facts->checkpoints);
-    free(facts->hung);
+    free(facts->faults);
     free(facts->attempts);
     replay_done(&facts->replay);
     *facts = (struct view_facts){0};

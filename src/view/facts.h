@@ -22,9 +22,10 @@ struct fact_checkpoint {
     char *name, *metrics; /* owned; metrics NULL without */
 };
 
-struct fact_hung {
+/* A rank that hung, or a device that broke. */
+struct fact_fault {
     nanoseconds time;
-    int rank;
+    enum view_mark_kind kind;
     char *text; /* owned */
 };
 
@@ -62,8 +63,8 @@ struct view_facts {
     uint64_t failures[FAILURE_CAUSES_N];
     enum failure_cause likely; /* of the attempt that goes on */
     double lost_seconds;       /* of training, by restarts */
-    struct fact_hung *hung;    /* owned */
-    size_t n_hung;
+    struct fact_fault *faults; /* owned */
+    size_t n_faults;
     struct fact_attempt *attempts; /* owned; in their order */
     size_t n_attempts;
     uint64_t reports; /* how many there are */

@@ -291,9 +291,11 @@ static int add_marks(struct view_series *series, const struct points *points, co
         double x = find_x(points, checkpoint->attempt, checkpoint->number);
         if (!isnan(x)) result = add_mark(series, x, VIEW_MARK_CHECKPOINT, strdup(checkpoint->name));
     }
-    for (size_t i = 0; i < facts->n_hung && i < MARKS_MAX && result == 0; i++) {
-        double x = find_x_at(points, facts->hung[i].time);
-        if (!isnan(x)) result = add_mark(series, x, VIEW_MARK_HUNG, strdup(facts->hung[i].text));
+    n = facts->n_faults;
+    for (size_t i = n > MARKS_MAX ? n - MARKS_MAX : 0; i < n && result == 0; i++) {
+        const struct fact_fault *fault = &facts->faults[i];
+        double x = find_x_at(points, fault->time);
+        if (!isnan(x)) result = add_mark(series, x, fault->kind, strdup(fault->text));
     }
     if (series->n_marks > 0) qsort(series->marks, series->n_marks, sizeof *series->marks, by_mark);
     return result;

@@ -72,7 +72,8 @@ struct view_line {
     X(VIEW_MARK_ATTEMPT, "attempt")       \
     X(VIEW_MARK_CHECKPOINT, "checkpoint") \
     X(VIEW_MARK_NONFINITE, "nonfinite")   \
-    X(VIEW_MARK_HUNG, "hung")
+    X(VIEW_MARK_HUNG, "hung")             \
+    X(VIEW_MARK_HARDWARE, "hardware")
 
 enum view_mark_kind {
 #define X(name, text) name,

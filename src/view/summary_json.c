@@ -85,6 +85,14 @@ static json_t *network_json(const struct view_summary *summary) {
     return json_pack("{s:s?, s:o}", "used", network->used, "tried", tried);
 }
 
+static json_t *hardware_json(const struct view_summary *summary) {
+    const struct run_event *last = &summary->replay.hardware.event;
+    const struct event_hardware *told = &last->of.hardware;
+    if (summary->replay.n_hardware == 0) return json_null();
+    return json_pack("{s:I, s:f, s:s?, s:s?}", "faults", (json_int_t)summary->replay.n_hardware, "time",
+                     (double)last->time / (double)NS_PER_S, "fault", told->fault, "cause", told->cause);
+}
+
 json_t *view_summary_json(const struct view_summary *summary, bool details) {
     json_t *map = json_pack("{s:s, s:s, s:s, s:I, s:i, s:f, s:f, s:I, s:I, s:s?, s:O?}", "name", summary->name,
                             "path", summary->path, "state", run_standing_name(summary->standing), "workers",
@@ -102,6 +110,7 @@ json_t *view_summary_json(const struct view_summary *summary, bool details) {
     (void)json_object_set_new(map, "slowest", straggler_json(summary));
     (void)json_object_set_new(map, "sizes", sizes_json(summary));
     (void)json_object_set_new(map, "network", network_json(summary));
+    (void)json_object_set_new(map, "hardware", hardware_json(summary));
     (void)json_object_set_new(map, "disk", disk_json(summary));
     json_t *status = summary->status >= 0 ? json_integer(summary->status) : json_null();
     (void)json_object_set_new(map, "exit_status", status);

@@ -256,6 +256,7 @@ static int write_event(struct trace_writing *writing, const struct run_event *ev
         write_exit(writing, event);
         return 0;
     case EVENT_HUNG:
+    case EVENT_HARDWARE:
     case EVENT_NODE_LOST:
     case EVENT_START_FAILED:
         write_instant(writing, event, 'g');

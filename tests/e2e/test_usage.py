@@ -1,5 +1,5 @@
-"""Samples of the hardware: what a run keeps of its node, workers and devices, who shows it, and what becomes of a sampler that dies or
-hangs."""
+"""Samples of the hardware: what a run keeps of its node, workers and devices, who shows it, devices that break, and what becomes of a
+sampler that dies or hangs."""
 
 import contextlib
 import json
@@ -65,6 +65,36 @@ class Usage(harness.Case):
         for family, value in [("device_utilization_ratio", "0.37"), ("device_memory_used_bytes", "1073741824"), ("device_power_watts", "412")]:
             self.assertIn('trainyard_%s{run="a",node="%s",device="1"} %s\n' % (family, name, value), told.out)
         self.assertRegex(told.out, r'trainyard_node_cpu_used_ratio\{run="a",node="[^"]*"\} [01]')
+
+    def test_a_device_that_breaks_is_an_event_and_the_first_cause(self):
+        faults = self.write("faults", "")
+        work = "while [ ! -e %s ]; do sleep 0.05; done; [ $RANK = 1 ] && exec sleep 60; exit 7" % self.over
+        process = self.start_run("--name", "a", "-n", "2", "--use-gpu", "--num-gpus", "2", "--sample", "0.2", "--", "sh", "-c", work, env={"FAKE_NVML_FAULTS": faults})
+
+        def told(*kinds):
+            with contextlib.closing(sqlite3.connect("file:%s/a/run.db?mode=ro" % self.storage, uri=True, timeout=30)) as database:
+                events = [json.loads(data) for (data,) in database.execute("SELECT data FROM events WHERE kind = 'hardware' ORDER BY sequence")]
+            return [event for event in events if event["fault"] in kinds]
+
+        self.wait_for(lambda: self.rows("device_power") and told("throttled"), "samples", process, seconds=60)
+        with open(faults, "a") as file:
+            file.write("xid 63 0\nxid 79 1\nxid 79 1\nlost 1 1\n")
+        self.wait_for(lambda: told("lost"), "faults", process, seconds=60)
+        finished = self.end(process)
+        self.assert_status(7, finished)
+        name = self.rows("node_memory")[0][0]
+        text = "GPU 1 of node %s (rank 1): Xid 79, it has fallen off the bus" % name
+        self.assertEqual([(0, "0", 63), (1, "1", 79)], [(one["device"], one["ranks"], one["code"]) for one in told("xid")])
+        self.assertIn("warning: " + text, finished.err)
+        self.assertIn("first cause: %s; then rank 0 exited with code 7, on node" % text, finished.err)
+        status = self.trainyard("status", "a", "--storage-path", self.storage)
+        self.assertRegex(status.out, r"hardware +4 faults of devices; the last: GPU 1 of node \S+ \(rank 1\): the driver has lost it")
+        trace = os.path.join(self.place, "trace.json")
+        self.assert_status(0, self.trainyard("trace", "a", "-o", trace, "--storage-path", self.storage))
+        with open(trace) as file:
+            marks = [one for one in json.load(file)["traceEvents"] if one["name"] == "hardware"]
+        self.assertEqual({("i", "g")}, {(one["ph"], one["s"]) for one in marks})
+        self.assertIn(text, [one["args"]["cause"] for one in marks])
 
     def test_nothing_is_sampled_when_it_is_off_or_the_run_is_short(self):
         for wrong in ("0", "0.05", "61", "nan", "-1", "often", "1e300"):

@@ -540,6 +540,12 @@ static bool is_away(const struct world *world, uint32_t node) {
     return state == NODE_ABSENT || state == NODE_GONE || state == NODE_LOST;
 }
 
+static void break_device(struct run *run, uint32_t node) {
+    const struct idset nobody = {0};
+    const struct event_hardware told = {.fault = "xid", .device = 0, .code = 79, .cause = "Xid 79"};
+    run_device_fault(run, &(struct run_fault){node, RUN_FAULT_OF_HARDWARE, &told, &nobody, 1});
+}
+
 static void stray_node(struct world *world, enum run_input_kind kind, uint32_t node) {
     struct run *run = sim_run(world->sim);
     enum node_state state = run_node_state(run, node);
@@ -551,6 +557,7 @@ static void stray_node(struct world *world, enum run_input_kind kind, uint32_t n
     if (kind == INPUT_BYE && state != NODE_FINISHING) run_node_bye(run, node, true, 0);
     if (kind == INPUT_UNCLEAN && away) run_node_unclean(run, node);
     if (kind == INPUT_STACKS) run_node_stacks(run, node, "main", 4);
+    if (kind == INPUT_FAULT) break_device(run, node);
 }
 
 static void stray_rank(struct world *world, enum run_input_kind kind, uint32_t rank) {
@@ -580,7 +587,7 @@ static void stray(struct world *world) {
     trace(world, "a stray input %d of node %u or rank %u in %s", kind, node, rank, run_state_name(run->state));
     if (kind < (enum run_input_kind)RUN_TIMERS) run_timer_fired(run, (enum run_timer)kind);
     if (kind >= INPUT_NODE_UP && kind <= INPUT_UNCLEAN) stray_node(world, kind, node);
-    if (kind == INPUT_STACKS) stray_node(world, kind, node);
+    if (kind == INPUT_STACKS || kind == INPUT_FAULT) stray_node(world, kind, node);
     if (kind >= INPUT_STARTED && kind <= INPUT_HUNG) stray_rank(world, kind, rank);
     if (kind == INPUT_REPORT) stray_rank(world, kind, rank);
     if (kind == INPUT_START) run_start(run);

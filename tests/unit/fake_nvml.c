@@ -1,5 +1,6 @@
 /* Stands in for libnvidia-ml.so.1: $FAKE_NVML is "COUNT:NAME", and a driver that does not answer when it is
  * unset. A MIG instance "MIG-N..." is a part of device N. */
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,7 @@ struct memory {
     unsigned long long total, free, used;
 };
 
-enum { DRIVER_NOT_LOADED = 9, MOST_DEVICES = 64 };
+enum { DRIVER_NOT_LOADED = 9, TIMED_OUT = 10, GPU_IS_LOST = 15, MOST_DEVICES = 64 };
 
 int nvmlInit_v2(void);
 int nvmlShutdown(void);
@@ -86,6 +87,77 @@ int nvmlDeviceGetMemoryInfo(struct nvml_device *device, struct memory *memory) {
     return 0;
 }
 
+/* Faults are lines of the file that $FAKE_NVML_FAULTS names, as a test adds them: "xid 79 1" is an event of
+ * device 1, "ecc 3 1" counts its errors, "lost 1 1" takes it away. The last of a kind and device counts. */
+
+struct event_set;
+
+struct event_data {
+    struct nvml_device *device;
+    unsigned long long type, data;
+    unsigned instance, part;
+};
+
+int nvmlEventSetCreate(struct event_set **set);
+int nvmlDeviceRegisterEvents(struct nvml_device *device, unsigned long long types, struct event_set *set);
+int nvmlEventSetWait_v2(struct event_set *set, struct event_data *event, unsigned timeout_ms);
+int nvmlDeviceGetTotalEccErrors(struct nvml_device *device, int type, int counter, unsigned long long *count);
+
+static FILE *open_faults(void) {
+    const char *path = getenv("FAKE_NVML_FAULTS");
+    return path != NULL ? fopen(path, "re") : NULL;
+}
+
+static unsigned long long fault_of(const char *kind, unsigned index) {
+    char word[16];
+    unsigned device;
+    unsigned long long number, last = 0;
+    FILE *faults = open_faults();
+    while (faults != NULL && fscanf(faults, "%15s %llu %u\n", word, &number, &device) == 3)
+        if (strcmp(word, kind) == 0 && device == index) last = number;
+    if (faults != NULL) (void)fclose(faults);
+    return last;
+}
+
+int nvmlEventSetCreate(struct event_set **set) {
+    static char some;
+    *set = (struct event_set *)&some;
+    return 0;
+}
+
+int nvmlDeviceRegisterEvents(struct nvml_device *device, unsigned long long types, struct event_set *set) {
+    (void)device, (void)types, (void)set;
+    return 0;
+}
+
+/* The next line that is whole. */
+int nvmlEventSetWait_v2(struct event_set *set, struct event_data *event, unsigned timeout_ms) {
+    static long at;
+    (void)set;
+    for (unsigned passed = 0; passed <= timeout_ms; passed += 5, (void)usleep(5000)) {
+        char line[64], word[16];
+        FILE *faults = open_faults();
+        bool whole = faults != NULL && fseek(faults, at, SEEK_SET) == 0 &&
+                     fgets(line, sizeof line, faults) != NULL && strchr(line, '\n') != NULL;
+        if (faults != NULL) (void)fclose(faults);
+        if (!whole) continue;
+        unsigned device;
+        at += (long)strlen(line);
+        if (sscanf(line, "%15s %llu %u", word, &event->data, &device) != 3) continue;
+        if (strcmp(word, "lost") == 0) return GPU_IS_LOST;
+        if (strcmp(word, "xid") != 0) continue;
+        event->type = 8;
+        return nvmlDeviceGetHandleByIndex_v2(device, &event->device);
+    }
+    return TIMED_OUT;
+}
+
+int nvmlDeviceGetTotalEccErrors(struct nvml_device *device, int type, int counter, unsigned long long *count) {
+    (void)type, (void)counter;
+    *count = fault_of("ecc", device->index);
+    return 0;
+}
+
 /* What a sampler asks: of device N 37 % and 412 W on each odd one, else idle; hangs while $FAKE_NVML_HANGS
  * names a file that is there. */
 
@@ -101,6 +173,7 @@ int nvmlDeviceGetUtilizationRates(struct nvml_device *device, struct utilization
     const char *hangs = getenv("FAKE_NVML_HANGS");
     while (hangs != NULL && access(hangs, F_OK) == 0)
         (void)usleep(20000);
+    if (fault_of("lost", device->index) != 0) return GPU_IS_LOST;
     *utilization = (struct utilization){.gpu = device->index % 2 == 1 ? 37 : 0};
     return 0;
 }

@@ -10,6 +10,8 @@
 
 #include <cmocka.h>
 
+#include "base/cleanup.h"
+#include "base/idset.h"
 #include "run/internal.h"
 #include "run/run.h"
 #include "run_world.h"
@@ -103,6 +105,46 @@ static void of_failures_at_once_a_crash_is_the_cause(void **state) {
     assert_int_equal(run_exit_status(world.run), 128 + 11);
     assert_string_equal(run_failure(world.run)->text, "rank 1 was killed by signal 11 (SIGSEGV)");
     world_done(&world);
+}
+
+static void break_device(struct world *world, enum run_fault_weight weight, int rank) {
+    CLEANUP(idset_done) struct idset ranks = {0};
+    const struct event_hardware told = {.fault = "xid", .device = 1, .code = 79, .cause = "GPU 1 broke"};
+    assert_int_equal(idset_add(&ranks, rank), 0);
+    run_device_fault(world->run, &(struct run_fault){0, weight, &told, &ranks, 1});
+}
+
+/* The end of rank 0, `passed` after a fault of the device of a rank (below 0: before it). */
+static void expect_cause(enum run_fault_weight weight, int of_rank, nanoseconds passed, const char *cause) {
+    struct world world;
+    open_world(&world, 2, 1, 0);
+    start_all(&world, 2);
+    if (passed >= 0) break_device(&world, weight, of_rank);
+    world.now += passed >= 0 ? passed : 0;
+    end_worker(&world, 0, 3 << 8, false);
+    world.now -= passed < 0 ? passed : 0;
+    if (passed < 0) break_device(&world, weight, of_rank);
+    end_worker(&world, 1, 15, true);
+    break_device(&world, RUN_FAULT_OF_HARDWARE, 0); /* behind the end of the attempt */
+    run_node_bye(world.run, 0, true, 0);
+    assert_string_equal(run_failure(world.run)->text, cause);
+    assert_int_equal(run_exit_status(world.run), 3);
+    world_done(&world);
+}
+
+static void a_device_that_broke_is_the_first_cause(void **state) {
+    (void)state;
+    const char *explained = "GPU 1 broke; then rank 0 exited with code 3", *bare = "rank 0 exited with code 3";
+    expect_cause(RUN_FAULT_OF_HARDWARE, 0, NS_PER_S, explained);
+    expect_cause(RUN_FAULT_OF_HARDWARE, 1, 600 * NS_PER_S, explained); /* who waited for it */
+    expect_cause(RUN_FAULT_OF_HARDWARE, 1, 2000 * NS_PER_S, bare);
+    expect_cause(RUN_FAULT_OF_HARDWARE, 1, -2 * NS_PER_S, explained);
+    expect_cause(RUN_FAULT_OF_PROGRAM, 0, 50 * NS_PER_S, explained);
+    expect_cause(RUN_FAULT_OF_PROGRAM, 0, 70 * NS_PER_S, bare);
+    expect_cause(RUN_FAULT_OF_PROGRAM, 0, -NS_PER_S, explained);
+    expect_cause(RUN_FAULT_OF_PROGRAM, 0, -2 * NS_PER_S, bare); /* of its being ended */
+    expect_cause(RUN_FAULT_OF_PROGRAM, 1, NS_PER_S, bare);
+    expect_cause(RUN_FAULT_NOTED, 0, NS_PER_S, bare);
 }
 
 static void a_failed_attempt_is_followed_by_another(void **state) {
@@ -580,6 +622,7 @@ int main(void) {
         cmocka_unit_test(success_is_told_after_every_bye),
         cmocka_unit_test(the_first_failure_decides),
         cmocka_unit_test(of_failures_at_once_a_crash_is_the_cause),
+        cmocka_unit_test(a_device_that_broke_is_the_first_cause),
         cmocka_unit_test(a_failed_attempt_is_followed_by_another),
         cmocka_unit_test(agents_that_are_late_together_fail_one_attempt),
         cmocka_unit_test(what_cannot_be_started_is_not_tried_again),

@@ -373,12 +373,15 @@ static void every_two_events_in_every_state_come_to_an_end(void **state) {
 
 /* -- every input */
 
+static void break_device(struct run *run, uint32_t node) {
+    const struct idset nobody = {0};
+    const struct event_hardware told = {.fault = "xid", .device = 0, .code = 79, .cause = "Xid 79"};
+    run_device_fault(run, &(struct run_fault){node, RUN_FAULT_OF_HARDWARE, &told, &nobody, 1});
+}
+
 /* From outside, whether the run can have expected it or not: timers that are not set, nodes that are not
  * there. `which`: of a node or a rank. */
 static void put_in(struct run *run, enum run_input_kind kind, uint32_t which) {
-    struct run_exit exit = {.wait_status = 3 << 8, .time = 1};
-    struct run_start_failure failure = {.why = "no memory", .transient = true, .time = 1};
-    struct run_report metrics = {.rank = which, .kind = REPORT_METRICS, .number = 2};
     switch (kind) {
     case INPUT_START:
         run_start(run);
@@ -408,10 +411,11 @@ static void put_in(struct run *run, enum run_input_kind kind, uint32_t which) {
         run_worker_rendezvous(run, which, 1);
         break;
     case INPUT_EXITED:
-        run_worker_exited(run, which, &exit);
+        run_worker_exited(run, which, &(struct run_exit){.wait_status = 3 << 8, .time = 1});
         break;
     case INPUT_NOT_STARTED:
-        run_worker_start_failed(run, which, &failure);
+        run_worker_start_failed(run, which,
+                                &(struct run_start_failure){.why = "no memory", .transient = true, .time = 1});
         break;
     case INPUT_GONE:
         run_worker_gone(run, which, 1);
@@ -422,8 +426,11 @@ static void put_in(struct run *run, enum run_input_kind kind, uint32_t which) {
     case INPUT_STACKS:
         run_node_stacks(run, which, "main", 4);
         break;
+    case INPUT_FAULT:
+        break_device(run, which);
+        break;
     case INPUT_REPORT:
-        run_report(run, &metrics);
+        run_report(run, &(struct run_report){.rank = which, .kind = REPORT_METRICS, .number = 2});
         break;
     case INPUT_PUBLISHED:
         run_published(run, 1, strdup("/run/checkpoint-1"), NULL);

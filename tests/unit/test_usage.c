@@ -116,6 +116,15 @@ static void packets(void **state) {
     sample.n = UINT32_MAX;
     assert_false(usage_is_whole(&sample, sizeof sample));
     sample.n = 0;
+    for (int i = 0; i < 2 * USAGE_FAULTS_MAX; i++)
+        usage_fault_add(&sample, USAGE_FAULT_LOST, i, 0);
+    assert_int_equal(sample.n_faults, USAGE_FAULTS_MAX);
+    assert_true(usage_is_whole(&sample, usage_size(&sample)));
+    sample.faults[3].kind = USAGE_FAULTS_N;
+    assert_false(usage_is_whole(&sample, usage_size(&sample)));
+    sample.n_faults = UINT32_MAX;
+    assert_false(usage_is_whole(&sample, usage_size(&sample)));
+    sample.n_faults = 0;
     for (int i = 0; i < 2 * USAGE_VALUES_MAX; i++)
         usage_add(&sample, USAGE_WORKER_CPU, i, 1);
     assert_int_equal(sample.n, USAGE_VALUES_MAX);
@@ -150,6 +159,58 @@ static void visible_devices(void **state) {
     assert_string_equal(named.data, "1=GPU-abc ");
     assert_int_equal(usage_visible("", 3, indices, NULL, NULL), 0);
     assert_int_equal(usage_visible(NULL, 1000, indices, NULL, NULL), USAGE_DEVICES_MAX);
+}
+
+/* -- faults */
+
+static void expect_fault(enum usage_fault_kind kind, uint64_t code, const char *text,
+                         enum usage_weight weight) {
+    CLEANUP(buffer_done) struct buffer out = {0};
+    const struct usage_fault fault = {(uint32_t)kind, 0, code};
+    usage_fault_text(&fault, &out);
+    assert_string_equal(out.data, text);
+    assert_int_equal(usage_fault_weight(&fault), weight);
+}
+
+static void faults_in_words(void **state) {
+    (void)state;
+    expect_fault(USAGE_FAULT_XID, 79, "Xid 79, it has fallen off the bus", USAGE_OF_HARDWARE);
+    expect_fault(USAGE_FAULT_XID, 31, "Xid 31, GPU memory page fault", USAGE_OF_PROGRAM);
+    expect_fault(USAGE_FAULT_XID, 45, "Xid 45, cleaned up after an earlier error", USAGE_NOTED);
+    expect_fault(USAGE_FAULT_XID, UINT64_MAX, "Xid 18446744073709551615", USAGE_OF_PROGRAM);
+    expect_fault(USAGE_FAULT_LOST, 0, "the driver has lost it", USAGE_OF_HARDWARE);
+    expect_fault(USAGE_FAULT_ECC, 1, "1 uncorrected error of its memory", USAGE_OF_HARDWARE);
+    expect_fault(USAGE_FAULT_THROTTLED, 4 | 8, "its clock is held down: thermal limit, power brake",
+                 USAGE_NOTED);
+}
+
+/* What a look `at` so many seconds finds; the kind of the fault, -1 without. */
+static int watch(struct usage_watch *watch, double at, unsigned limits, double errors) {
+    static struct usage_sample sample;
+    sample.n = sample.n_faults = 0;
+    sample.time = (nanoseconds)((1.7e9 + at) * (double)NS_PER_S);
+    usage_add(&sample, USAGE_DEVICE_LIMITED, 3, limits);
+    usage_add(&sample, USAGE_DEVICE_ECC, 3, errors);
+    usage_add(&sample, USAGE_DEVICE_ECC, INT32_MAX, errors); /* of no device that there is */
+    usage_watch_look(watch, &sample);
+    assert_in_range(sample.n_faults, 0, 1);
+    if (sample.n_faults > 0) assert_int_equal(sample.faults[0].device, 3);
+    return sample.n_faults > 0 ? (int)sample.faults[0].kind : -1;
+}
+
+static void faults_between_samples(void **state) {
+    (void)state;
+    struct usage_watch seen = {0};
+    assert_int_equal(watch(&seen, 0, USAGE_LIMITED_POWER, 1e6),
+                     -1); /* what was there before, and what is usual */
+    assert_int_equal(watch(&seen, 10, USAGE_LIMITED_POWER | USAGE_LIMITED_THERMAL, 1e6), USAGE_FAULT_THROTTLED);
+    assert_int_equal(watch(&seen, 20, 0, 1e6), -1);
+    assert_int_equal(watch(&seen, 30, USAGE_LIMITED_THERMAL, 1e6), -1); /* comes and goes */
+    assert_int_equal(watch(&seen, 40, USAGE_LIMITED_BRAKE, 1e6), USAGE_FAULT_THROTTLED);
+    assert_int_equal(watch(&seen, 2000, USAGE_LIMITED_THERMAL, 1e6), USAGE_FAULT_THROTTLED);
+    assert_int_equal(watch(&seen, 2010, 0, 1e6 + 2), USAGE_FAULT_ECC);
+    assert_int_equal(watch(&seen, 2020, 0, 0), -1); /* the driver was loaded anew */
+    assert_int_equal(watch(&seen, 2030, 0, 1), USAGE_FAULT_ECC);
 }
 
 /* -- AMD, by files that stand for a machine */
@@ -367,6 +428,8 @@ int main(void) {
         cmocka_unit_test(packets),
         cmocka_unit_test(names),
         cmocka_unit_test(visible_devices),
+        cmocka_unit_test(faults_in_words),
+        cmocka_unit_test(faults_between_samples),
         cmocka_unit_test_setup_teardown(amd, make_directory, remove_directory),
         cmocka_unit_test_setup_teardown(thinning, make_directory, remove_directory),
         cmocka_unit_test_setup_teardown(bound, make_directory, remove_directory),

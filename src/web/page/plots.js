@@ -194,8 +194,8 @@ export class Plot {
     for (const mark of this.reply.marks) {
       const x = u.valToPos(mark.x, "x", true);
       if (x < bbox.left - 1 || x > bbox.left + bbox.width + 1 || this.runs.length > 1) continue;
-      if (mark.kind === "attempt" || mark.kind === "hung") {
-        ctx.strokeStyle = mark.kind === "hung" ? colour("bad") : colour("mark");
+      if (mark.kind === "attempt" || mark.kind === "hung" || mark.kind === "hardware") {
+        ctx.strokeStyle = mark.kind === "attempt" ? colour("mark") : colour("bad");
         ctx.setLineDash([4 * ratio, 3 * ratio]);
         ctx.lineWidth = ratio;
         ctx.beginPath();
