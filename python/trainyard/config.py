@@ -416,7 +416,7 @@ class RunConfig:
     log_limit: bytes, or a text as "100MiB", that each rank's log may have: its head and its last lines are kept. Default 0: any.
     sample: seconds from 0.1 to 60, a text as "10s", or "off": how often what the hardware says is kept in usage.db of the run.
         Default "10s".
-    metrics_file: a file in which what Prometheus reads of the run is kept while it goes on, as for node_exporter's textfile collector.
+    metrics_file: path of a file in which what Prometheus reads of the run is kept while it goes on, as for its node_exporter.
     time_limit_s: of the whole run.
     hang_timeout_s: a worker that is up and makes no report, collective or heartbeat for so long has failed; the stacks of all are
         saved in logs/rank-N.stack of the run first.
@@ -453,7 +453,7 @@ class RunConfig:
     linger_s: float | None = None
     log_limit: int | str | None = None
     sample: float | str | None = None
-    metrics_file: str | os.PathLike[str] | None = None
+    metrics_file: str | None = None
     time_limit_s: float | None = None
     hang_timeout_s: float | None = None
     debug: int | None = None

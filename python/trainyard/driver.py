@@ -89,7 +89,7 @@ class Driver:
         """See DataParallelTrainer.fit."""
         if defaults.current.join is not None and defaults.current.join.node_rank > 0:
             raise SystemExit(_serve(defaults.current.join))
-        self._display = _display(self._config)
+        self._display = _display(self._config, self._run_path)
         if self._display is not None:
             _refuse_input(self._config)
         with contextlib.ExitStack() as stack:
@@ -574,13 +574,13 @@ def _python_path(given: str) -> str:
     return os.pathsep.join([_PACKAGE_HOME, *entries])
 
 
-def _display(config: RunConfig) -> Any:
+def _display(config: RunConfig, path: Callable[[], str]) -> Any:
     """What shows the run in a notebook; None elsewhere, where output is inherited."""
     if "IPython" not in sys.modules:
         return None
     from . import notebook
 
-    return notebook.Display(config) if notebook.in_kernel() else None
+    return notebook.Display(config, path) if notebook.in_kernel() else None
 
 
 def _refuse_input(config: RunConfig) -> None:

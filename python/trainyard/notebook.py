@@ -1,17 +1,23 @@
-"""A run inside of a notebook: the workers' output goes where `print` goes, and a small table shows how they are."""
+"""A run inside of a notebook: the workers' output goes where `print` goes, and a small table shows how they are, with the curves of
+what they report, as `Result.plot()` has them."""
 
 from __future__ import annotations
 
 import html
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import metrics as _metrics
+from . import plot
 from .screen import harmless
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _LATEST = 6  # metrics shown of a rank's last report
 _INTERVAL_S = 0.2  # between two drawings of the table
+_CURVES_INTERVAL_S = 2.0  # between two readings of the curves; with some the table is drawn twice in it
 
 
 def in_kernel() -> bool:
@@ -38,7 +44,11 @@ class Display:
     _OF_RANKS = ("started", "ready", "rendezvous", "exited", "report")
     _STATES = {"started": "starting", "ready": "running", "rendezvous": "running"}
 
-    def __init__(self, config: Any):
+    def __init__(self, config: Any, path: Callable[[], str]):
+        self._path = path
+        self._live: plot.Live | None = None
+        self._curves = ""
+        self._read = 0.0
         self._quiet = config.quiet
         self._shows = config.progress != "none"
         self._title = ""
@@ -50,6 +60,8 @@ class Display:
         return self
 
     def __exit__(self, *error: Any) -> None:
+        if self._live is not None:
+            self._curves = self._live.finish()._repr_svg_()
         self._draw(now=True)
 
     def take(self, event: dict[str, Any]) -> None:
@@ -64,6 +76,8 @@ class Display:
             self._title += f": {event.get('outcome', 'ended')}"
         elif kind in self._OF_RANKS and event["rank"] in self._rows:
             self._update(kind, event)
+            if kind == "report" and self._shows:
+                self._read_curves()
         if kind != "output":
             self._draw(now=kind in ("attempt", "run_end"))
 
@@ -82,10 +96,20 @@ class Display:
         else:
             row["state"] = self._STATES[kind]
 
+    def _read_curves(self) -> None:
+        """Beside the run. The picture in between is SVG of our own: to have matplotlib draw takes longer than a run may wait."""
+        if time.monotonic() - self._read < _CURVES_INTERVAL_S:
+            return
+        self._read = time.monotonic()
+        if self._live is None:
+            self._live = plot.Live(self._path())
+        curves = self._live.step()
+        self._curves = curves.svg if curves.curves else ""
+
     def _draw(self, now: bool) -> None:
         if not self._shows or not self._rows:
             return
-        if not now and time.monotonic() - self._drawn < _INTERVAL_S:
+        if not now and time.monotonic() - self._drawn < (_CURVES_INTERVAL_S / 2 if self._curves else _INTERVAL_S):
             return
         from IPython.display import display
 
@@ -113,7 +137,7 @@ class Display:
             "<tr>" + "".join(f"<td>{html.escape(harmless(cell))}</td>" for cell in cells) + "</tr>"
             for cells in self._cells()
         )
-        return f"<b>{html.escape(harmless(self._title))}</b><table><tr>{head}</tr>{body}</table>"
+        return f"<b>{html.escape(harmless(self._title))}</b><table><tr>{head}</tr>{body}</table>{self._curves}"
 
 
 def _end(event: dict[str, Any]) -> str:

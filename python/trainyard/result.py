@@ -9,7 +9,7 @@ import tempfile
 import warnings
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from . import filesystem
+from . import filesystem, plot
 from . import metrics as _metrics
 from .checkpoint import Checkpoint
 from .config import CheckpointConfig
@@ -19,6 +19,9 @@ from .paths import JOURNAL
 from .screen import harmless
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .plot import Plot
     from .remote import Remote
 
 
@@ -59,6 +62,23 @@ class Result:
                 "`Result.metrics_dataframe` needs pandas (pip install pandas); `Result.best_checkpoints` holds the same rows"
             ) from None
         return pandas.DataFrame([metrics for _, metrics in self.best_checkpoints])
+
+    def plot(self, metrics: str | Sequence[str] | None = None, *, x: str = "step", history: str = "effective") -> Plot:
+        """The curves of what was reported, over all ranks: those of `metrics`, else loss-like ones first. A notebook shows them;
+        `.save("curves.svg")` writes them, `.figure` is one of matplotlib, where that is installed.
+
+        x: step, epoch, number, time, relative or metric:NAME. history: "effective" is what counts, "all" also what later attempts
+        took back. RuntimeError where there is no run's directory to read.
+        """
+        if self.path is None:
+            raise RuntimeError("there is nothing to plot: with num_workers=0 no reports are kept")
+        if self._filesystem is None:
+            return plot.read(self.path, metrics, x, history)
+        from .remote import fetch_result
+
+        with tempfile.TemporaryDirectory(prefix="trainyard-result-") as place:
+            fetch_result(self.path, self._filesystem, place)
+            return plot.read(place, metrics, x, history)
 
     @property
     def config(self) -> NoReturn:

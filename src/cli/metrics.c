@@ -22,15 +22,25 @@
 #include "view/series.h"
 #include "view/watch.h"
 
-enum metrics_format { METRICS_TABLE, METRICS_CSV, METRICS_JSONL, METRICS_OPENMETRICS, METRICS_TENSORBOARD };
-static const char *const formats[] = {"table", "csv", "jsonl", "openmetrics", "tensorboard", NULL};
+enum metrics_format {
+    METRICS_TABLE,
+    METRICS_JSON,
+    METRICS_CSV,
+    METRICS_JSONL,
+    METRICS_OPENMETRICS,
+    METRICS_TENSORBOARD
+};
+static const char *const formats[] = {"table", "json", "csv", "jsonl", "openmetrics", "tensorboard", NULL};
+enum { METRICS_NAMED = 16, JSON_CURVES = 6 };
 static const char *const histories[] = {"effective", "all", NULL};
 
 struct metrics_options {
     struct idset ranks;
     bool chosen, follow, plot, per_rank;
     int format, history;
-    const char *output, *metric;
+    const char *output, *x, *metrics[METRICS_NAMED];
+    size_t n_metrics;
+    int buckets; /* 0: VIEW_BUCKETS */
 };
 
 static int set_ranks(const struct option_spec *option, void *target, const char *value, ty_error *err) {
@@ -40,13 +50,31 @@ static int set_ranks(const struct option_spec *option, void *target, const char 
     return idset_parse(&options->ranks, value, err);
 }
 
+static int add_metric(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    (void)option;
+    struct metrics_options *options = target;
+    if (options->n_metrics == METRICS_NAMED)
+        return ty_fail(err, TY_EUSAGE, "at most %d metrics at once", METRICS_NAMED);
+    options->metrics[options->n_metrics++] = value;
+    return 0;
+}
+
+static int set_buckets(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    (void)option;
+    int64_t buckets;
+    if (!str_to_int64(value, 1, VIEW_BUCKETS_MAX, &buckets))
+        return ty_fail(err, TY_EUSAGE, "must be a whole number from 1 to %d", VIEW_BUCKETS_MAX);
+    ((struct metrics_options *)target)->buckets = (int)buckets;
+    return 0;
+}
+
 static const struct option_spec specs[] = {
     {"rank", 0, "R[,R-R...]", "only these ranks", set_ranks, 0, NULL},
     {"history", 0, "effective|all", "what counts (default), or also what later attempts took back",
      option_choice, offsetof(struct metrics_options, history), histories},
-    {"format", 0, "table|csv|jsonl|openmetrics|tensorboard",
-     "a table (default); every report as a row; what Prometheus reads; event files in the directory of "
-     "--output",
+    {"format", 0, "table|json|csv|jsonl|openmetrics|tensorboard",
+     "a table (default); curves, as the page draws them; every report as a row (csv, jsonl); what Prometheus "
+     "reads; event files in the directory of --output",
      option_choice, offsetof(struct metrics_options, format), formats},
     {"output", 'o', "PATH", "write there, and not to standard output", option_text,
      offsetof(struct metrics_options, output), NULL},
@@ -54,7 +82,10 @@ static const struct option_spec specs[] = {
      NULL},
     {"plot", 0, NULL, "draw the curves of the metrics over the step", option_flag,
      offsetof(struct metrics_options, plot), NULL},
-    {"metric", 0, "METRIC", "with --plot: this one", option_text, offsetof(struct metrics_options, metric),
+    {"metric", 0, "METRIC", "with --plot and json: this one; may be given several times", add_metric, 0, NULL},
+    {"x", 0, "X", "with --plot and json: step (default), epoch, number, time, relative or metric:NAME",
+     option_text, offsetof(struct metrics_options, x), NULL},
+    {"buckets", 0, "N", "with json: points of a curve at most, 1 to 4000 (default: 1000)", set_buckets, 0,
      NULL},
     {"per-rank", 0, NULL, "with openmetrics: the last value of each rank", option_flag,
      offsetof(struct metrics_options, per_rank), NULL},
@@ -158,6 +189,7 @@ static int plot_one(const char *path, const char *metric, const struct metrics_o
     query.buckets = (int)size.columns * 2;
     query.ranks = options->chosen ? &options->ranks : NULL;
     query.history = (enum view_history)options->history;
+    query.x = options->x;
     int result = view_series_read(path, &query, &series, err);
     if (result < 0) return result;
     const struct view_line *line = &series.lines[0];
@@ -188,21 +220,47 @@ static size_t choose_metrics(const struct view_metrics *metrics, const char **ch
     return n;
 }
 
-static int write_plots(const char *path, const struct metrics_options *options, struct metrics_outlet *outlet,
-                       ty_error *err) {
+/* The reply that the page gets for one metric, {"exact", "scanned", "x", "ranks", "series", "marks"}. */
+static int encode_one(const char *path, const char *metric, const struct metrics_options *options,
+                      struct buffer *out, ty_error *err) {
+    struct view_query query = view_query_new(metric);
+    struct view_series series;
+    const struct view_series *each = &series;
+    const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
+    query.ranks = options->chosen ? &options->ranks : NULL;
+    query.history = (enum view_history)options->history;
+    query.x = options->x;
+    query.buckets = options->buckets;
+    int result = view_series_read(path, &query, &series, err);
+    if (result < 0) return result;
+    view_series_encode(&each, &name, 1, metric, out);
+    view_series_done(&series);
+    return 0;
+}
+
+static int write_curves(const char *path, const struct metrics_options *options, struct metrics_outlet *outlet,
+                        ty_error *err) {
     enum { PLOTS = 4 };
+    bool json = options->format == METRICS_JSON;
     CLEANUP(buffer_done) struct buffer text = {0};
-    const char *chosen[PLOTS] = {options->metric};
+    const char *found[JSON_CURVES], *const *chosen = found;
     struct view_metrics metrics = {0};
     const struct view_selection all = {0};
-    size_t n = 1;
-    int result = options->metric != NULL ? 0 : view_metrics_read(path, &all, false, &metrics, err);
-    if (result >= 0 && options->metric == NULL) n = choose_metrics(&metrics, chosen, PLOTS);
+    size_t n = options->n_metrics;
+    int result = n > 0 ? 0 : view_metrics_read(path, &all, false, &metrics, err);
+    if (n > 0)
+        chosen = options->metrics;
+    else if (result >= 0)
+        n = choose_metrics(&metrics, found, json ? JSON_CURVES : PLOTS);
+    buffer_text(&text, json ? "[" : "");
     for (size_t i = 0; i < n && result >= 0; i++) {
-        if (i > 0) buffer_char(&text, '\n');
-        result = plot_one(path, chosen[i], options, &text, err);
+        if (i > 0) buffer_text(&text, json ? ",\n" : "\n");
+        result = (json ? encode_one : plot_one)(path, chosen[i], options, &text, err);
     }
-    if (n == 0) buffer_text(&text, "Nothing was reported yet.\n");
+    if (json)
+        buffer_text(&text, "]\n");
+    else if (n == 0)
+        buffer_text(&text, "Nothing was reported yet.\n");
     view_metrics_done(&metrics);
     if (result >= 0 && text.failed) return ty_fail_memory(err);
     return result < 0 ? result : write_out(outlet, text.data, text.size, err);
@@ -269,7 +327,8 @@ static int write_tensorboard(struct metrics_writing *writing, const struct metri
 
 static int write_format(const char *name, struct metrics_writing *writing,
                         const struct metrics_options *options, ty_error *err) {
-    if (options->plot) return write_plots(writing->path, options, writing->outlet, err);
+    if (options->plot || options->format == METRICS_JSON)
+        return write_curves(writing->path, options, writing->outlet, err);
     if (options->format == METRICS_TABLE)
         return write_table(writing->path, &writing->selection, writing->outlet, err);
     if (options->format != METRICS_OPENMETRICS) return write_rows(writing, options, err);
@@ -289,7 +348,12 @@ static int check(const struct metrics_options *options, ty_error *err) {
     if (options->plot && options->format != METRICS_TABLE)
         return ty_fail(err, TY_EUSAGE, "--plot draws; it does not go with --format %s",
                        formats[options->format]);
-    if (options->metric != NULL && !options->plot) return ty_fail(err, TY_EUSAGE, "--metric goes with --plot");
+    bool curves = options->plot || options->format == METRICS_JSON;
+    if ((options->n_metrics > 0 || options->x != NULL) && !curves)
+        return ty_fail(err, TY_EUSAGE, "%s goes with --plot and --format json",
+                       options->n_metrics > 0 ? "--metric" : "--x");
+    if (options->buckets > 0 && options->format != METRICS_JSON)
+        return ty_fail(err, TY_EUSAGE, "--buckets goes with --format json");
     return 0;
 }
 
@@ -324,7 +388,8 @@ const struct command command_metrics = {
     .usage = (const char *const[]){"NAME [OPTION...]", NULL},
     .description = "A table of the metrics of all ranks, or with --plot their curves, each point from the "
                    "least to the greatest "
-                   "value. The other formats are for programs: csv and jsonl have every report as a row (times "
+                   "value. The other formats are for programs: json has the curves, of the first metrics or "
+                   "those of --metric, csv and jsonl have every report as a row (times "
                    "in nanoseconds "
                    "since the epoch), openmetrics is what Prometheus reads, tensorboard writes event files, a "
                    "directory for each "

@@ -93,6 +93,18 @@ class Metrics(Case):
         dots = self.trainyard("metrics", "--storage-path", self.storage, "a", "--plot", "--metric", "loss", env={"LC_ALL": "C.UTF-8"}).out
         self.assertTrue(any("\u2800" < c <= "\u28ff" for c in dots), dots)
 
+    def test_curves_are_those_of_the_page(self):
+        """E1, and those that are chosen when none is named."""
+        seen.write_a(self.storage)
+        [loss] = json.loads(self.metrics("a", "--format", "json", "--metric", "loss", "--buckets", "10").out)
+        [line] = loss["series"]
+        self.assertEqual(("step", True, "a", None, 10), (loss["x"], loss["exact"], line["run"], line["rank"], len(line["x"])))
+        self.assertEqual((800, 0, 7, 1.007), (line["n"][0], line["rank_min"][0], line["rank_max"][0], line["max"][0]))
+        self.assertEqual(["loss"], [curve["series"][0]["metric"] for curve in json.loads(self.metrics("a", "--format", "json").out)])
+        for args, word in ((("--metric", "loss"), "--metric"), (("--x", "time", "--format", "csv"), "--x"), (("--buckets", "0"), "--buckets"),
+                           (("--format", "json", "--x", "nowhere"), "nowhere"), (("--plot", "--buckets", "3"), "--buckets")):
+            self.assert_line(self.metrics("a", *args, status=2), "metrics", word)
+
     def test_tensorboard_reads_its_files(self):
         seen.write_a(self.storage)
         board = os.path.join(self.place, "board")

@@ -59,13 +59,15 @@ def train():
     trainyard.report({"loss": 0.25})
 result = fit(train, name="mine")
 """
-    first, second = run(train, "print(result.metrics)")
+    first, second, third = run(train, "print(result.metrics)", "result.plot()")
     assert "[rank 0] hello from 0\n" in text_of(first, "stdout")
     assert "[rank 1] hello from 1\n" in text_of(first, "stdout")
     [table] = [output for output in first.outputs if output.output_type == "display_data"]
     assert "finished" in table.data["text/plain"] and "loss=0.25" in table.data["text/plain"]
     assert "<table>" in table.data["text/html"] and "mine" in table.data["text/html"]
+    assert "<svg" in table.data["text/html"] and "loss" in table.data["text/html"].split("<svg")[1]
     assert text_of(second, "stdout") == "{'loss': 0.25}\n"
+    assert "<svg" in third.outputs[0].data["image/svg+xml"]
 
 
 def test_a_failure_is_the_exception(run):

@@ -5,11 +5,13 @@ import datetime
 import json
 import os
 import pickle
+import re
 import shutil
 import sqlite3
 import subprocess
 import sys
 import tempfile
+import xml.etree.ElementTree
 
 import pytest
 import trainyard
@@ -360,3 +362,51 @@ def test_of_a_run(storage):
     assert result.checkpoint is None and result.metrics_dataframe is None and result.best_checkpoints == []
     assert Result.from_path(result.path).metrics == result.metrics
     assert "loss" in repr(result)
+
+
+def write_curves(place):
+    reports = [(n, json.dumps({"loss": "NaN" if n == 7 else 2 / n, "a<b": n})) for n in range(1, 21)]
+    return write_run(place / "run", reports, [], [(1, "run", 0, json.dumps({"name": "run"}))])
+
+
+@pytest.mark.parametrize("matplotlib", [True, False])
+def test_the_curves(place, monkeypatch, matplotlib):
+    """They are those of the page, whoever draws them."""
+    if not matplotlib:
+        monkeypatch.setattr("trainyard.plot._has_matplotlib", lambda: False)
+    plot = Result.from_path(write_curves(place)).plot()
+    assert repr(plot) == "Plot(loss, a<b)"
+    [loss] = plot.curves[0]["series"]
+    assert (loss["n"], loss["nonfinite"], loss["max"][0]) == ([1] * 6 + [0] + [1] * 13, [0] * 6 + [1] + [0] * 13, 2)
+    picture = xml.etree.ElementTree.fromstring(plot._repr_svg_())
+    assert picture.tag.endswith("svg")
+    text = " ".join(picture.itertext())
+    assert not re.search("script|href", plot.svg) and "a<b" in " ".join(xml.etree.ElementTree.fromstring(plot.svg).itertext())
+    if matplotlib:
+        loss, other = plot.figure.axes
+        assert (loss.get_title(), other.get_title(), list(loss.lines[0].get_ydata())[:2]) == ("loss", "a<b", [2, 1])
+        assert len(loss.collections) == 1 and loss.lines[1].get_marker() == "v"  # the band, and what is not finite
+        plot.save(place / "curves.png")
+        assert (place / "curves.png").read_bytes().startswith(b"\x89PNG")
+    else:
+        assert "loss" in text
+        plot.save(place / "curves.svg")
+        assert (place / "curves.svg").read_text() == plot.svg
+
+
+def test_chosen_curves(place):
+    result = Result.from_path(write_curves(place))
+    plot = result.plot("a<b", x="number", history="all")
+    assert [(curve["x"], curve["series"][0]["x"][:2]) for curve in plot.curves] == [("number", [1, 2])]
+    assert result.plot(["loss", "none"]).curves[1]["series"][0]["x"] == []
+    assert result.plot(["loss", "none"]).svg
+    for wrong in ({"metrics": 3}, {"metrics": [b"loss"]}, {"history": "some"}):
+        with pytest.raises((ValueError, TypeError)):
+            result.plot(**wrong)
+    with pytest.raises(RuntimeError, match="nowhere"):
+        result.plot(x="nowhere")
+    os.remove(place / "run" / "run.db")
+    with pytest.raises(RuntimeError, match="cannot be read"):
+        result.plot()
+    with pytest.raises(RuntimeError, match="num_workers=0"):
+        Result(None, None, None, None).plot()
