@@ -17,8 +17,9 @@ from harness import Case, processes_with
 PYTHON = sys.executable
 NEVER = "100000"  # seconds that a worker would sleep if nobody ended it
 
-# What may stay of a run: its journal (with its companions, and the lock, when the writer was killed), logs, checkpoints.
-KEPT = re.compile(r"^(run\.lock|run\.db(-wal|-shm)?|logs(/((rank-\d+|agent-[^/]+)\.log|rank-\d+\.stack))?|checkpoint_\d{6,}(/.*)?)$")
+# What may stay of a run: its journal (with its companions, and the lock, when the writer was killed), samples of the hardware
+# where it was slow, logs, checkpoints.
+KEPT = re.compile(r"^(run\.lock|(run|usage)\.db(-wal|-shm)?|logs(/((rank-\d+|agent-[^/]+)\.log|rank-\d+\.stack))?|checkpoint_\d{6,}(/.*)?)$")
 
 
 def soak(name, default):

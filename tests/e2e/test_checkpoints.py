@@ -32,7 +32,7 @@ class Checkpoints(runs.RunCase):
 
     def names(self, name="r"):
         kept = [entry["name"] for entry in self.listed(name)]
-        there = sorted(e for e in os.listdir(os.path.join(self.storage, name)) if e not in ("logs", "run.db"))
+        there = sorted(e for e in os.listdir(os.path.join(self.storage, name)) if e not in ("logs", "run.db", "usage.db"))
         self.assertEqual(sorted(kept), there)
         return kept
 
@@ -231,7 +231,7 @@ class Checkpoints(runs.RunCase):
         told = next(line for line in finished.err.splitlines() if "cut off" in line)
         for name in ("named", ".checkpoint_000002.removed", ".checkpoint_000004.attempt-1"):
             self.assertIn(name, told)
-        self.assertEqual({"checkpoint_000002", "checkpoint_000003", "checkpoint_000004", "mine", "logs", "run.db"}, set(os.listdir(path)))
+        self.assertEqual({"checkpoint_000002", "checkpoint_000003", "checkpoint_000004", "mine", "logs", "run.db"}, set(os.listdir(path)) - {"usage.db"})
         shutil.rmtree(os.path.join(path, "mine"))
         self.assertEqual([2, 3, 4], [entry["number"] for entry in self.listed()])
 
