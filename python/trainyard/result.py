@@ -9,7 +9,7 @@ import tempfile
 import warnings
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from . import filesystem, plot
+from . import defaults, filesystem, plot
 from . import metrics as _metrics
 from .checkpoint import Checkpoint
 from .config import CheckpointConfig
@@ -118,9 +118,7 @@ class Result:
         if not os.path.isdir(text):
             raise RuntimeError(f"Experiment folder {text} doesn't exist.")
         if not os.path.exists(os.path.join(text, JOURNAL)):
-            raise RuntimeError(
-                f"Failed to restore the Result object: the experiment folder {text} holds no run, as {JOURNAL} doesn't exist in it."
-            )
+            raise RuntimeError(_no_run(text))
         return read(text)
 
     def __repr__(self) -> str:
@@ -168,15 +166,24 @@ def _read_remote(path: str, there: Any) -> Result:
     remote.path = path
     with tempfile.TemporaryDirectory(prefix="trainyard-result-") as place:
         try:
+            if not filesystem.is_directory(there, path):
+                raise RuntimeError(f"Experiment folder {path} doesn't exist.")
             fetch_result(path, there, place)
             summary = json.loads(_core.result_read(place))
             return told(summary, _recorded_config(summary), remote)
-        except FileNotFoundError as error:
-            raise RuntimeError(f"Failed to restore the Result object: the experiment folder {error}") from None
+        except FileNotFoundError:
+            raise RuntimeError(_no_run(path)) from None
         except (_core.Error, OSError) as error:
             raise RuntimeError(f"Result folder {path} cannot be read: {error}") from error
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
             raise RuntimeError(f"{path}/{JOURNAL} is damaged: {error!r}") from error
+
+
+def _no_run(path: str) -> str:
+    return (
+        f"Failed to restore the Result object: {JOURNAL} doesn't exist in the experiment folder. Make sure that this is an output "
+        f"directory created by a {defaults.policy.called} run: folder {path} holds no run"
+    )
 
 
 def read(path: str) -> Result:

@@ -109,16 +109,16 @@ static int found(void *context, enum tree_visit visit, const struct tree_entry *
 
 /* -- the files of the one that has the name */
 
-/* Into which they come, and what its manifest says of them. */
+/* From where and into which they come, and what the manifest says of them. */
 struct merging {
-    struct gathering *gathering;
+    const char *from;
     int top;
-    json_t *said; /* path -> entry */
+    json_t *said;    /* path -> entry; NULL: nothing */
+    json_t *awaited; /* gets what is said */
 };
 
 static int fail_merge(const struct merging *merging, const char *path, int code, ty_error *err) {
-    return ty_fail(err, -code, "cannot take over %s/%s/%s: %s", merging->gathering->run_path,
-                   merging->gathering->name, path, strerror(code));
+    return ty_fail(err, -code, "cannot take over %s/%s: %s", merging->from, path, strerror(code));
 }
 
 /* TREE_SKIP where the ranks brought something else under this name: a link is not followed. */
@@ -133,12 +133,13 @@ static int make_directory(const struct merging *merging, const struct tree_entry
 /* What the ranks brought stays; a file is linked, so that not a byte is copied. */
 static int take_over(void *context, enum tree_visit visit, const struct tree_entry *entry, ty_error *err) {
     const struct merging *merging = context;
-    if (visit == TREE_LEAVE || str_equal(entry->path, MANIFEST_NAME)) return 0;
+    bool ours = str_equal(entry->path, MANIFEST_NAME) || str_prefix(entry->name, PART_PREFIX, NULL);
+    if (visit == TREE_LEAVE || ours) return 0;
     if (S_ISDIR(entry->status.st_mode)) return make_directory(merging, entry, err);
     if (linkat(entry->directory, entry->name, merging->top, entry->path, 0) < 0)
         return errno == EEXIST ? 0 : fail_merge(merging, entry->path, errno, err);
     json_t *said = json_object_get(merging->said, entry->path);
-    if (said == NULL || json_object_set(merging->gathering->awaited, entry->path, said) == 0) return 0;
+    if (said == NULL || json_object_set(merging->awaited, entry->path, said) == 0) return 0;
     return ty_fail_memory(err);
 }
 
@@ -162,7 +163,19 @@ static int merge(struct gathering *gathering, int run, int top, uint64_t adds_to
     if (result < 0) return result;
     CLEANUP_JSON json_t *said = by_path(gathering->older);
     if (said == NULL) return ty_fail_memory(err);
-    return tree_walk(older, gathering->name, take_over, &(struct merging){gathering, top, said}, err);
+    struct merging merging = {gathering->name, top, said, gathering->awaited};
+    return tree_walk(older, gathering->name, take_over, &merging, err);
+}
+
+int checkpoint_add_to_place(const char *staging, const char *place, ty_error *err) {
+    if (access(staging, F_OK) < 0) return 0;
+    CLEANUP_FD int from = tree_open(AT_FDCWD, staging, false, err);
+    CLEANUP_FD int top = from < 0 ? from : tree_open(AT_FDCWD, place, true, err);
+    if (top < 0) return top;
+    struct merging merging = {.from = staging, .top = top};
+    int result = tree_walk(from, staging, take_over, &merging, err);
+    if (result < 0 || fsync(top) == 0) return result;
+    return ty_fail(err, -errno, "cannot sync %s: %s", place, strerror(errno));
 }
 
 /* Fills `gathering` from the lists and from what is there; the two must agree. */

@@ -26,6 +26,7 @@ struct publication {
     char **files;
     size_t n_files;
     char *place;   /* where the files lie; NULL: in the staging directory */
+    bool joins;    /* some do, and are to join those in the place */
     char *metrics; /* NULL: not known */
     struct published made;
 };
@@ -62,6 +63,8 @@ static void publish(struct storage_job *job) {
         made->result = checkpoint_publish(publication->run_path, &parts, &made->path, &made->error);
     else
         made->result = checkpoint_check_place(publication->run_path, publication->run, place, &made->error);
+    if (publication->joins && made->result >= 0)
+        made->result = checkpoint_add_to_place(publication->staging, place, &made->error);
     if (place != NULL && made->result >= 0 && (made->path = strdup(place)) == NULL)
         made->result = ty_fail_memory(&made->error);
     if (place != NULL || made->result < 0) checkpoint_drop(publication->staging);
@@ -70,19 +73,26 @@ static void publish(struct storage_job *job) {
 /* -- on the loop */
 
 /* The place that every rank named whose files lie outside, NULL when all of them wrote into the staging
- * directory. The caller frees. */
-static int find_place(const struct run_commit *commit, char **place, ty_error *err) {
-    size_t n = 0;
+ * directory. Some may have written there where the place is the one that the checkpoint has by its name: 1, since their
+ * files are to join those of the others; else 0 or negative. The caller frees. */
+static int find_place(const char *run_path, const struct run_commit *commit, char **place, ty_error *err) {
+    size_t n = 0, named = 0;
+    const char *name;
     *place = NULL;
     for (size_t i = 0; i < commit->n; i++) {
         json_t *value = commit->files[i][0] == '"' ? json_loads(commit->files[i], JSON_DECODE_ANY, NULL) : NULL;
         const char *text = json_string_value(value);
         bool same = text != NULL && (*place == NULL || str_equal(*place, text));
         if (same && *place == NULL) *place = strdup(text);
+        named += text != NULL;
         json_decref(value);
         n += same;
     }
     if (n == 0 || n == commit->n) return 0;
+    CLEANUP_FREE char *by_name = checkpoint_place_name(run_path, *place);
+    if (by_name != NULL && n == named && str_prefix(by_name, PLACE_PREFIX, &name) &&
+        str_equal(name, commit->name))
+        return 1;
     free(TAKE(*place));
     return ty_fail(err, TY_EUSAGE,
                    "the ranks name different places of checkpoint %llu: it must be the same for all",
@@ -249,7 +259,10 @@ static int fill(struct publication *publication, const struct checkpoints *check
         if (copy == NULL) return ty_fail_memory(err);
         publication->files[publication->n_files] = copy;
     }
-    return whole ? find_place(commit, &publication->place, err) : ty_fail_memory(err);
+    if (!whole) return ty_fail_memory(err);
+    int result = find_place(checkpoints->run_path, commit, &publication->place, err);
+    publication->joins = result == 1;
+    return result;
 }
 
 /* Workers start behind the row that names the run, or when it has failed. So where no row has failed that one

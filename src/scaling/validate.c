@@ -134,9 +134,11 @@ static int check_bounds(const struct scaling *scaling, ty_error *err) {
 static int check_elastic_list(const struct scaling *scaling, ty_error *err) {
     if (!scaling->selector_per_worker || !scaling->elastic) return 0;
     if ((int64_t)scaling->n_selectors == scaling->max_workers) return 0;
-    return ty_fail(err, TY_EUSAGE, "%s is a list of length %zu but must be length %s=%lld",
-                   spell(scaling, SPELL_SELECTOR), scaling->n_selectors, spell(scaling, SPELL_MAX_WORKERS),
-                   (long long)scaling->max_workers);
+    return ty_fail(err, TY_EUSAGE,
+                   "If %s is a list, it must be the same length as %s: it is a list of length %zu but must be "
+                   "length %s=%lld",
+                   spell(scaling, SPELL_SELECTOR), spell(scaling, SPELL_MAX_WORKERS), scaling->n_selectors,
+                   spell(scaling, SPELL_MAX_WORKERS), (long long)scaling->max_workers);
 }
 
 static int check_unwanted_gpu(const struct scaling *scaling, ty_error *err) {

@@ -80,6 +80,34 @@ def test_a_place_in_the_run_is_found_by_the_next_attempt_and_the_result(fit, cap
     assert Result.from_path(moved).checkpoint.path == os.path.join(moved, *names), "it moves with its run"
 
 
+@pytest.mark.parametrize("mode", [CheckpointUploadMode.SYNC, CheckpointUploadMode.ASYNC])
+def test_ranks_that_hand_over_files_join_those_that_wrote_to_their_place(fit, tmp_path, mode):
+    """Where that is the one that the checkpoint has by its name; of a file that is there already that one stays."""
+
+    def train():
+        rank = trainyard.get_context().get_world_rank()
+        for step in range(2):
+            own = made(inside("mine") if rank == step else tmp_path / f"{rank}-{step}", f"{rank} {step}")
+            os.makedirs(os.path.join(own.path, "part"), exist_ok=True)
+            pathlib.Path(own.path, "part", f"{rank}-{step}").touch()
+            trainyard.collective.barrier()
+            uploaded = NO_UPLOAD if rank == step else mode
+            trainyard.report({}, own, checkpoint_dir_name="mine", checkpoint_upload_mode=uploaded)
+        try:
+            where = inside("other") if rank == 0 else tmp_path / "more"
+            mode_of = NO_UPLOAD if rank == 0 else CheckpointUploadMode.SYNC
+            trainyard.report({}, made(where), checkpoint_dir_name="mine", checkpoint_upload_mode=mode_of)
+        except trainyard._core.Error as error:
+            assert "the ranks name different places of checkpoint 3" in str(error)
+
+    result = fit(train, workers=2, name="r")
+    assert [checkpoint.path for checkpoint, _ in result.best_checkpoints] == [f"{result.path}/mine"] * 2
+    assert sorted(os.listdir(f"{result.path}/mine")) == ["model", "part"]
+    assert sorted(os.listdir(f"{result.path}/mine/part")) == ["0-0", "0-1", "1-0", "1-1"]
+    assert pathlib.Path(result.path, "mine", "model").read_text() == "1 1"
+    assert not [name for name in os.listdir(result.path) if name.startswith(".")]
+
+
 def test_a_place_is_never_removed(fit):
     """Not when it is reported again, not when others are newer, not by a resume."""
 
