@@ -134,6 +134,7 @@ enum agent_end agent_serve(struct agent_process *process, struct agent_service *
                               .parent_fd = asked->parent_fd,
                               .lease_fd = asked->lease_fd,
                               .refusal = asked->refusal,
+                              .warning = asked->warning,
                               .nofile = &process->nofile,
                               .start = asked->start,
                               .template = process->template,

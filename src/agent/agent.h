@@ -43,7 +43,8 @@ struct agent_service {
     struct transport *transport; /* the controller's end has sent `start` over it */
     int parent_fd;               /* a pidfd of who keeps it, -1: nobody; borrowed */
     int lease_fd;                /* of its devices (lease_take), taken over; -1 */
-    const char *refusal;         /* why it cannot have its devices: it serves nothing then; NULL */
+    const char *refusal;         /* why it cannot serve the run; NULL */
+    const char *warning;         /* what the controller is to hear with its hello; NULL */
     const Wire__Start *start;
     bool cut_off; /* set when its lease ran out, or the connection broke */
     int status;   /* set when the controller said goodbye: the run's exit status */

@@ -193,6 +193,7 @@ static void say_hello(struct node_run *run) {
     hello.node_name = (char *)run->service->start->node_name;
     hello.pid = getpid();
     if (run->service->refusal != NULL) hello.refusal = (char *)run->service->refusal;
+    if (run->service->warning != NULL) hello.warning = (char *)run->service->warning;
     hello.address = (char *)(has_ipv4_loopback() ? "127.0.0.1" : "::1");
     outbox_send(&run->outbox, &WIRE_MESSAGE(HELLO, hello, &hello));
     channel_flush(run->outbox.channel);

@@ -80,6 +80,7 @@ struct service {
     int parent_fd;       /* pidfd of the controller, -1: its end is only seen by the channel; borrowed */
     int lease_fd;        /* kept open during the run, so that its lease holds; taken over; -1 without */
     const char *refusal; /* why this node cannot serve the run, NULL: it can */
+    const char *warning; /* with its hello; NULL */
     const struct rlimit *nofile; /* of workers */
     const Wire__Start *start;
     struct template *template; /* borrowed */

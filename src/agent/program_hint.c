@@ -12,8 +12,7 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 
-/* What runs files whose names end so; NULL: nothing that is known. */
-static const char *interpreter_of(const char *name) {
+const char *program_interpreter(const char *name) {
     static const struct {
         const char *ending, *interpreter;
     } known[] = {{".py", "python"}, {".sh", "sh"},   {".bash", "bash"}, {".pl", "perl"}, {".jl", "julia"},
@@ -39,7 +38,7 @@ static int refuse_directory(const char *path, ty_error *err) {
 }
 
 int program_refuse(const char *path, const char *directory, int error, ty_error *err) {
-    const char *interpreter = interpreter_of(path);
+    const char *interpreter = program_interpreter(path);
     bool is_directory = false, is_executable = false;
     bool there = look_at(path, directory, &is_directory, &is_executable);
     if (there && is_directory) return refuse_directory(path, err);
@@ -57,7 +56,7 @@ int program_refuse(const char *path, const char *directory, int error, ty_error 
 
 int program_refuse_unfound(const char *name, const char *search, const char *directory, ty_error *err) {
     static const char missing[] = "No such file or directory in PATH";
-    const char *interpreter = interpreter_of(name);
+    const char *interpreter = program_interpreter(name);
     bool is_directory = false, is_executable = false;
     if (!look_at(name, directory, &is_directory, &is_executable))
         return ty_fail(err, TY_ESTART, "cannot execute %s: %s=%s", name, missing, search);

@@ -13,6 +13,7 @@
 #include <sys/types.h>
 
 #include "base/error.h"
+#include "checkpoint/copy.h"
 
 enum { SPAWN_FDS = 5, SPAWN_PID_SIZE = 12 };
 
@@ -46,6 +47,19 @@ char *spawn_find(const char *name, const char *search, const char *directory, ty
 /* `path` was refused with `error` (an errno); relative ones begin at `directory` (NULL: this process's).
  * TY_ESTART. */
 int program_refuse(const char *path, const char *directory, int error, ty_error *err);
+
+/* What runs files whose names end so ("train.py": "python"); NULL: nothing that is known. */
+const char *program_interpreter(const char *name);
+
+/* Where a program is looked for, by its path or in `search`, and from where. */
+struct program_whereabouts {
+    const char *search, *directory;
+    bool script; /* it need not be executable, and is not searched for */
+};
+/* The size and the sum of a program's bytes, as far as they are looked at; no sum of one that cannot be read. TY_ESTART
+ * as when it could not be executed. */
+int program_look(const struct program_whereabouts *place, const char *name, struct digest *digest,
+                 ty_error *err);
 
 /* `name` is in none of the entries of `search`. TY_ESTART. */
 int program_refuse_unfound(const char *name, const char *search, const char *directory, ty_error *err);

@@ -100,17 +100,13 @@ int join_options_finish(struct join_options *join, ty_error *err) {
     return join_check(&join->options, err);
 }
 
-int join_options_serve(const struct join_options *join, const struct cluster_options *cluster,
-                       const struct run_settings *settings, const struct arguments *arguments, ty_error *err) {
-    (void)err;
+int join_options_serve(const struct join_options *join, const struct cluster_options *cluster) {
     const struct join_node node = {
         .command = "run",
         .rendezvous = join->options.rendezvous,
         .node_rank = (uint32_t)join->options.node_rank,
         .key = join->options.key,
         .overrides = &cluster->overrides,
-        .program = arguments->words[0],
-        .storage_path = settings->storage_path,
         .limit = join->options.join_limit,
     };
     return join_node_serve(&node);

@@ -21,7 +21,6 @@ void join_options_init(struct join_options *join);
 /* Reads the key, and checks what belongs together. */
 int join_options_finish(struct join_options *join, ty_error *err);
 /* A node of another rank than 0: serves the controller of that one; the run's exit status. */
-int join_options_serve(const struct join_options *join, const struct cluster_options *cluster,
-                       const struct run_settings *settings, const struct arguments *arguments, ty_error *err);
+int join_options_serve(const struct join_options *join, const struct cluster_options *cluster);
 
 #endif

@@ -78,7 +78,7 @@ int lease_take(const char *run, const struct lease_claim *claims, size_t n, stru
                ty_error *err);
 /* "run a of root (pid 4711) has held 2 GPU since 2026-01-31 12:00:00" */
 void lease_describe(const struct lease_holder *holder, struct buffer *out);
-enum { LEASE_HOLDERS_NAMED = 3 }; /* in one message */
+enum { LEASE_HOLDERS_NAMED = 3 };        /* in one message */
 int lease_fd(const struct lease *lease); /* to be handed on to agents; close-on-exec is set */
 void lease_release(
     struct lease *lease); /* unlinks and closes (agents that still have it keep it locked, but it counts no

@@ -222,6 +222,13 @@ void peer_lose(struct peer *peer) {
 
 /* -- what one says */
 
+/* "node b: .." */
+static void escape_words(const struct ty_run *run, const struct peer *peer, const char *words,
+                         struct buffer *out) {
+    buffer_printf(out, "node %s: ", name_of(run, peer->node));
+    utf8_escape(words, strnlen(words, TY_ERROR_MESSAGE_SIZE), out);
+}
+
 static void on_hello(struct peer *peer, const Wire__Hello *hello) {
     struct ty_run *run = peer->run;
     if (hello->protocol != FRAME_PROTOCOL || strcmp(hello->version, base_build) != 0) {
@@ -237,11 +244,15 @@ static void on_hello(struct peer *peer, const Wire__Hello *hello) {
     }
     if (hello->refusal[0] != '\0') {
         CLEANUP(buffer_done) struct buffer why = {0};
-        buffer_printf(&why, "node %s: ", name_of(run, peer->node));
-        utf8_escape(hello->refusal, strnlen(hello->refusal, TY_ERROR_MESSAGE_SIZE), &why);
+        escape_words(run, peer, hello->refusal, &why);
         rendezvous_give_back(run->prepared.rendezvous, peer->name, take_channel(peer), NULL);
-        run_node_refused(run->core, peer->node, why.failed ? "its devices are taken" : why.data);
+        run_node_refused(run->core, peer->node, why.failed ? "a node cannot take part" : why.data);
         return;
+    }
+    if (hello->warning[0] != '\0') {
+        CLEANUP(buffer_done) struct buffer what = {0};
+        escape_words(run, peer, hello->warning, &what);
+        if (!what.failed) log_warning("controller", "%s", what.data);
     }
     const char *known =
         run->prepared.rendezvous != NULL ? rendezvous_address_of(run->prepared.rendezvous, peer->name) : NULL;
@@ -509,15 +520,13 @@ int peer_start(struct peer *peer, ty_error *err) {
         .node_rank = peer->node,
         .copied = str_equal(run->request->settings.start_method, "fork"),
         .rendezvous = prepared->rendezvous,
-        .run_name = run->name,
     };
     CLEANUP(buffer_done) struct buffer log = {0};
-    CLEANUP_FREE struct lease_claim *claims = NULL;
+    CLEANUP(starting_done) Wire__Start start = WIRE__START__INIT;
     buffer_printf(&log, "%s/logs/agent-%s.log", run->path, agent.node_name);
     if (log.failed) return ty_fail_memory(err);
-    bool claims_itself = peer_is_remote(peer) && peer->node_rank != NODE_UNUSED;
-    int result = claims_itself ? prepare_claims(prepared, peer->node_rank, &claims, &agent.n_claims, err) : 0;
-    agent.claims = claims;
+    int result = peer_is_remote(peer) ? starting_fill(run, peer, &start, err) : 0;
+    agent.start = &start;
     int lease = prepared->lease == NULL ? -1 : lease_fd(prepared->lease);
     if (result == 0) result = prepared->engine->start_agent(&agent, lease, log.data, &peer->handle, err);
     peer->awaited = result == TY_ENODE;

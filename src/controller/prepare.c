@@ -139,8 +139,6 @@ int prepare_gather(const struct run_request *request, struct prepared *prepared,
     if (result < 0) return result;
     prepared->loop = config.loop = loop_create(err);
     if (prepared->loop == NULL) return err->code;
-    config.storage_path = request->settings.storage_path;
-    config.program = request->argv[0];
     config.signals_fd = request->engine_options != NULL ? request->engine_options->signals_fd : 0;
     result = rendezvous_open(&config, &prepared->rendezvous, err);
     return result < 0 ? result : rendezvous_wait(prepared->rendezvous, err);

@@ -10,6 +10,7 @@
 #include <trainyard/run.h>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/copy.h"
 #include "controller/answers.h"
 #include "controller/checkpoints.h"
 #include "controller/controller.h"
@@ -162,6 +163,24 @@ int launch_frame(const struct launch *launch, const struct peer *peer, struct bu
 enum { NODE_TOKEN_SIZE = 48 };
 /* What marks the processes of a node: the token of the run and the node's number. */
 void node_token(const char *run_token, uint32_t node, char token[NODE_TOKEN_SIZE]);
+
+/* -- starting.c: what an agent that joined is told with its start */
+
+struct node_programs { /* zero-initialised */
+    bool looked;
+    char directory[4096];
+    const char *search; /* of the request */
+    struct listed_program {
+        struct digest digest;
+        Wire__Program wire;
+    } programs[2];
+    Wire__Program *list[2];
+    size_t n;
+};
+
+/* Its run, its claims and its programs; to be freed with starting_done, also when it fails. */
+int starting_fill(struct ty_run *run, const struct peer *peer, Wire__Start *start, ty_error *err);
+void starting_done(Wire__Start *start);
 
 /* -- act.c: what run/ asks for */
 
@@ -371,6 +390,7 @@ struct ty_run {
     struct room_watch room;
     struct run_agents agents;
     struct launched launched;
+    struct node_programs programs;
     struct timer_slot timers[RUN_TIMERS];
     struct committing committing;
     struct interruption interruption;

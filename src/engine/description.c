@@ -194,8 +194,6 @@ int description_check(const Wire__Join *join, ty_error *err) {
     int result = check_text("name", join->node_name, err);
     if (result == 0 && join->node_name[0] == '\0') return ty_fail(err, TY_EUSAGE, "its name is empty");
     if (result == 0) result = check_text("accelerator type", join->accelerator_type, err);
-    if (result == 0) result = check_text("program", join->program, err);
-    if (result == 0) result = check_text("storage path", join->storage_path, err);
     if (result == 0) result = check_text("list of who has its devices", join->held, err);
     if (result == 0 && join->n_resources > RESOURCES_MAX)
         return ty_fail(err, TY_EUSAGE, "it names %zu resources; at most %d are possible", join->n_resources,

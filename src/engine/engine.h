@@ -16,9 +16,8 @@ struct engine_agent {
     uint32_t node_rank;
     bool copied;                   /* the one that was made with a copy of this process (engine/local.h) */
     struct rendezvous *rendezvous; /* of an engine that has one, else NULL; borrowed */
-    const char *run_name;          /* in which an agent that joined claims what it is to use: */
-    const struct lease_claim *claims;
-    size_t n_claims;
+    const Wire__Start
+        *start; /* what one that joined is to claim and to look for; NULL for one of this machine; borrowed */
 };
 
 /* An agent that was started: the controller's end of its channel, and its process where it is one of ours (else

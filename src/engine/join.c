@@ -2,11 +2,7 @@
  * key. */
 #include "engine/join.h"
 
-#include <stdlib.h>
-
-#include "base/cleanup.h"
 #include "base/error.h"
-#include "cluster/lease.h"
 #include "engine/address.h"
 #include "engine/local.h"
 #include "wire/channel.h"
@@ -61,21 +57,8 @@ int join_start_agent(const struct engine_agent *agent, int lease_fd, const char 
                      struct engine_handle *handle, ty_error *err) {
     if (rendezvous_is_local(agent->rendezvous, agent->node_name))
         return engine_local.start_agent(agent, lease_fd, log_path, handle, err);
-    Wire__Start start = WIRE__START__INIT;
+    Wire__Start start = *agent->start;
     struct engine_handle made = {.channel_fd = -1, .pid = -1, .pidfd = -1};
-    CLEANUP_FREE Wire__Claim *claims = calloc(agent->n_claims + 1, sizeof *claims);
-    CLEANUP_FREE Wire__Claim **list = calloc(agent->n_claims + 1, sizeof(Wire__Claim *));
-    if (claims == NULL || list == NULL) return ty_fail_memory(err);
-    for (size_t i = 0; i < agent->n_claims; i++) {
-        const struct lease_claim *from = &agent->claims[i];
-        wire__claim__init(list[i] = &claims[i]);
-        claims[i].resource = (char *)from->resource;
-        claims[i].id = (char *)from->id;
-        claims[i].amount = from->amount;
-    }
-    start.run = (char *)agent->run_name;
-    start.claims = list;
-    start.n_claims = agent->n_claims;
     start.node = agent->node_rank;
     start.node_name = (char *)agent->node_name;
     start.log_path = (char *)log_path;

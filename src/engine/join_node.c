@@ -15,12 +15,14 @@
 #include <unistd.h>
 
 #include "agent/agent.h"
+#include "agent/spawn.h"
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/descriptors.h"
 #include "base/error.h"
 #include "base/kernel.h"
 #include "base/module.h"
+#include "base/str.h"
 #include "cluster/lease.h"
 #include "engine/address.h"
 #include "engine/description.h"
@@ -189,8 +191,6 @@ static int say_join(const struct join_node *node, bool swept, struct resting *re
         join.swept = swept;
         if (resting->trial != NULL) join.trial_port = trial_port(resting->trial);
         if (held.size > 0 && !held.failed) join.held = held.data;
-        if (node->program != NULL) join.program = (char *)node->program;
-        if (node->storage_path != NULL) join.storage_path = (char *)node->storage_path;
         result = channel_send(resting->channel, &WIRE_MESSAGE(JOIN, join, &join));
         if (result < 0) (void)ty_fail(err, TY_ECOMM, "cannot send the description of this node");
     }
@@ -293,14 +293,37 @@ static int claim_devices(const struct node_agent *agent, const Wire__Start *star
     return 0;
 }
 
+/* Each program must be there; one that is another is told of. */
+static int look_at_programs(const Wire__Start *start, struct buffer *differing, ty_error *err) {
+    for (size_t i = 0; i < start->n_programs; i++) {
+        const Wire__Program *program = start->programs[i];
+        struct program_whereabouts place = {start->search, start->directory, program->script};
+        struct digest digest;
+        int result = program_look(&place, program->name, &digest, err);
+        if (result < 0)
+            return ty_fail(err, result, "%s; it must be at the same path on every node", err->message);
+        bool known = program->xxh3[0] != '\0' && digest.xxh3[0] != '\0';
+        if (!known || (program->size == digest.size && str_equal(program->xxh3, digest.xxh3))) continue;
+        buffer_printf(differing, "%s%s is another there (%lld bytes, here %lld)",
+                      differing->size > 0 ? ", " : "", program->name, (long long)digest.size,
+                      (long long)program->size);
+    }
+    if (differing->size > 0) buffer_text(differing, ": bring the same to all nodes");
+    return 0;
+}
+
 /* Exit status, or -1 to rest again. Whoever lost the controller by the network has ended what it ran. */
 static int serve_start(struct node_agent *agent, struct transport *transport, const Wire__Start *start,
                        struct cluster *cluster) {
     struct agent_service service = {
-        .transport = transport, .parent_fd = agent->parent_fd, .start = start, .status = -1};
+        .transport = transport, .parent_fd = agent->parent_fd, .lease_fd = -1, .start = start, .status = -1};
     ty_error err = {0};
     agent->life->served = true;
-    if (claim_devices(agent, start, cluster, &service.lease_fd, &err) < 0) service.refusal = err.message;
+    CLEANUP(buffer_done) struct buffer differing = {0};
+    int result = look_at_programs(start, &differing, &err);
+    if (result == 0) result = claim_devices(agent, start, cluster, &service.lease_fd, &err);
+    if (result < 0) service.refusal = err.message;
+    if (differing.size > 0 && !differing.failed) service.warning = differing.data;
     enum agent_end end = agent_serve(&agent->process, &service);
     if (end == AGENT_KEPT) return -1;
     transport_close(transport);

@@ -19,8 +19,6 @@ struct join_node {
     const char *node_name;                     /* NULL: the host's name */
     struct run_key key;                        /* "": none */
     const struct cluster_overrides *overrides; /* NULL: as probed */
-    const char *program;                       /* that workers are to execute; NULL: not known here */
-    const char *storage_path;                  /* NULL: not known here */
     bool ends_with_input;                      /* whoever started this holds its standard input open */
     nanoseconds limit;                         /* for the controller to be there; 0: the default */
 };

@@ -55,9 +55,6 @@ struct rendezvous_config {
                                  missing; NULL: "node 3"; borrowed */
     nanoseconds limit; /* for rendezvous_wait */
     int signals_fd;    /* a byte of SIGINT, SIGTERM or SIGHUP ends it with TY_EINTERRUPTED; 0: none; borrowed */
-    const char
-        *storage_path;   /* of the run, "" when it is not known: joining nodes say whether theirs is the same */
-    const char *program; /* argv[0] of the workers, the same; NULL */
     struct rendezvous_starter starter; /* its `stop` is called by rendezvous_close, also when opening fails */
 };
 

@@ -1,0 +1,91 @@
+/* What an agent that joined is told when the run starts it: the devices of its node that the run takes, which it claims
+ * there, and the programs of the workers, which are to be the same there as here. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "agent/spawn.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/str.h"
+#include "controller/ty_run.h"
+
+/* -- programs, looked at once */
+
+static void add_program(struct node_programs *programs, const char *name, bool script) {
+    struct program_whereabouts place = {programs->search, programs->directory, script};
+    struct listed_program *program = &programs->programs[programs->n];
+    ty_error err = {0};
+    /* One that is not here may be on the nodes. */
+    if (program_look(&place, name, &program->digest, &err) < 0) {
+        if (script) return;
+        program->digest = (struct digest){0};
+    }
+    wire__program__init(&program->wire);
+    program->wire.name = (char *)name;
+    program->wire.script = script;
+    program->wire.size = program->digest.size;
+    program->wire.xxh3 = program->digest.xxh3;
+    programs->list[programs->n++] = &program->wire;
+}
+
+static const char *path_of(const struct run_request *request) {
+    char *const *entry = request->environment == NULL ? environ : request->environment;
+    const char *value = NULL;
+    for (; *entry != NULL; entry++)
+        if (str_prefix(*entry, "PATH=", &value)) return value;
+    return "";
+}
+
+static void list_programs(struct node_programs *programs, const struct run_request *request) {
+    programs->looked = true;
+    programs->search = path_of(request);
+    if (file_working_directory(programs->directory, sizeof programs->directory, NULL) < 0) return;
+    const char *program = request->executable != NULL ? request->executable : request->argv[0];
+    const char *script = request->executable == NULL ? request->argv[1] : NULL;
+    add_program(programs, program, false);
+    if (script != NULL && program_interpreter(script) != NULL) add_program(programs, script, true);
+}
+
+/* -- devices */
+
+static int list_claims(const struct prepared *prepared, size_t node_rank, Wire__Start *start, ty_error *err) {
+    CLEANUP_FREE struct lease_claim *claims = NULL;
+    size_t n = 0;
+    int result = prepare_claims(prepared, node_rank, &claims, &n, err);
+    if (result < 0 || n == 0) return result;
+    start->claims = calloc(n, sizeof(Wire__Claim *));
+    for (size_t i = 0; i < n && start->claims != NULL; i++) {
+        Wire__Claim *claim = start->claims[i] = calloc(1, sizeof *claim);
+        if (claim == NULL) break;
+        start->n_claims++;
+        wire__claim__init(claim);
+        claim->resource = strdup(claims[i].resource);
+        claim->id = strdup(claims[i].id);
+        claim->amount = claims[i].amount;
+        if (claim->resource == NULL || claim->id == NULL) break;
+    }
+    return start->n_claims == n ? 0 : ty_fail_memory(err);
+}
+
+int starting_fill(struct ty_run *run, const struct peer *peer, Wire__Start *start, ty_error *err) {
+    struct node_programs *programs = &run->programs;
+    if (!programs->looked) list_programs(programs, run->request);
+    start->run = run->name;
+    start->search = (char *)programs->search;
+    start->directory = programs->directory;
+    start->programs = programs->list;
+    start->n_programs = programs->n;
+    return peer->node_rank == NODE_UNUSED ? 0 : list_claims(&run->prepared, peer->node_rank, start, err);
+}
+
+void starting_done(Wire__Start *start) {
+    for (size_t i = 0; i < start->n_claims; i++) {
+        free(start->claims[i]->resource);
+        free(start->claims[i]->id);
+        free(start->claims[i]);
+    }
+    free(start->claims);
+}
