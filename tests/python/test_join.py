@@ -1,5 +1,6 @@
 """Several nodes, on each of which the same program is started: here over loopback."""
 
+import json
 import os
 import pathlib
 import secrets
@@ -7,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import textwrap
 
 import pytest
 import trainyard
@@ -32,11 +34,15 @@ print(result.metrics)
 """
 
 
-def begin(tmp_path, fails, ranks):
-    """The port where they meet, and their processes."""
+def free_port():
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
-        port = one.getsockname()[1]
+        return one.getsockname()[1]
+
+
+def begin(tmp_path, fails, ranks):
+    """The port where they meet, and their processes."""
+    port = free_port()
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     env = dict(os.environ, TRAINYARD_RUN_KEY=secrets.token_hex(32))
@@ -63,6 +69,35 @@ def test_the_node_of_rank_0_has_the_result(tmp_path):
     assert (status, other_status) == (0, 0), err + other_err
     assert out == "{'rank': 0, 'node': 0, 'key': 0}\n"
     assert other_out == ""
+
+
+def test_a_program_for_ray_train_runs_on_all_of_them(tmp_path):
+    """The options win over what it says of an address; a name that it does not give is that of the first node."""
+    program = """
+    import json, ray, ray.train
+    from ray.train.data_parallel_trainer import DataParallelTrainer
+
+    def train():
+        context = ray.train.get_context()
+        ranks = ray.train.collective.broadcast_from_rank_zero(context.get_world_size())
+        ray.train.report({"size": ranks, "node": context.get_node_rank()})
+        return context.get_local_world_size()
+
+    ray.init(address="10.0.0.1:6379")
+    scaling = ray.train.ScalingConfig(num_workers=2, placement_strategy="STRICT_SPREAD")
+    result = DataParallelTrainer(train, scaling_config=scaling).fit()
+    print(json.dumps([result.metrics, result.return_value]))
+    """
+    (tmp_path / "program.py").write_text(textwrap.dedent(program))
+    env = dict(os.environ, TRAINYARD_RUN_KEY=secrets.token_hex(32), HOME=str(tmp_path))
+    words = [sys.executable, "-m", "trainyard.as_ray", "--num-cpus", "4", "--nnodes", "2"]
+    words += ["--rendezvous", f"127.0.0.1:{free_port()}", "--node-rank"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    nodes = [subprocess.Popen([*words, rank, "program.py"], cwd=tmp_path, env=env, **pipes) for rank in "10"]
+    (other_out, other_err), (out, err) = (node.communicate(timeout=120) for node in nodes)
+    assert [node.returncode for node in nodes] == [0, 0], err + other_err
+    assert json.loads(out) == [{"size": 2, "node": 0}, 1] and other_out == b""
+    assert b"left aside" not in err
 
 
 def test_a_failure_ends_all(tmp_path):

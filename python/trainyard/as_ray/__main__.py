@@ -46,6 +46,15 @@ def parser() -> argparse.ArgumentParser:
         "--node-resources", type=amounts, metavar="NAME=AMOUNT[,...]", help="other resources of this machine"
     )
     options.add_argument(
+        "--nnodes", type=node_counts, metavar="N|MIN:MAX", help="this many machines, on each of which the program is started"
+    )
+    options.add_argument("--node-rank", type=int, metavar="I", help="which of them this is, from 0")
+    options.add_argument(
+        "--rendezvous",
+        metavar="HOST:PORT",
+        help="where they meet, on the machine of rank 0; all have one key in TRAINYARD_RUN_KEY",
+    )
+    options.add_argument(
         "-m",
         dest="module",
         nargs=argparse.REMAINDER,
@@ -70,6 +79,15 @@ def amounts(text: str) -> dict[str, float]:
     return found
 
 
+def node_counts(text: str) -> tuple[int, int]:
+    """ "4" or "2:4"."""
+    least, _, most = text.partition(":")
+    try:
+        return int(least), int(most or least)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not N or MIN:MAX") from None
+
+
 def main(arguments: list[str]) -> None:
     options = parser().parse_args(arguments)
     if not options.module and not options.program:
@@ -85,9 +103,14 @@ def main(arguments: list[str]) -> None:
 
 def take_nodes(options: argparse.Namespace) -> None:
     """What the options say of nodes, as defaults of every run of the program."""
+    joined = {name: getattr(options, name) for name in ("nnodes", "node_rank", "rendezvous")}
+    given = any(value is not None for value in joined.values())
+    if given and (options.engine or options.cluster):
+        parser().error("--nnodes, --node-rank and --rendezvous say where workers run: leave out --engine and --cluster")
     try:
         defaults.init(
-            engine=options.engine,
+            **joined,
+            engine="join" if given else options.engine,
             cluster=options.cluster,
             num_cpus=options.num_cpus,
             num_gpus=options.num_gpus,

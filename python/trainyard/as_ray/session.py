@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 import platform
@@ -84,9 +85,9 @@ def init(
 ) -> RayContext:
     """Sets what later runs go by: the resources of this machine, and the environment of workers.
 
-    `address` may be None, "auto" or "local", or that of a `ray.cluster_utils.Cluster`; there is no other cluster to
-    connect to: the nodes are this machine, or those of a cluster file. With log_to_driver=False the workers' output
-    is in their logs only. RuntimeError when called twice.
+    `address` may be None, "auto" or "local", or that of a `ray.cluster_utils.Cluster`; there is no other cluster to connect to: the
+    nodes are this machine, those of a cluster file, or the machines that the command line joins. With log_to_driver=False the
+    workers' output is in their logs only. RuntimeError when called twice.
     """
     global _context, _before
     _check_options(options)
@@ -119,6 +120,8 @@ def _outer() -> dict[str, Any]:
     """What the command line, or `trainyard.init`, said before the program: it wins over ray.init."""
     names = ("num_cpus", "num_gpus", "resources", "engine", "cluster")
     said = {name: getattr(defaults.current, name) for name in names}
+    if defaults.current.join is not None:
+        said |= dataclasses.asdict(defaults.current.join)
     return {name: value for name, value in said.items() if value is not None and value != {}}
 
 
@@ -129,6 +132,8 @@ def _nodes(address: str | None, **amounts: Any) -> dict[str, Any]:
     outer = _outer()
     if "cluster" in outer:
         return outer
+    if "rendezvous" in outer:
+        return {name: amounts[name] for name in ("num_cpus", "num_gpus", "resources")} | outer
     if address is not None and address.startswith(_cluster.SCHEME):
         return {"cluster": _cluster.file_of(address)}
     if address == "local":
