@@ -18,7 +18,7 @@ struct walk {
     struct buffer path; /* of the directory that is being read, then of its entry */
 };
 
-static int walk_directory(struct walk *walk, int directory, int depth, ty_error *err);
+static int walk_directory(struct walk *walk, int fd, int depth, ty_error *err);
 
 static int fail_at(const struct walk *walk, const char *what, int code, ty_error *err) {
     const char *path = walk->path.data != NULL ? walk->path.data : "";
@@ -31,7 +31,7 @@ static int enter(struct walk *walk, const struct tree_entry *entry, ty_error *er
         return ty_fail(err, TY_EUSAGE,
                        "%s/%s is nested too deep: at most %d directories within each other are allowed",
                        walk->name, entry->path, TREE_DEPTH);
-    CLEANUP_FD int fd = openat(entry->directory, entry->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int fd = openat(entry->directory, entry->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0 && errno == ENOENT) return 0;
     if (fd < 0) return fail_at(walk, "open", errno, err);
     return walk_directory(walk, fd, entry->depth + 1, err);
@@ -67,8 +67,8 @@ static int walk_entries(struct walk *walk, DIR *stream, int depth, ty_error *err
     }
 }
 
-static int walk_directory(struct walk *walk, int directory, int depth, ty_error *err) {
-    int fd = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC); /* an offset of its own */
+/* The descriptor goes with the walk. */
+static int walk_directory(struct walk *walk, int fd, int depth, ty_error *err) {
     DIR *stream = fd < 0 ? NULL : fdopendir(fd);
     if (stream == NULL) {
         int code = errno;
@@ -83,7 +83,9 @@ static int walk_directory(struct walk *walk, int directory, int depth, ty_error 
 int tree_walk(int top, const char *name, tree_visitor *visitor, void *context, ty_error *err) {
     struct walk walk = {.name = name, .visitor = visitor, .context = context};
     buffer_text(&walk.path, "");
-    int result = walk.path.failed ? ty_fail_memory(err) : walk_directory(&walk, top, 0, err);
+    int result = walk.path.failed ? ty_fail_memory(err) : 0;
+    int fd = result < 0 ? -1 : openat(top, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC); /* an offset of its own */
+    if (result == 0) result = walk_directory(&walk, fd, 0, err);
     buffer_done(&walk.path);
     return result;
 }

@@ -183,7 +183,7 @@ static enum verdict judge(const struct prune_options *options, const struct view
 }
 
 /* A run that cannot be read is told, and stays. */
-static void consider(const struct prune *prune, struct candidate *candidate) {
+static void consider(const struct prune *prune, struct journal_ends *ends, struct candidate *candidate) {
     struct view_summary summary = {0};
     struct run_disk disk = {0};
     ty_error err = {0};
@@ -192,7 +192,7 @@ static void consider(const struct prune *prune, struct candidate *candidate) {
         candidate->path = NULL;
         result = ty_fail_memory(&err);
     }
-    if (result >= 0) result = view_summary_read_end(candidate->name, candidate->path, &summary, &err);
+    if (result >= 0) result = view_summary_read_end(ends, candidate->name, candidate->path, &summary, &err);
     if (result >= 0) {
         candidate->standing = summary.standing;
         candidate->ended = summary.ended;
@@ -206,8 +206,15 @@ static void consider(const struct prune *prune, struct candidate *candidate) {
 
 static void *consider_some(void *context) {
     struct candidate *candidate;
+    struct journal_ends *ends = NULL;
+    ty_error err = {0};
+    int result = journal_ends_create(&ends, &err);
     while ((candidate = take_next(context)) != NULL)
-        consider(context, candidate);
+        if (result >= 0)
+            consider(context, ends, candidate);
+        else
+            note_failure(candidate, STAYS_UNREAD, &err);
+    journal_ends_destroy(ends);
     return NULL;
 }
 

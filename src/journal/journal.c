@@ -133,10 +133,19 @@ int journal_count_reports(struct journal *journal, uint64_t *count, nanoseconds 
     return loaded->count_reports(journal, count, first, err);
 }
 
-int journal_last(struct journal *journal,
-                 int (*take)(void *context, const struct journal_event *event, const char *checkpoint),
-                 void *context, ty_error *err) {
-    return loaded->last(journal, take, context, err);
+int journal_ends_create(struct journal_ends **ends, ty_error *err) {
+    const struct journal_module *module = load(err);
+    return module == NULL ? ty_wrap(err, "cannot read journals") : module->ends_create(ends, err);
+}
+
+void journal_ends_destroy(struct journal_ends *ends) {
+    if (ends != NULL) loaded->ends_destroy(ends);
+}
+
+int journal_ends_read(struct journal_ends *ends, const char *run_path,
+                      int (*take)(void *context, const struct journal_event *event, const char *checkpoint),
+                      void *context) {
+    return loaded->ends_read(ends, run_path, take, context);
 }
 
 int journal_last_number(struct journal *journal, uint64_t *number, ty_error *err) {

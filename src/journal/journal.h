@@ -80,11 +80,6 @@ int journal_commit_durable(struct journal *journal, ty_error *err);
 int journal_each_event(struct journal *journal, int64_t after_sequence,
                        int (*each)(void *context, int64_t sequence, const struct journal_event *event),
                        void *context, ty_error *err);
-/* The last event, with the name of the newest checkpoint or NULL: what `take` gives. 0 where there is no event
- * that this version knows. */
-int journal_last(struct journal *journal,
-                 int (*take)(void *context, const struct journal_event *event, const char *checkpoint),
-                 void *context, ty_error *err);
 /* Folds all events (run/replay.h), which begins zero-initialised. */
 int journal_replay(struct journal *journal, struct run_replay *replay, ty_error *err);
 /* Reads a row's values, as run_event_decode does. */
@@ -108,5 +103,18 @@ int journal_find_report(struct journal *journal, int attempt, int rank, uint64_t
 int journal_count_reports(struct journal *journal, uint64_t *count, nanoseconds *first, ty_error *err);
 /* Highest report number of any rank in any attempt, 0 without. */
 int journal_last_number(struct journal *journal, uint64_t *number, ty_error *err);
+
+/* -- the ends of many journals, one after the other; a thread has one of its own */
+
+struct journal_ends; /* opaque */
+
+int journal_ends_create(struct journal_ends **ends, ty_error *err);
+void journal_ends_destroy(struct journal_ends *ends); /* NULL is fine */
+/* Calls `take` with the last event of a journal that no writer has open, and with the name of its newest
+ * checkpoint or NULL; what it gave. -EAGAIN: this one must be read by journal_read, to be told, or to be told
+ * why not. */
+int journal_ends_read(struct journal_ends *ends, const char *run_path,
+                      int (*take)(void *context, const struct journal_event *event, const char *checkpoint),
+                      void *context);
 
 #endif

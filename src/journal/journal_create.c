@@ -16,7 +16,7 @@
  * would spend a transaction of its own on them. */
 enum { WRITE_VERSION = 18, READ_VERSION = 19, WRITTEN_AHEAD = 2 };
 
-static unsigned char *build_image(const struct journal_form *form, size_t *size) {
+unsigned char *journal_image(const struct journal_form *form, size_t *size) {
     sqlite3 *db = NULL;
     sqlite3_int64 bytes = 0;
     unsigned char *image = NULL;
@@ -70,7 +70,7 @@ static int publish_beside(const char *path, const void *image, size_t size) {
 
 int journal_create(const struct journal_form *form, const char *path, ty_error *err) {
     size_t size;
-    unsigned char *image = build_image(form, &size);
+    unsigned char *image = journal_image(form, &size);
     if (image == NULL) return ty_fail_memory(err);
     int result = publish_nameless(path, image, size);
     if (result == -EOPNOTSUPP) result = publish_beside(path, image, size);

@@ -311,5 +311,7 @@ __attribute__((visibility("default"))) const struct journal_module trainyard_jou
     .find_report = module_find_report,
     .count_reports = module_count_reports,
     .last_number = module_last_number,
-    .last = module_last,
+    .ends_create = module_ends_create,
+    .ends_destroy = module_ends_destroy,
+    .ends_read = module_ends_read,
 };

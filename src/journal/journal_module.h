@@ -36,9 +36,11 @@ struct journal_module {
                        ty_error *err);
     int (*count_reports)(struct journal *journal, uint64_t *count, nanoseconds *first, ty_error *err);
     int (*last_number)(struct journal *journal, uint64_t *number, ty_error *err);
-    int (*last)(struct journal *journal,
-                int (*take)(void *context, const struct journal_event *event, const char *checkpoint),
-                void *context, ty_error *err);
+    int (*ends_create)(struct journal_ends **ends, ty_error *err);
+    void (*ends_destroy)(struct journal_ends *ends);
+    int (*ends_read)(struct journal_ends *ends, const char *run_path,
+                     int (*take)(void *context, const struct journal_event *event, const char *checkpoint),
+                     void *context);
     int (*usage_open)(const char *run_path, struct journal **db, ty_error *err);
     int (*usage_read)(const char *run_path, int (*read)(void *context, struct journal *db, ty_error *err),
                       void *context, ty_error *err);

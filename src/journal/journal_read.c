@@ -1,4 +1,5 @@
 /* Reading: each call runs its own statement, so that callbacks may read and write the same journal. */
+#include <errno.h>
 #include <string.h>
 
 #include "base/str.h"
@@ -56,8 +57,6 @@ static int kind_of(const char *name) {
     return -1;
 }
 
-#define EVENT_COLUMNS "sequence, time, kind, attempt, rank, node, data"
-
 /* 1, or 0 for an event of a later version, which may know more. */
 static int read_event(struct journal *journal, sqlite3_stmt *row, struct journal_event *event, ty_error *err) {
     const char *name, *data;
@@ -88,32 +87,18 @@ int module_each_event(struct journal *journal, int64_t after_sequence,
                       int (*each)(void *context, int64_t sequence, const struct journal_event *event),
                       void *context, ty_error *err) {
     struct event_call call = {each, context};
-    return query(journal, "SELECT " EVENT_COLUMNS " FROM events WHERE sequence > ?1 ORDER BY sequence",
+    return query(journal, "SELECT " JOURNAL_EVENT_COLUMNS " FROM events WHERE sequence > ?1 ORDER BY sequence",
                  after_sequence, 0, hand_event, &call, err);
 }
 
-struct last_call {
-    int (*take)(void *context, const struct journal_event *event, const char *checkpoint);
-    void *context;
-};
-
-static int hand_last(struct journal *journal, sqlite3_stmt *row, const void *call, ty_error *err) {
-    const struct last_call *to = call;
+int journal_hand_last(struct journal *journal, sqlite3_stmt *row,
+                      int (*take)(void *context, const struct journal_event *event, const char *checkpoint),
+                      void *context) {
     const char *checkpoint;
     struct journal_event event;
-    int result = read_text(journal, row, 7, true, &checkpoint, err);
-    if (result == 0) result = read_event(journal, row, &event, err);
-    return result <= 0 ? result : to->take(to->context, &event, checkpoint);
-}
-
-int module_last(struct journal *journal,
-                int (*take)(void *context, const struct journal_event *event, const char *checkpoint),
-                void *context, ty_error *err) {
-    struct last_call call = {take, context};
-    return query(journal,
-                 "SELECT " EVENT_COLUMNS ", (SELECT name FROM checkpoints ORDER BY number DESC LIMIT 1)"
-                 " FROM events ORDER BY sequence DESC LIMIT 1",
-                 0, 0, hand_last, &call, err);
+    int result = read_text(journal, row, 7, true, &checkpoint, NULL);
+    if (result == 0) result = read_event(journal, row, &event, NULL);
+    return result <= 0 ? -EAGAIN : take(context, &event, checkpoint);
 }
 
 struct report_call {

@@ -121,6 +121,9 @@ int sqlite_fail(struct journal *journal, int rc, const char *verb, ty_error *err
  * An SQLITE_ code. (journal_module.c) */
 int journal_renew(struct journal *journal);
 
+/* The bytes of a complete database without rows, SQLite's to free; NULL when memory is short.
+ * (journal_create.c) */
+unsigned char *journal_image(const struct journal_form *form, size_t *size);
 /* Writes the bytes of a complete database without rows to `path`, which did not exist. (journal_create.c) */
 int journal_create(const struct journal_form *form, const char *path, ty_error *err);
 
@@ -173,8 +176,23 @@ int module_find_report(struct journal *journal, int attempt, int rank, uint64_t 
                        ty_error *err);
 int module_count_reports(struct journal *journal, uint64_t *count, nanoseconds *first, ty_error *err);
 int module_last_number(struct journal *journal, uint64_t *number, ty_error *err);
-int module_last(struct journal *journal,
-                int (*take)(void *context, const struct journal_event *event, const char *checkpoint),
-                void *context, ty_error *err);
+
+/* journal_ends.c */
+int module_ends_create(struct journal_ends **out, ty_error *err);
+void module_ends_destroy(struct journal_ends *ends);
+int module_ends_read(struct journal_ends *ends, const char *run_path,
+                     int (*take)(void *context, const struct journal_event *event, const char *checkpoint),
+                     void *context);
+
+#define JOURNAL_EVENT_COLUMNS "sequence, time, kind, attempt, rank, node, data"
+#define JOURNAL_LAST                                                                                \
+    "SELECT " JOURNAL_EVENT_COLUMNS ", (SELECT name FROM checkpoints ORDER BY number DESC LIMIT 1)" \
+    " FROM events ORDER BY sequence DESC LIMIT 1"
+
+/* Gives a row of JOURNAL_LAST to `take`: what it gives, or -EAGAIN where the row is damaged, or of a later
+ * version. (journal_read.c) */
+int journal_hand_last(struct journal *journal, sqlite3_stmt *row,
+                      int (*take)(void *context, const struct journal_event *event, const char *checkpoint),
+                      void *context);
 
 #endif

@@ -264,42 +264,13 @@ static int read_anew(void *context, struct journal *journal, ty_error *err) {
     return read_all(journal, reading, err);
 }
 
-/* Nothing follows the end of a run but another controller's begin: it alone tells how the run stands. */
-static int on_last(void *context, const struct journal_event *row, const char *checkpoint) {
-    struct view_summary *summary = context;
-    struct run_event event;
-    struct event_memory memory = {0};
-    if (row->kind != EVENT_RUN_END) return 0;
-    int result = journal_event_values(row, &event, &memory);
-    if (result >= 0) replay_note(&summary->replay, &event);
-    event_memory_done(&memory);
-    if (checkpoint != NULL) summary->last_checkpoint = strdup(checkpoint);
-    bool failed =
-        result < 0 || summary->replay.failed || (checkpoint != NULL && summary->last_checkpoint == NULL);
-    return failed || tell(summary) < 0 ? -ENOMEM : 0;
-}
-
-static int read_last(void *context, struct journal *journal, ty_error *err) {
-    struct reading *reading = context;
-    forget(reading);
-    int result = journal_last(journal, on_last, reading->summary, err);
-    if (result == -ENOMEM) return ty_fail_memory(err);
-    return result < 0 || reading->summary->ends ? result : read_anew(context, journal, err);
-}
-
-static int read_with(int (*read)(void *context, struct journal *journal, ty_error *err), const char *name,
-                     const char *run_path, struct view_summary *summary, ty_error *err) {
-    *summary = (struct view_summary){0};
-    struct reading reading = {.summary = summary};
-    int result = journal_read(run_path, read, &reading, err);
-    if (result >= 0) {
-        summary->name = strdup(name);
-        summary->path = strdup(run_path);
-        if (summary->name == NULL || summary->path == NULL) result = ty_fail_memory(err);
-    }
-    if (result < 0) {
-        forget(&reading);
-        return result;
+static int conclude(const char *name, const char *run_path, struct reading *reading, ty_error *err) {
+    struct view_summary *summary = reading->summary;
+    summary->name = strdup(name);
+    summary->path = strdup(run_path);
+    if (summary->name == NULL || summary->path == NULL) {
+        forget(reading);
+        return ty_fail_memory(err);
     }
     summary->standing = stand(summary);
     nanoseconds last = summary->replay.last;
@@ -310,11 +281,39 @@ static int read_with(int (*read)(void *context, struct journal *journal, ty_erro
 }
 
 int view_summary_read(const char *name, const char *run_path, struct view_summary *summary, ty_error *err) {
-    return read_with(read_anew, name, run_path, summary, err);
+    *summary = (struct view_summary){0};
+    struct reading reading = {.summary = summary};
+    int result = journal_read(run_path, read_anew, &reading, err);
+    if (result < 0) {
+        forget(&reading);
+        return result;
+    }
+    return conclude(name, run_path, &reading, err);
 }
 
-int view_summary_read_end(const char *name, const char *run_path, struct view_summary *summary, ty_error *err) {
-    return read_with(read_last, name, run_path, summary, err);
+/* Nothing follows the end of a run but another controller's begin: that event alone tells how the run stands. */
+static int on_last(void *context, const struct journal_event *row, const char *checkpoint) {
+    struct view_summary *summary = context;
+    struct run_event event;
+    struct event_memory memory = {0};
+    if (row->kind != EVENT_RUN_END) return -EAGAIN;
+    int result = journal_event_values(row, &event, &memory);
+    if (result >= 0) replay_note(&summary->replay, &event);
+    event_memory_done(&memory);
+    if (checkpoint != NULL) summary->last_checkpoint = strdup(checkpoint);
+    bool lost = checkpoint != NULL && summary->last_checkpoint == NULL;
+    return result < 0 || summary->replay.failed || lost || tell(summary) < 0 ? -EAGAIN : 0;
+}
+
+int view_summary_read_end(struct journal_ends *ends, const char *name, const char *run_path,
+                          struct view_summary *summary, ty_error *err) {
+    *summary = (struct view_summary){0};
+    struct reading reading = {.summary = summary};
+    forget(&reading);
+    if (journal_ends_read(ends, run_path, on_last, summary) == 0)
+        return conclude(name, run_path, &reading, err);
+    forget(&reading);
+    return view_summary_read(name, run_path, summary, err);
 }
 
 void view_summary_done(struct view_summary *summary) {

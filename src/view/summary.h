@@ -9,6 +9,7 @@
 
 #include "base/duration.h"
 #include "base/error.h"
+#include "journal/journal.h"
 #include "run/pace.h"
 #include "run/replay.h"
 
@@ -114,9 +115,10 @@ struct view_summary {
 
 /* Reads the journal below `run_path`, which may still be written. */
 int view_summary_read(const char *name, const char *run_path, struct view_summary *summary, ty_error *err);
-/* The same in a tenth of the time where the journal's last word is the end of the run: of such a run it tells
- * name, path, how it stands and ended, and the newest checkpoint. */
-int view_summary_read_end(const char *name, const char *run_path, struct view_summary *summary, ty_error *err);
+/* The same of one of many runs, in a tenth of the time where the journal's last word is the end of the run: of
+ * such a run it tells name, path, how it stands and ended, and the newest checkpoint. */
+int view_summary_read_end(struct journal_ends *ends, const char *name, const char *run_path,
+                          struct view_summary *summary, ty_error *err);
 void view_summary_done(struct view_summary *summary);
 
 /* How long the run took, or has gone on. */

@@ -473,21 +473,46 @@ static int append_last(void *context, const struct journal_event *event, const c
     return 42;
 }
 
-static void the_last_word(void **state) {
+static int append_end(struct journal_ends *ends, struct buffer *seen) {
+    return journal_ends_read(ends, run_path, append_last, seen);
+}
+
+/* Each time in another file, as if they were journals of several runs. */
+static void the_ends_of_many(void **state) {
     (void)state;
     CLEANUP(buffer_done) struct buffer seen = {0};
-    struct journal *journal = opened(JOURNAL_CREATE);
-    assert_int_equal(journal_last(journal, append_last, &seen, NULL), 0);
+    struct journal_ends *ends = NULL;
+    assert_int_equal(journal_ends_create(&ends, NULL), 0);
+    assert_int_equal(append_end(ends, &seen), -EAGAIN); /* there is none */
+    journal_close(opened(JOURNAL_CREATE));
+    assert_int_equal(append_end(ends, &seen), -EAGAIN); /* it is empty */
+    struct journal *journal = opened(JOURNAL_APPEND);
     put_event(journal, EVENT_RUN, -1, NULL);
-    assert_int_equal(journal_last(journal, append_last, &seen, NULL), 42);
+    journal_close(journal);
+    assert_int_equal(append_end(ends, &seen), 42);
+    journal = opened(JOURNAL_APPEND);
     write_some(journal);
     struct journal_checkpoint checkpoint = {20, 1, 60, "checkpoint_000020", NULL};
     assert_int_equal(journal_checkpoint(journal, &checkpoint, NULL), 0);
-    assert_int_equal(journal_last(journal, append_last, &seen, NULL), 42);
-    assert_string_equal(seen.data, "0 run 1 -1 -1 -; -;0 started 1 3 -1 -; checkpoint_000020;");
-    put_event(journal, (enum run_event_kind)RUN_EVENT_KINDS, -1, NULL); /* of a later version */
-    assert_int_equal(journal_last(journal, append_last, &seen, NULL), 0);
+    assert_int_equal(journal_commit(journal, NULL), 0);
+    assert_int_equal(append_end(ends, &seen), -EAGAIN); /* it is written */
     journal_close(journal);
+    assert_int_equal(append_end(ends, &seen), 42);
+    journal = opened(JOURNAL_APPEND);
+    put_event(journal, (enum run_event_kind)RUN_EVENT_KINDS, -1, NULL); /* of a later version */
+    journal_close(journal);
+    assert_int_equal(append_end(ends, &seen), -EAGAIN);
+    assert_int_equal(unlink(path_of("run.db")), 0);
+    journal = opened(JOURNAL_CREATE);
+    for (int i = 0; i < 100; i++)
+        put_event(journal, EVENT_GONE, i, NULL);
+    journal_close(journal);
+    assert_int_equal(append_end(ends, &seen), 42);
+    assert_int_equal(truncate(path_of("run.db"), 4096), 0);
+    assert_int_equal(append_end(ends, &seen), -EAGAIN);
+    assert_string_equal(seen.data,
+                        "0 run 1 -1 -1 -; -;0 started 1 3 -1 -; checkpoint_000020;0 gone 1 99 -1 -; -;");
+    journal_ends_destroy(ends);
 }
 
 static int write_meanwhile(void *context, int64_t sequence, const struct journal_event *event) {
@@ -534,7 +559,7 @@ int main(void) {
         TEST(what_was_committed_survives_a_kill),
         TEST(a_full_disk_is_told_and_kept),
         TEST(a_callback_may_stop),
-        TEST(the_last_word),
+        TEST(the_ends_of_many),
         TEST(a_callback_may_write),
         TEST(an_unknown_event_is_passed_over),
     };

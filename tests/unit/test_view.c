@@ -471,10 +471,12 @@ static void test_the_end_alone(void **state) {
     view_world_event(journal, 300 * NS_PER_S, EVENT_RUN, 2, -1, "{\"num_workers\": 2}");
     view_world_close(journal);
     const char *paths[] = {a_path, b_path, resumed};
+    struct journal_ends *ends = NULL;
+    assert_int_equal(journal_ends_create(&ends, NULL), 0);
     for (size_t i = 0; i < ARRAY_SIZE(paths); i++) {
         struct view_summary whole, end;
         assert_int_equal(view_summary_read("x", paths[i], &whole, NULL), 0);
-        assert_int_equal(view_summary_read_end("x", paths[i], &end, NULL), 0);
+        assert_int_equal(view_summary_read_end(ends, "x", paths[i], &end, NULL), 0);
         assert_int_equal(end.standing, whole.standing);
         assert_int_equal(end.standing == STANDING_SUCCEEDED, i < 2);
         assert_int_equal(end.ended, whole.ended);
@@ -487,6 +489,7 @@ static void test_the_end_alone(void **state) {
         view_summary_done(&whole);
         view_summary_done(&end);
     }
+    journal_ends_destroy(ends);
     view_world_remove(resumed);
 }
 
