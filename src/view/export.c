@@ -65,17 +65,20 @@ struct view_csv {
     bool failed;
 };
 
-static size_t find_column(struct view_csv *csv, const struct value *value) {
+static size_t look_up(const struct view_csv *csv, const struct value *value) {
     char name[4097];
-    size_t next = csv->next;
-    if (next < csv->n_columns && csv->sizes[next] == value->name_size &&
-        memcmp(csv->columns[next], value->name, value->name_size) == 0)
-        return next;
     if (value->name_size >= sizeof name) return SIZE_MAX;
     memcpy(name, value->name != NULL ? value->name : "", value->name_size);
     name[value->name_size] = '\0';
     uintptr_t *place = hash_get(csv->places, name);
     return place != NULL ? *place - 1 : SIZE_MAX;
+}
+
+static size_t find_column(const struct view_csv *csv, const struct value *value) {
+    size_t next = csv->next;
+    bool is_next = next < csv->n_columns && csv->sizes[next] == value->name_size &&
+                   memcmp(csv->columns[next], value->name, value->name_size) == 0;
+    return is_next ? next : look_up(csv, value);
 }
 
 static int add_column(struct view_csv *csv, const struct value *value) {

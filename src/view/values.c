@@ -23,7 +23,8 @@ struct values_walk {
 };
 
 static void skip_blanks(struct values_walk *walk) {
-    while (walk->at < walk->end && strchr(" \t\r\n", *walk->at) != NULL && *walk->at != '\0')
+    while (walk->at < walk->end &&
+           (*walk->at == ' ' || *walk->at == '\t' || *walk->at == '\r' || *walk->at == '\n'))
         walk->at++;
 }
 
@@ -43,10 +44,12 @@ static bool take_word(struct values_walk *walk, const char *word) {
 
 /* Over a string, whose quote is next; the quotes are part of what it gives. */
 static bool take_string(struct values_walk *walk, const char **text, size_t *size) {
-    *text = walk->at++;
-    while (walk->at < walk->end && *walk->at != '"')
-        walk->at += *walk->at == '\\' ? 2 : 1;
-    if (walk->at >= walk->end) return false;
+    const char *at = walk->at + 1, *end = walk->end;
+    *text = walk->at;
+    while (at < end && *at != '"')
+        at += *at == '\\' ? 2 : 1;
+    walk->at = at;
+    if (at >= end) return false;
     walk->at++;
     *size = (size_t)(walk->at - *text);
     return true;
@@ -144,15 +147,17 @@ static bool is_digit(const struct values_walk *walk) {
 
 /* Digits go into the mantissa while it has room for them; how many did not. */
 static int take_digits(struct values_walk *walk, uint64_t *mantissa, int *n) {
-    int left_out = 0;
-    for (; is_digit(walk); walk->at++) {
-        (*n)++;
-        if (*mantissa > (UINT64_MAX - 9) / 10)
-            left_out++;
-        else
-            *mantissa = *mantissa * 10 + (uint64_t)(*walk->at - '0');
-    }
-    return left_out;
+    const char *at = walk->at, *end = walk->end;
+    uint64_t number = *mantissa;
+    while (at < end && *at >= '0' && *at <= '9' && number <= (UINT64_MAX - 9) / 10)
+        number = number * 10 + (uint64_t)(*at++ - '0');
+    const char *rest = at;
+    while (at < end && *at >= '0' && *at <= '9')
+        at++;
+    *mantissa = number;
+    *n += (int)(at - walk->at);
+    walk->at = at;
+    return (int)(at - rest);
 }
 
 static int take_exponent(struct values_walk *walk) {
