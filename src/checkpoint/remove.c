@@ -51,7 +51,7 @@ int tree_remove(int at, const char *name) {
     int result = 0;
     for (int i = 0; i < REMOVE_TRIES; i++) {
         result = tree_clear(at, name, NULL);
-        if (unlinkat(at, name, AT_REMOVEDIR) == 0 || errno == ENOENT) return 0;
+        if (result == -ENOENT || unlinkat(at, name, AT_REMOVEDIR) == 0) return 0;
         if (result == 0) result = -errno;
     }
     return result;
