@@ -52,6 +52,7 @@ typedef struct ty_run ty_run;
  *   bind               "numa": workers near their devices' cores and memory, where there are several NUMA nodes
  *                      (default); "none"
  *   grace_s, time_limit_s                            seconds; 5 and none
+ *   spares             how many of the nodes wait, to take the places of those that are lost; 0
  *   linger_s           seconds that what a worker which ended well leaves running may go on; 0
  *   log_limit          bytes, or a text as "100MiB", that each rank's log may have; 0: any
  *   sample             seconds, a text as "10s", or "off": how often what the hardware says is kept; "10s"

@@ -94,6 +94,16 @@ static void network_text(const struct view_summary *summary, struct buffer *out)
         line(i == 0 ? "network" : "", tried->items[i], out);
 }
 
+static void spares_text(const struct view_summary *summary, struct buffer *out) {
+    const struct event_plan *plan = &summary->replay.plan.event.of.plan;
+    if (summary->replay.plan.event.time == 0 || plan->spares == EVENT_UNKNOWN) return;
+    label("spares", out);
+    buffer_printf(out, "%lld node%s", (long long)plan->spares, plan->spares == 1 ? "" : "s");
+    if (plan->replaced != NULL)
+        buffer_printf(out, "; %s in attempt %d", plan->replaced, summary->replay.plan.event.attempt);
+    buffer_char(out, '\n');
+}
+
 /* "rank 3: 2.1 s between its reports, usual are 1 s" */
 static void straggler_text(const struct view_summary *summary, struct buffer *out) {
     if (!summary->straggles) return;
@@ -233,6 +243,7 @@ static void run_text(const struct view_summary *summary, struct buffer *out) {
         line("waits for", summary->waits_for, out);
     }
     workers_text(summary, out);
+    spares_text(summary, out);
     network_text(summary, out);
     results_text(summary, out);
     straggler_text(summary, out);

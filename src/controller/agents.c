@@ -46,6 +46,7 @@ void agents_free(struct ty_run *run) {
     free(run->agents.peers);
     free(run->agents.node_of);
     free(run->agents.looked_at);
+    buffer_done(&run->agents.replaced);
 }
 
 struct peer *agents_add(struct ty_run *run, const char *name) {
@@ -53,7 +54,11 @@ struct peer *agents_add(struct ty_run *run, const char *name) {
     char *copy = strdup(name);
     if (copy == NULL) return NULL;
     struct peer *peer = &run->agents.peers[run->agents.n];
-    *peer = (struct peer){.run = run, .node = run->agents.n++, .name = copy, .handle = {-1, -1, -1, NULL}};
+    *peer = (struct peer){.run = run,
+                          .node = run->agents.n++,
+                          .node_rank = NODE_UNUSED,
+                          .name = copy,
+                          .handle = {-1, -1, -1, NULL}};
     return peer;
 }
 

@@ -105,6 +105,9 @@ void note_plan(struct ty_run *run, int attempt) {
     event.of.plan.nodes = (struct event_texts){nodes, run->agents.n};
     event.of.plan.ranks = (struct event_numbers){run->agents.node_of, n};
     event.of.plan.devices = (struct event_texts){devices, n};
+    event.of.plan.spares = run->request->settings.spares > 0 ? run->request->settings.spares : EVENT_UNKNOWN;
+    if (run->agents.replaced.size > 0 && !run->agents.replaced.failed)
+        event.of.plan.replaced = run->agents.replaced.data;
     note_event(run, &event, NULL);
 }
 

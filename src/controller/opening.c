@@ -123,6 +123,7 @@ static int begin_core(struct ty_run *run, ty_error *err) {
         .max_workers = (uint32_t)run->prepared.demand.max_workers,
         .max_nodes = run->agents.max,
         .resize_interval = resize_interval_of(run),
+        .replaced = settings->spares > 0,
         .failures = settings->failures,
         .first_attempt = run->past.attempts + 1,
         .report_base = run->past.last_number,

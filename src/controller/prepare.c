@@ -132,11 +132,30 @@ int prepare_check(const struct run_request *request, struct prepared *prepared, 
     return 0;
 }
 
+/* `n`: how many nodes there are to be. */
+static int set_spares(const struct run_request *request, size_t n, struct prepared *prepared, ty_error *err) {
+    char spares[SETTING_SPELLED], failures[SETTING_SPELLED];
+    size_t wanted = (size_t)request->settings.spares;
+    if (wanted == 0 || prepared->most_nodes > 0) return 0;
+    (void)setting_spelled(SETTING_IS_spares, request->settings.face, spares);
+    (void)setting_spelled(SETTING_IS_max_failures, request->settings.face, failures);
+    if (wanted >= n)
+        return ty_fail(err, TY_EUSAGE, "%s %zu: of %zu node%s at least one must have workers", spares, wanted,
+                       n, n == 1 ? "" : "s");
+    if (request->settings.failures.max_failures == 0)
+        return ty_fail(err, TY_EUSAGE, "%s %zu: the loss of a node is a failure, of which %s allows none",
+                       spares, wanted, failures);
+    prepared->most_nodes = n - wanted;
+    return 0;
+}
+
 int prepare_gather(const struct run_request *request, struct prepared *prepared, ty_error *err) {
     if (prepared->engine->prepare == NULL) return 0;
     struct rendezvous_config config = {.overrides = request->overrides};
     int result = prepared->engine->prepare(request->engine_options, &config, err);
+    if (result >= 0) result = set_spares(request, config.max_nodes, prepared, err);
     if (result < 0) return result;
+    if (config.min_nodes == config.max_nodes) config.min_nodes -= (uint32_t)request->settings.spares;
     prepared->loop = config.loop = loop_create(err);
     if (prepared->loop == NULL) return err->code;
     config.signals_fd = request->engine_options != NULL ? request->engine_options->signals_fd : 0;
@@ -144,14 +163,39 @@ int prepare_gather(const struct run_request *request, struct prepared *prepared,
     return result < 0 ? result : rendezvous_wait(prepared->rendezvous, err);
 }
 
-static int look_at_cluster(const struct run_request *request, struct prepared *prepared, ty_error *err) {
-    cluster_destroy(TAKE(prepared->cluster));
+static int look_at_all(const struct run_request *request, struct prepared *prepared, ty_error *err) {
     if (prepared->rendezvous != NULL && prepared->engine->look != NULL)
         return prepared->engine->look(prepared->rendezvous, &prepared->demand, &prepared->cluster, err);
     if (prepared->rendezvous != NULL) return rendezvous_cluster(prepared->rendezvous, &prepared->cluster, err);
     if (request->cluster_file != NULL) return cluster_read(request->cluster_file, &prepared->cluster, err);
     struct cluster_overrides none = {.num_cpus = -1, .num_gpus = -1};
     return cluster_probe(request->overrides == NULL ? &none : request->overrides, &prepared->cluster, err);
+}
+
+struct holding_back {
+    const struct prepare_again *again; /* NULL: the run has not begun */
+    size_t left;
+};
+
+static bool drop(void *context, const char *name) {
+    struct holding_back *holding = context;
+    const struct prepare_again *again = holding->again;
+    if (again != NULL && again->away != NULL && again->away(again->context, name)) return true;
+    if (holding->left == 0) return true;
+    holding->left--;
+    return false;
+}
+
+/* The nodes to plan on: the first that are there, without those that are away and those that are spare. */
+static int look_at_cluster(const struct run_request *request, struct prepared *prepared,
+                           const struct prepare_again *again, ty_error *err) {
+    cluster_destroy(TAKE(prepared->cluster));
+    int result = look_at_all(request, prepared, err);
+    if (result >= 0) result = set_spares(request, prepared->cluster->n, prepared, err);
+    if (result < 0) return result;
+    struct holding_back holding = {again, prepared->most_nodes > 0 ? prepared->most_nodes : SIZE_MAX};
+    cluster_drop_nodes(prepared->cluster, drop, &holding);
+    return 0;
 }
 
 bool prepare_needs_devices(const struct demand *demand) {
@@ -284,7 +328,7 @@ int prepare_plan(const struct run_request *request, const char *run_name, struct
                  struct holder_list *holders, ty_error *err) {
     nanoseconds begin = clock_monotonic();
     *holders = (struct holder_list){0};
-    int result = look_at_cluster(request, prepared, err);
+    int result = look_at_cluster(request, prepared, NULL, err);
     if (result < 0) return result;
     if (!has_own_devices(prepared) || !prepare_needs_devices(&prepared->demand)) {
         result = plan(prepared, err);
@@ -304,7 +348,8 @@ static int plan_again_and_claim(struct prepare_again *again, ty_error *err) {
     struct prepared *planned = &again->planned;
     if (!again->claim) return look_and_plan(planned, &again->holders, err);
     int result = plan_and_claim(planned, &again->holders, err);
-    if (result < 0 && again->away == NULL) (void)lease_claim(planned->lease, NULL, 0, NULL);
+    if (result < 0 && again->away == NULL && planned->demand.elastic)
+        (void)lease_claim(planned->lease, NULL, 0, NULL);
     return result < 0 ? result : 0;
 }
 
@@ -314,9 +359,8 @@ int prepare_again(const struct run_request *request, const struct prepared *prep
     again->planned = *prepared;
     again->planned.cluster = NULL;
     again->planned.plan = NULL;
-    int result = look_at_cluster(request, &again->planned, err);
+    int result = look_at_cluster(request, &again->planned, again, err);
     if (result < 0) return result;
-    if (again->away != NULL) cluster_drop_nodes(again->planned.cluster, again->away, again->context);
     bool leases = prepared->lease != NULL && has_own_devices(&again->planned);
     result = leases ? plan_again_and_claim(again, err) : plan(&again->planned, err);
     again->planned.plan_time = clock_monotonic() - begin;

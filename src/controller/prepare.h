@@ -17,6 +17,7 @@ struct prepared {
     struct loop *loop;             /* that one's, until the run has a loop */
     struct cluster *cluster;
     struct plan *plan;
+    size_t most_nodes;     /* that workers are planned on, where others are spare; 0: any number */
     struct lease *lease;   /* on this machine; NULL: no device is needed, or the nodes are logical, or others */
     nanoseconds plan_time; /* what probing and planning took */
 };

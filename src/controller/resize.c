@@ -7,6 +7,7 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "controller/ty_run.h"
 
 /* Longer ones are as good as for ever. */
@@ -23,8 +24,9 @@ nanoseconds resize_interval_of(const struct ty_run *run) {
  * as well. */
 static uint32_t room_for_nodes(const struct ty_run *run) {
     const struct prepared *prepared = &run->prepared;
-    if (!prepared->demand.elastic) return (uint32_t)prepared->plan->n_nodes_used;
-    size_t room = prepared->cluster->n + prepared->demand.max_workers;
+    size_t spares = (size_t)run->request->settings.spares;
+    if (!prepared->demand.elastic && spares == 0) return (uint32_t)prepared->plan->n_nodes_used;
+    size_t room = prepared->cluster->n + spares + prepared->demand.max_workers;
     return room < UINT32_MAX ? (uint32_t)room : UINT32_MAX;
 }
 
@@ -79,8 +81,31 @@ static bool is_lost(void *context, const char *name) {
     return peer != NULL && run_node_state(run->core, peer->node) == NODE_LOST;
 }
 
+/* Which nodes have workers in the next attempt in place of others that had some: told, and in the plan's event. */
+static void tell_replaced(struct ty_run *run, const struct plan *plan, const uint32_t *numbers) {
+    CLEANUP(buffer_done) struct buffer gone = {0};
+    CLEANUP(buffer_done) struct buffer come = {0};
+    CLEANUP_FREE bool *chosen = calloc(run->agents.n + 1, sizeof *chosen);
+    struct buffer *told = &run->agents.replaced;
+    buffer_clear(told);
+    for (size_t rank = 0; rank < plan->n_nodes_used && chosen != NULL; rank++) {
+        const struct peer *peer = &run->agents.peers[numbers[rank]];
+        chosen[numbers[rank]] = true;
+        if (peer->node_rank == NODE_UNUSED) buffer_printf(&come, "%s%s", come.size > 0 ? ", " : "", peer->name);
+    }
+    for (uint32_t node = 0; node < run->agents.n && chosen != NULL; node++) {
+        const struct peer *peer = &run->agents.peers[node];
+        if (!chosen[node] && peer->node_rank != NODE_UNUSED)
+            buffer_printf(&gone, "%s%s", gone.size > 0 ? ", " : "", peer->name);
+    }
+    if (come.size == 0 || gone.size == 0 || come.failed || gone.failed) return;
+    buffer_printf(told, "%s for %s", come.data, gone.data);
+    log_warning("controller", "spare nodes take over: %s", told->failed ? "?" : told->data);
+}
+
 static void adopt(struct ty_run *run, struct prepared *planned, const uint32_t *numbers) {
     struct prepared *prepared = &run->prepared;
+    if (run->request->settings.spares > 0) tell_replaced(run, planned->plan, numbers);
     plan_destroy(prepared->plan);
     cluster_destroy(prepared->cluster);
     prepared->plan = TAKE(planned->plan);

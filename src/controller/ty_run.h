@@ -100,6 +100,8 @@ struct run_agents {
     struct loop_timer store_timer;
     struct loop_timer fence_timer;
     bool fencing; /* another attempt waits for that timer */
+    struct buffer
+        replaced; /* "c for b": which nodes took the places of which in the last attempt; empty: none */
 };
 
 int peer_start(struct peer *peer, ty_error *err);

@@ -78,7 +78,9 @@ struct event_holders {
     F(plan, REAL6, seconds)                               \
     F(plan, TEXTS, nodes)   /* names */                   \
     F(plan, NUMBERS, ranks) /* node of each world rank */ \
-    F(plan, TEXTS, devices) /* of each world rank */
+    F(plan, TEXTS, devices) /* of each world rank */      \
+    F(plan, INT, spares)    /* nodes that wait */         \
+    F(plan, TEXT, replaced) /* "c for b": by spare ones */
 #define EVENT_NETWORK_VALUES(F)                                     \
     F(network, TEXT, used)   /* "10.0.0.0/24"; unknown: none was */ \
     F(network, TEXTS, tried) /* a line for each */

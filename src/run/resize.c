@@ -173,15 +173,17 @@ static bool plan(struct run *run, struct run_layout *layout) {
     return layout->n_workers > 0;
 }
 
+/* A run of one size for whose lost nodes there are no others goes on with the nodes that it had: they may come back. */
 void run_next_attempt(struct run *run) {
     struct run_layout layout = {0};
-    if (is_elastic(run) && !plan(run, &layout)) {
+    bool planned = (is_elastic(run) || run->config.replaced) && plan(run, &layout);
+    if (is_elastic(run) && !planned) {
         /* Told once, and looked at again as often as a run that has room. */
         if (run_move(run, RUN_WAITING)) run_record_wait(run, layout.why);
         run->ops->set_timer(run->context, TIMER_PAUSE, interval_of(run));
         return;
     }
     if (!run_move(run, RUN_STARTING)) return;
-    if (is_elastic(run)) adopt(run, &layout);
+    if (planned) adopt(run, &layout);
     run_begin_attempt(run);
 }

@@ -54,6 +54,7 @@ struct run_config {
         *node_of; /* node of each world rank; borrowed until the next layout, else for the run's life */
     uint32_t max_workers, max_nodes; /* of an elastic run, in all of its attempts; 0: n_workers, n_nodes */
     nanoseconds resize_interval;     /* between two looks at the size of an elastic run; 0: the size is fixed */
+    bool replaced; /* lost nodes by others: the nodes of a next attempt are planned anew, whatever its size */
     struct failure_policy failures;
     int first_attempt;      /* 1, or more when resumed */
     nanoseconds time_limit; /* 0: none */

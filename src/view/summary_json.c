@@ -76,6 +76,12 @@ static json_t *disk_json(const struct view_summary *summary) {
                      (json_int_t)disk.checkpoints, "logs", (json_int_t)disk.logs);
 }
 
+static json_t *spares_json(const struct view_summary *summary) {
+    const struct event_plan *plan = &summary->replay.plan.event.of.plan;
+    if (summary->replay.plan.event.time == 0 || plan->spares == EVENT_UNKNOWN) return json_null();
+    return json_pack("{s:I, s:s?}", "number", (json_int_t)plan->spares, "replaced", plan->replaced);
+}
+
 static json_t *network_json(const struct view_summary *summary) {
     const struct event_network *network = &summary->replay.network.event.of.network;
     if (summary->replay.network.event.time == 0) return json_null();
@@ -109,6 +115,7 @@ json_t *view_summary_json(const struct view_summary *summary, bool details) {
                              "start_up", view_summary_phases_json(summary));
     (void)json_object_set_new(map, "slowest", straggler_json(summary));
     (void)json_object_set_new(map, "sizes", sizes_json(summary));
+    (void)json_object_set_new(map, "spares", spares_json(summary));
     (void)json_object_set_new(map, "network", network_json(summary));
     (void)json_object_set_new(map, "hardware", hardware_json(summary));
     (void)json_object_set_new(map, "disk", disk_json(summary));

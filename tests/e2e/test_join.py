@@ -110,6 +110,31 @@ class Lost(JoinCase):
         self.assert_status(0, second)
         self.assertIn("attempt 2 begins", first.err)
 
+    def test_a_spare_node_takes_over(self):
+        """Three nodes, of which one waits; the agent of another is killed."""
+        script = ("echo $PPID > agent.$TRAINYARD_ATTEMPT.$RANK; echo $TRAINYARD_ATTEMPT $RANK $WORLD_SIZE $NODE_RANK >> notes; "
+                  ": > ready.$RANK; test $TRAINYARD_ATTEMPT = 2 || exec sleep 3075")
+        args = ("--name", "r", "-n", 2, "--placement", "SPREAD", "--spares", 1, "--max-failures", 1, "--", "sh", "-c", script)
+        started = [self.node(rank, *args, nodes=3) for rank in (0, 1, 2)]
+        self.wait_for(lambda: all(os.path.exists(os.path.join(self.place, "ready.%d" % rank)) for rank in (0, 1)), "workers", started[0])
+        self.assertEqual({"number": 1, "replaced": None}, self.status_of("r")["spares"])
+        with open(os.path.join(self.place, "agent.1.1")) as file:
+            os.kill(int(file.read()), signal.SIGKILL)
+        first, *others = (self.finish(process) for process in started)
+        self.assert_status(0, first)
+        for other in others:
+            self.assert_status(0, other)
+        with open(os.path.join(self.place, "notes")) as file:
+            self.assertEqual(["1 0 2 0", "1 1 2 1", "2 0 2 0", "2 1 2 1"], sorted(file.read().splitlines()))
+        name = socket.gethostname()
+        self.assertIn("spare nodes take over: %s-2 for %s-1" % (name, name), first.err)
+        self.assertEqual({"number": 1, "replaced": "%s-2 for %s-1" % (name, name)}, self.status_of("r")["spares"])
+        text = self.trainyard("status", "r", "--storage-path", self.storage).out
+        self.assertRegex(text, r"spares +1 node; %s-2 for %s-1 in attempt 2\n" % (name, name))
+
+    def status_of(self, name):
+        return self.trainyard("status", name, "--storage-path", self.storage, "--format", "json").json
+
     def test_attempts_never_overlap_when_an_agent_is_stopped(self):
         script = ("echo $TRAINYARD_ATTEMPT $RANK begin $(date +%s%N) >> notes; echo $PPID > agent.$TRAINYARD_ATTEMPT.$RANK; "
                   ": > ready.$RANK; test $TRAINYARD_ATTEMPT = 2 && exit; "
@@ -232,6 +257,10 @@ class Refused(JoinCase):
             (("--nnodes", "2", "--rendezvous", self.meeting), ("--node-rank",)),
             (("--nnodes", "2", "--node-rank", "0"), ("--rendezvous",)),
             (("--node-rank", "0", "--rendezvous", self.meeting), ("--nnodes",)),
+            (("--nnodes", "2", "--node-rank", "0", "--rendezvous", self.meeting, "--spares", "2", "--max-failures", "1"), ("--spares", "2 nodes")),
+            (("--nnodes", "2", "--node-rank", "0", "--rendezvous", self.meeting, "--spares", "1"), ("--spares", "--max-failures")),
+            (("--spares", "1", "--max-failures", "1"), ("--spares", "1 node")),
+            (("--spares", "-1"), ("--spares",)),
             (("--nnodes", "2", "--node-rank", "2", "--rendezvous", self.meeting), ("0 to 1",)),
             (("--nnodes", "0", "--node-rank", "0", "--rendezvous", self.meeting), ("--nnodes 0",)),
             (("--nnodes", "3:2", "--node-rank", "0", "--rendezvous", self.meeting), ("--nnodes 3:2",)),
