@@ -249,6 +249,7 @@ struct events_reading {
     struct buffer *out;
     int64_t after, last;
     size_t limit, n;
+    const char *kind; /* NULL: any */
 };
 
 enum { EVENTS_FULL = 1 };
@@ -258,6 +259,7 @@ static int encode_event(void *context, int64_t sequence, const struct journal_ev
     struct event_memory memory = {0};
     struct run_event event;
     if (reading->n == reading->limit) return EVENTS_FULL;
+    if (reading->kind != NULL && !str_equal(reading->kind, run_event_name(row->kind))) return 0;
     int result = journal_event_values(row, &event, &memory);
     struct buffer *out = reading->out;
     buffer_printf(out, "%s{\"sequence\": %lld, \"time\": ", reading->n++ > 0 ? ", " : "", (long long)sequence);
@@ -284,9 +286,11 @@ static int read_events(void *context, struct journal *journal, ty_error *err) {
     return result == EVENTS_FULL ? 0 : result;
 }
 
-int view_events_encode(const char *run_path, int64_t after, size_t limit, struct buffer *out, ty_error *err) {
+int view_events_encode(const char *run_path, const struct view_events *which, struct buffer *out,
+                       ty_error *err) {
     CLEANUP(buffer_done) struct buffer rows = {0};
-    struct events_reading reading = {.out = &rows, .after = after, .limit = limit};
+    struct events_reading reading = {
+        .out = &rows, .after = which->after, .limit = which->limit, .kind = which->kind};
     int result = journal_read(run_path, read_events, &reading, err);
     if (result < 0) return result == -ENOMEM ? ty_fail_memory(err) : result;
     buffer_printf(out, "{\"last\": %lld, \"events\": [", (long long)reading.last);

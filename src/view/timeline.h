@@ -50,9 +50,16 @@ void view_timeline_done(struct view_timeline *timeline);
  * "slowest": [{"rank", "spawn", "loader", "rendezvous", "seconds"}], "attempts": [history]} */
 void view_timeline_encode(const struct view_timeline *timeline, struct buffer *out);
 
-/* Events after that sequence, `limit` at most: {"last", "events": [{"sequence", "time", "kind", "attempt",
+struct view_events {
+    int64_t after;    /* this sequence */
+    size_t limit;     /* so many at most */
+    const char *kind; /* NULL: any */
+};
+
+/* {"last", "events": [{"sequence", "time", "kind", "attempt",
  * "rank", "node", "data": {values of the kind}}]}. */
-int view_events_encode(const char *run_path, int64_t after, size_t limit, struct buffer *out, ty_error *err);
+int view_events_encode(const char *run_path, const struct view_events *which, struct buffer *out,
+                       ty_error *err);
 
 /* [{"number", "attempt", "time", "name", "score", "rank": place by score, from 1, "bytes": or null,
  * "metrics"}], the newest first. */

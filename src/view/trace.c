@@ -2,6 +2,7 @@
  * it. */
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,8 +15,15 @@
 #include "view/export.h"
 #include "view/facts.h"
 #include "view/scan.h"
+#include "view/usage.h"
 
-enum { TRACE_BYTES_MAX = 255 << 20, TRACE_COUNTERS = 20, RUN_PROCESS = 1, RUN_THREAD = 1 };
+enum {
+    TRACE_BYTES_MAX = 255 << 20,
+    TRACE_COUNTERS = 20,
+    TRACE_USAGE_BUCKETS = 300,
+    RUN_PROCESS = 1,
+    RUN_THREAD = 1
+};
 
 /* What the track of a rank holds so far. */
 struct trace_rank {
@@ -432,6 +440,58 @@ static int write_counters(struct trace_writing *writing, const char *run_path, t
     return result;
 }
 
+/* -- hardware, on the tracks of the nodes */
+
+static int node_process(const struct trace_writing *writing, const char *node) {
+    const struct run_replay *replay = &writing->facts.replay;
+    const struct event_texts *names = &replay->plan.event.of.plan.nodes;
+    for (size_t i = 0; replay->plan.event.time != 0 && i < names->n; i++)
+        if (str_equal(names->items[i], node)) return (int)i + 2;
+    return RUN_PROCESS; /* of an earlier plan */
+}
+
+/* "power GPU 1", in watts. */
+static void write_usage_line(struct trace_writing *writing, const struct view_usage_line *line,
+                             enum usage_what what) {
+    const char *about = usage_table[what].text + strlen("device_");
+    int process = node_process(writing, line->node);
+    char name[64];
+    if (line->number >= 0)
+        (void)snprintf(name, sizeof name, "%s GPU %d", about, line->number);
+    else
+        (void)snprintf(name, sizeof name, "%s", about);
+    for (size_t i = 0; i < line->n; i++) {
+        nanoseconds at = (nanoseconds)(line->points[i].x * (double)NS_PER_S);
+        struct buffer *out = begin(writing, 'C', name, process, 0, since(writing, at));
+        buffer_printf(out, ",\"args\":{\"%s\":", usage_table[what].unit);
+        encode_number(out, line->points[i].mean);
+        buffer_text(out, "}}");
+    }
+}
+
+/* Of each device; where there are too many of each node. */
+static int write_usage(struct trace_writing *writing, const char *run_path, ty_error *err) {
+    static const char *const whats[] = {"device_power", "device_utilization", "device_memory"};
+    int result = 0;
+    for (size_t i = 0; i < ARRAY_SIZE(whats) && result >= 0; i++) {
+        struct view_usage_lines lines;
+        struct view_usage_query query = {
+            .what = whats[i], .from = (double)NAN, .to = (double)NAN, .buckets = TRACE_USAGE_BUCKETS};
+        result = view_usage_lines_read(run_path, &query, &lines, err);
+        if (result >= 0 && lines.n_all > lines.n) {
+            view_usage_lines_done(&lines);
+            query.over = VIEW_USAGE_NODE;
+            result = view_usage_lines_read(run_path, &query, &lines, err);
+        }
+        for (size_t k = 0; result >= 0 && k < lines.n; k++) {
+            write_usage_line(writing, &lines.items[k], lines.what);
+            result = view_outlet_drain(&writing->outlet);
+        }
+        view_usage_lines_done(&lines);
+    }
+    return result == -ENOENT ? 0 : result; /* none were kept */
+}
+
 /* -- together */
 
 static int write_all(struct trace_writing *writing, const char *name, const char *run_path, ty_error *err) {
@@ -446,6 +506,7 @@ static int write_all(struct trace_writing *writing, const char *name, const char
     sort_starts(writing);
     if (result == 0) result = view_scan(run_path, &scan, write_report, writing, err);
     if (result == 0) result = write_counters(writing, run_path, err);
+    if (result == 0 && !writing->cut) result = write_usage(writing, run_path, err);
     buffer_text(out, "\n],\"otherData\":{\"run\":");
     buffer_json_text(out, name);
     buffer_printf(out, ",\"trainyard\":\"%s\",\"began_ns\":\"%lld\"", TY_VERSION,

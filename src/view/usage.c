@@ -1,4 +1,4 @@
-/* usage.db read once for what was said last, and once for each series that is asked for. */
+/* What each node said last, of usage.db. */
 #include "view/usage.h"
 
 #include <errno.h>
@@ -12,9 +12,8 @@
 #include "base/str.h"
 #include "journal/usage_db.h"
 #include "view/encode.h"
-#include "view/series.h"
 
-enum { STALE_PERIODS = 3, SERIES_MAX = 256 };
+enum { STALE_PERIODS = 3 };
 #define LAST_WITHIN (180 * NS_PER_S)  /* three of the longest periods */
 #define FIRST_WITHIN (120 * NS_PER_S) /* all nodes have begun by then, or count from where they begin */
 #define STALE_LEAST (5 * NS_PER_S)
@@ -212,161 +211,4 @@ void view_usage_encode(const struct view_usage *usage, const char *only, struct 
         between = ", ";
     }
     buffer_text(out, "]}");
-}
-
-/* -- series */
-
-struct usage_point {
-    double x, x_last, min, mean, max;
-    int64_t n;
-};
-
-struct line {
-    char *node; /* owned */
-    int number;
-    struct usage_point *points; /* owned */
-    size_t n;
-    double before_x, before; /* of a counter */
-};
-
-struct series_reading {
-    const struct view_usage_query *query;
-    enum usage_what what;
-    struct line lines[SERIES_MAX];
-    size_t n, likely; /* as in view_usage_node */
-};
-
-static void clear_lines(struct series_reading *reading) {
-    for (size_t i = 0; i < reading->n; i++) {
-        free(reading->lines[i].node);
-        free(reading->lines[i].points);
-    }
-    reading->n = 0;
-}
-
-static struct line *find_line(struct series_reading *reading, const struct usage_row *row) {
-    for (size_t i = 0, at = reading->likely; i < reading->n; i++, at++) {
-        if (at >= reading->n) at = 0;
-        if (reading->lines[at].number != row->number || !str_equal(reading->lines[at].node, row->node))
-            continue;
-        reading->likely = at + 1;
-        return &reading->lines[at];
-    }
-    if (reading->n == SERIES_MAX) return NULL;
-    struct line *line = &reading->lines[reading->n];
-    *line = (struct line){.node = strdup(row->node), .number = row->number, .before_x = NAN};
-    if (line->node == NULL) return NULL;
-    reading->n++;
-    return line;
-}
-
-static int add_point(struct line *line, const struct usage_point *point) {
-    if (ARRAY_GROW(line->points, line->n) < 0) return -ENOMEM;
-    line->points[line->n++] = *point;
-    return 0;
-}
-
-/* Of a counter the rate since the row before; where it began anew there is none. */
-static int take_point(void *context, const struct usage_row *row) {
-    struct series_reading *reading = context;
-    struct line *line = find_line(reading, row);
-    struct usage_point point = {seconds(row->time), seconds(row->time), row->min, row->mean, row->max, row->n};
-    if (line == NULL) return reading->n == SERIES_MAX ? 0 : -ENOMEM;
-    if (usage_table[row->what].kind == USAGE_GAUGE) return add_point(line, &point);
-    double passed = point.x - line->before_x, grown = row->mean - line->before;
-    bool known = passed > 0 && grown >= 0;
-    line->before_x = point.x;
-    line->before = row->mean;
-    point.min = point.mean = point.max = grown / passed;
-    return known ? add_point(line, &point) : 0;
-}
-
-static int read_points(void *context, struct journal *db, ty_error *err) {
-    struct series_reading *reading = context;
-    const struct view_usage_query *query = reading->query;
-    /* No time is as far away as these bounds. */
-    struct usage_query rows = {.node = query->node, .what = query->what, .to = INT64_MAX};
-    if (query->from > 0 && query->from < 9e9) rows.from = (nanoseconds)(query->from * (double)NS_PER_S);
-    if (query->to < 9e9) rows.to = query->to > 0 ? (nanoseconds)(query->to * (double)NS_PER_S) : 0;
-    clear_lines(reading);
-    return usage_db_each(db, &rows, take_point, reading, err);
-}
-
-static void merge(struct usage_point *bucket, const struct usage_point *point) {
-    double n = (double)(bucket->n + point->n);
-    bucket->x_last = point->x_last;
-    bucket->mean = (bucket->mean * (double)bucket->n + point->mean * (double)point->n) / n;
-    if (point->min < bucket->min) bucket->min = point->min;
-    if (point->max > bucket->max) bucket->max = point->max;
-    bucket->n += point->n;
-}
-
-/* In place: points become buckets. */
-static void bucket(struct line *line, int buckets) {
-    double from = line->n > 0 ? line->points[0].x : 0, to = line->n > 0 ? line->points[line->n - 1].x : 0;
-    size_t n = 0;
-    int last = -1;
-    if (line->n <= (size_t)buckets || to <= from) return;
-    for (size_t i = 0; i < line->n; i++) {
-        int at = (int)((line->points[i].x - from) * buckets / (to - from));
-        if (at > buckets - 1) at = buckets - 1;
-        if (at == last)
-            merge(&line->points[n - 1], &line->points[i]);
-        else
-            line->points[n++] = line->points[i];
-        last = at;
-    }
-    line->n = n;
-}
-
-static void encode_column(const struct line *line, const char *name, size_t offset, struct buffer *out) {
-    buffer_printf(out, ", \"%s\": [", name);
-    for (size_t i = 0; i < line->n; i++) {
-        if (i > 0) buffer_char(out, ',');
-        encode_number(out, *(const double *)(const void *)((const char *)&line->points[i] + offset));
-    }
-    buffer_char(out, ']');
-}
-
-static void encode_line(const struct series_reading *reading, const struct line *line, struct buffer *out) {
-    const struct usage_about *about = &usage_table[reading->what];
-    buffer_text(out, "{\"node\": ");
-    buffer_json_text(out, line->node);
-    buffer_printf(out, ", \"what\": \"%s\", \"number\": ", about->text);
-    encode_rank(out, line->number);
-    buffer_printf(out, ", \"unit\": \"%s%s\"", about->unit, about->kind == USAGE_COUNTER ? "/s" : "");
-    encode_column(line, "x", offsetof(struct usage_point, x), out);
-    encode_column(line, "x_last", offsetof(struct usage_point, x_last), out);
-    buffer_text(out, ", \"n\": [");
-    for (size_t i = 0; i < line->n; i++) {
-        if (i > 0) buffer_char(out, ',');
-        encode_int(out, line->points[i].n);
-    }
-    buffer_char(out, ']');
-    encode_column(line, "min", offsetof(struct usage_point, min), out);
-    encode_column(line, "mean", offsetof(struct usage_point, mean), out);
-    encode_column(line, "max", offsetof(struct usage_point, max), out);
-    buffer_char(out, '}');
-}
-
-int view_usage_series(const char *run_path, const struct view_usage_query *query, struct buffer *out,
-                      ty_error *err) {
-    CLEANUP_FREE struct series_reading *reading = calloc(1, sizeof *reading);
-    if (reading == NULL) return ty_fail_memory(err);
-    reading->query = query;
-    reading->what = usage_of(query->what);
-    if (reading->what == USAGES_N)
-        return ty_fail(err, TY_EUSAGE,
-                       "what=%.80s: nothing of this name is sampled, as node_cpu or device_power", query->what);
-    int result = usage_db_read(run_path, read_points, reading, err);
-    if (result == -ENOMEM) (void)ty_fail_memory(err);
-    buffer_text(out, "{\"series\": [");
-    for (size_t i = 0; i < reading->n && result >= 0; i++) {
-        if (i > 0) buffer_text(out, ", ");
-        bucket(&reading->lines[i], query->buckets);
-        encode_line(reading, &reading->lines[i], out);
-    }
-    buffer_text(out, "]}");
-    clear_lines(reading);
-    return result;
 }

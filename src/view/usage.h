@@ -47,16 +47,57 @@ void view_usage_text(enum usage_what what, double value, struct buffer *out);
  * counters, "total" beside their rate; of `only` that node, NULL: of all. */
 void view_usage_encode(const struct view_usage *usage, const char *only, struct buffer *out);
 
+/* -- lines over time (usage_lines.c) */
+
+/* What becomes one line. Of several nodes or devices it is a band: the least, mean and greatest of all. */
+#define VIEW_USAGE_OVER(X)     \
+    X(VIEW_USAGE_EACH, "each") \
+    X(VIEW_USAGE_NODE, "node") \
+    X(VIEW_USAGE_ALL, "all")   \
+    X(VIEW_USAGE_OVER_N, NULL)
+
+enum view_usage_over {
+#define X(name, text) name,
+    VIEW_USAGE_OVER(X)
+#undef X
+};
+
+enum view_usage_over view_usage_over_of(const char *text); /* VIEW_USAGE_OVER_N: there is none of this name */
+
 struct view_usage_query {
     const char *node; /* NULL: all */
     const char *what; /* a name of usage.h; a counter gives its rate */
-    double from, to;  /* wall seconds; NAN: any */
-    int buckets;      /* 1 to VIEW_BUCKETS_MAX */
+    enum view_usage_over over;
+    double from, to; /* wall seconds; NAN: any */
+    int buckets;     /* 1 to VIEW_BUCKETS_MAX */
 };
 
-/* {"series": [{"node", "what", "number", "unit", "x", "x_last", "n", "min", "mean", "max"}]}, columns of
- * numbers; buckets as those of view/series.h, by wall seconds. */
-int view_usage_series(const char *run_path, const struct view_usage_query *query, struct buffer *out,
-                      ty_error *err);
+struct view_usage_point {
+    double x, x_last, min, mean, max; /* wall seconds */
+    int64_t n;
+};
+
+struct view_usage_line {
+    char *node;                      /* owned; NULL: all nodes */
+    int number;                      /* -1: the node, or all of it */
+    struct view_usage_point *points; /* owned, by x */
+    size_t n;
+};
+
+enum { VIEW_USAGE_LINES = 256 };
+
+struct view_usage_lines {
+    enum usage_what what;
+    struct view_usage_line *items; /* owned; VIEW_USAGE_LINES at most */
+    size_t n, n_all;               /* n_all: how many there would be */
+};
+
+/* -ENOENT where no samples were kept. */
+int view_usage_lines_read(const char *run_path, const struct view_usage_query *query,
+                          struct view_usage_lines *lines, ty_error *err);
+void view_usage_lines_done(struct view_usage_lines *lines);
+/* {"lines": how many there are, "series": [{"node", "what", "number", "unit", "x", "x_last", "n", "min", "mean",
+ * "max"}]}, columns of numbers; node and number are null where the line is of all. */
+void view_usage_lines_encode(const struct view_usage_lines *lines, struct buffer *out);
 
 #endif

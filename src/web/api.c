@@ -323,25 +323,37 @@ static int answer_ranks(struct api_call *call, ty_error *err) {
     return 0;
 }
 
-static int answer_usage(struct api_call *call, ty_error *err) {
-    struct view_usage_query query = {.node = parameter(call, "node"), .what = parameter(call, "what")};
-    int64_t buckets = VIEW_BUCKETS;
+static int answer_usage_lasts(struct api_call *call, const char *node, ty_error *err) {
     struct view_summary summary = {0};
     struct view_usage usage = {0};
-    int result = real(call, "from", &query.from, err);
-    if (result >= 0) result = real(call, "to", &query.to, err);
-    if (result >= 0) result = whole(call, "buckets", 1, VIEW_BUCKETS_MAX, &buckets, err);
-    query.buckets = (int)buckets;
-    if (result < 0) return result;
-    if (query.what != NULL) return view_usage_series(call->run->path, &query, &call->out, err);
-    result = view_summary_read(call->run->name, call->run->path, &summary, err);
+    int result = view_summary_read(call->run->name, call->run->path, &summary, err);
     if (result < 0) return result;
     nanoseconds now = summary.ended > 0 ? 0 : clock_wall();
     view_summary_done(&summary);
     result = view_usage_read(call->run->path, now, &usage, err);
     if (result == -ENOENT) result = 0; /* none were kept */
-    if (result >= 0) view_usage_encode(&usage, query.node, &call->out);
+    if (result >= 0) view_usage_encode(&usage, node, &call->out);
     view_usage_done(&usage);
+    return result;
+}
+
+static int answer_usage(struct api_call *call, ty_error *err) {
+    struct view_usage_query query = {.node = parameter(call, "node"), .what = parameter(call, "what")};
+    const char *over = parameter(call, "over");
+    int64_t buckets = VIEW_BUCKETS;
+    struct view_usage_lines lines = {0};
+    if (over != NULL) query.over = view_usage_over_of(over);
+    if (query.over == VIEW_USAGE_OVER_N)
+        return ty_fail(err, TY_EUSAGE, "over=%.80s is not each, node or all", over);
+    int result = real(call, "from", &query.from, err);
+    if (result >= 0) result = real(call, "to", &query.to, err);
+    if (result >= 0) result = whole(call, "buckets", 1, VIEW_BUCKETS_MAX, &buckets, err);
+    query.buckets = (int)buckets;
+    if (result >= 0 && query.what == NULL) return answer_usage_lasts(call, query.node, err);
+    if (result >= 0) result = view_usage_lines_read(call->run->path, &query, &lines, err);
+    if (result == -ENOENT) result = 0; /* none were kept */
+    if (result >= 0) view_usage_lines_encode(&lines, &call->out);
+    view_usage_lines_done(&lines);
     return result;
 }
 
@@ -367,7 +379,8 @@ static int answer_events(struct api_call *call, ty_error *err) {
     int64_t after = 0, limit = EVENTS_MAX;
     int result = whole(call, "after", 0, INT64_MAX, &after, err);
     if (result >= 0) result = whole(call, "limit", 1, EVENTS_MAX, &limit, err);
-    return result < 0 ? result : view_events_encode(call->run->path, after, (size_t)limit, &call->out, err);
+    const struct view_events which = {after, (size_t)limit, parameter(call, "kind")};
+    return result < 0 ? result : view_events_encode(call->run->path, &which, &call->out, err);
 }
 
 static int answer_checkpoints(struct api_call *call, ty_error *err) {
@@ -495,10 +508,10 @@ static const struct route routes[] = {
     {"/api/runs/*/heat", answer_heat, PLOT "rows columns", NULL, NULL},
     {"/api/runs/*/histogram", answer_histogram, "metric x from to history rank bins", NULL, NULL},
     {"/api/runs/*/ranks", answer_ranks, "from limit", NULL, NULL},
-    {"/api/runs/*/usage", answer_usage, "node what from to buckets", NULL, NULL},
+    {"/api/runs/*/usage", answer_usage, "node what over from to buckets", NULL, NULL},
     {"/api/runs/*/placement", answer_placement, "", NULL, NULL},
     {"/api/runs/*/timeline", answer_timeline, "", NULL, NULL},
-    {"/api/runs/*/events", answer_events, "after limit", NULL, NULL},
+    {"/api/runs/*/events", answer_events, "after limit kind", NULL, NULL},
     {"/api/runs/*/checkpoints", answer_checkpoints, "", NULL, NULL},
     {"/api/runs/*/logs", answer_logs, "", NULL, NULL},
     {"/api/runs/*/logs/search", answer_search, "q ranks cursor", NULL, NULL},

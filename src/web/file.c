@@ -16,6 +16,7 @@
 #include "view/ranks.h"
 #include "view/series.h"
 #include "view/timeline.h"
+#include "view/usage.h"
 #include "web/dashboard.h"
 #include "web/run_output.h"
 
@@ -235,8 +236,8 @@ static void put_marks(struct buffer *out, const struct figure *frame, const stru
         else if (mark->kind == VIEW_MARK_NONFINITE)
             buffer_printf(out, "<path d=\"M%.1f %dh8l-4 7z\" fill=\"#c62f2f\"/>", x - 4, TOP);
         else
-            buffer_printf(out, "<path d=\"M%.1f %dV%d\" stroke=\"#8b6bd6\" stroke-dasharray=\"4 3\"/>", x, TOP,
-                          HEIGHT - BOTTOM);
+            buffer_printf(out, "<path d=\"M%.1f %dV%d\" stroke=\"%s\" stroke-dasharray=\"4 3\"/>", x, TOP,
+                          HEIGHT - BOTTOM, mark->kind == VIEW_MARK_ATTEMPT ? "#8b6bd6" : "#c62f2f");
     }
 }
 
@@ -314,6 +315,108 @@ static int put_plots(struct buffer *out, const char *const *paths, size_t n, ty_
     for (size_t i = 0; i < n; i++)
         view_index_close(indexes[i]);
     return result;
+}
+
+/* -- hardware */
+
+/* In the units that a person reads, and over the seconds since the run began. */
+static int to_series(const struct view_usage_lines *lines, double began, double unit,
+                     struct view_series *series) {
+    series->lines = calloc(lines->n + 1, sizeof *series->lines);
+    if (series->lines == NULL) return -ENOMEM;
+    for (series->n_lines = 0; series->n_lines < lines->n; series->n_lines++) {
+        const struct view_usage_line *from = &lines->items[series->n_lines];
+        struct view_line *line = &series->lines[series->n_lines];
+        line->buckets = calloc(from->n + 1, sizeof *line->buckets);
+        if (line->buckets == NULL) return -ENOMEM;
+        for (line->n = 0; line->n < from->n; line->n++) {
+            const struct view_usage_point *point = &from->points[line->n];
+            line->buckets[line->n] = (struct view_bucket){.x = point->x - began,
+                                                          .x_last = point->x_last - began,
+                                                          .n = 1,
+                                                          .min = point->min / unit,
+                                                          .max = point->max / unit,
+                                                          .sum = point->mean / unit};
+        }
+    }
+    return 0;
+}
+
+/* "n1 GPU 0", in its colour */
+static void put_key(struct buffer *out, const struct view_usage_line *line, enum usage_what what, size_t i) {
+    static const char *const scopes[] = {
+        [USAGE_OF_NODE] = "", [USAGE_OF_WORKER] = " rank ", [USAGE_OF_DEVICE] = " GPU "};
+    buffer_printf(out, "<span class=\"k\" style=\"background:%s\"></span>", colours[i % ARRAY_SIZE(colours)]);
+    put_text(out, line->node != NULL ? line->node : "all nodes", NAME_SHOWN / 4);
+    if (line->number >= 0) buffer_printf(out, "%s%d", scopes[usage_table[what].scope], line->number);
+    buffer_text(out, " &#160; ");
+}
+
+static void put_usage_plot(struct buffer *out, const struct view_usage_lines *lines,
+                           const struct view_series *series, const char *unit) {
+    struct figure frame = frame_of(series, 1);
+    buffer_text(out, "<figure><figcaption><span>");
+    put_text(out, unit, NAME_SHOWN);
+    buffer_text(out, "</span>");
+    for (const char *at = usage_table[lines->what].text; *at != '\0'; at++)
+        buffer_char(out, *at == '_' ? ' ' : *at);
+    buffer_printf(out, "</figcaption><svg viewBox=\"0 0 %d %d\">", WIDTH, HEIGHT);
+    put_axes(out, &frame);
+    for (size_t i = 0; i < series->n_lines; i++) {
+        put_band(out, &frame, &series->lines[i], colours[i % ARRAY_SIZE(colours)]);
+        put_line(out, &frame, &series->lines[i], colours[i % ARRAY_SIZE(colours)]);
+    }
+    buffer_text(out, "</svg><span class=\"d\">");
+    for (size_t i = 0; i < lines->n; i++)
+        put_key(out, &lines->items[i], lines->what, i);
+    buffer_text(out, "</span></figure>\n");
+}
+
+/* As finely as there are colours: each device, each node, or a band of all. */
+static int read_usage(const char *path, const char *what, struct view_usage_lines *lines, ty_error *err) {
+    int result = 0;
+    for (int over = VIEW_USAGE_EACH; over < VIEW_USAGE_OVER_N && result >= 0; over++) {
+        const struct view_usage_query query = {
+            .what = what, .over = (enum view_usage_over)over, .from = NAN, .to = NAN, .buckets = BUCKETS};
+        view_usage_lines_done(lines);
+        result = view_usage_lines_read(path, &query, lines, err);
+        if (result >= 0 && lines->n_all <= ARRAY_SIZE(colours)) return 0;
+    }
+    return result;
+}
+
+static int put_usage(struct buffer *out, const char *path, double began, ty_error *err) {
+    static const struct {
+        const char *what, *text;
+        double unit;
+    } shown[] = {{"device_utilization", "% of the time", 0.01},
+                 {"device_power", "watts", 1},
+                 {"device_memory", "GiB", 1 << 30},
+                 {"device_temperature", "celsius", 1},
+                 {"device_clock", "MHz", 1e6},
+                 {"node_cpu", "% of the processors", 0.01},
+                 {"node_memory", "GiB", 1 << 30},
+                 {"node_receive", "MiB a second", 1 << 20},
+                 {"node_transmit", "MiB a second", 1 << 20},
+                 {"node_write", "MiB a second", 1 << 20}};
+    bool any = false;
+    int result = 0;
+    for (size_t i = 0; i < ARRAY_SIZE(shown) && result >= 0 && out->size < PAGE_MAX / 4 * 3; i++) {
+        struct view_usage_lines lines = {0};
+        struct view_series series = {0};
+        result = read_usage(path, shown[i].what, &lines, err);
+        if (result >= 0 && lines.n > 0 && to_series(&lines, began, shown[i].unit, &series) < 0)
+            result = ty_fail_memory(err);
+        if (result >= 0 && lines.n > 0) {
+            if (!any) buffer_text(out, "<h2>Hardware, over the seconds of the run</h2><div class=\"grid\">\n");
+            any = true;
+            put_usage_plot(out, &lines, &series, shown[i].text);
+        }
+        view_series_done(&series);
+        view_usage_lines_done(&lines);
+    }
+    if (any) buffer_text(out, "</div>");
+    return result == -ENOENT ? 0 : result; /* none were kept */
 }
 
 /* -- one run */
@@ -515,6 +618,7 @@ static int put_run(struct buffer *out, const char *name, const char *path, ty_er
     put_facts(out, &summary);
     put_last_lines(out, &summary);
     result = put_plots(out, &path, 1, err);
+    if (result >= 0) result = put_usage(out, path, (double)summary.began / (double)NS_PER_S, err);
     put_attempts(out, &summary.replay);
     view_summary_done(&summary);
     if (result >= 0) result = put_start(out, name, path, err);

@@ -29,6 +29,7 @@ struct news {
     struct loop_timer timer;
     nanoseconds looked;
     int64_t last_report, last_sequence;
+    int64_t sampled; /* when usage.db was written, by its storage */
     bool gone;
     struct hash *log_sizes; /* of the logs that changed: name -> size that was told */
 };

@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/str.h"
 #include "journal/journal.h"
+#include "usage/usage.h"
 #include "web/site.h"
 
 enum { COMMENT_SECONDS = 15, NEWS_MS = 250, POLL_MS = 2000, LOGS_TOLD = 64, STREAM_AHEAD = 64 << 10 };
@@ -50,7 +51,7 @@ struct look_job {
     struct lane_job base;
     struct site_run *run;
     bool there;
-    int64_t last_report, last_sequence, after;
+    int64_t last_report, last_sequence, after, sampled;
     int ranks[LOGS_TOLD]; /* n_ranks whose logs changed */
     struct log_size sizes[LOGS_TOLD];
     size_t n_ranks, n_sizes;
@@ -74,11 +75,25 @@ static int read_news(void *context, struct journal *journal, ty_error *err) {
                       : journal_each_event(journal, job->after, note_sequence, &job->last_sequence, err);
 }
 
+/* By its log, or itself without one; 0: there is none. */
+static int64_t sampled_at(const char *run_path) {
+    static const char *const names[] = {"-wal", ""};
+    struct stat status;
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+        CLEANUP(buffer_done) struct buffer path = {0};
+        buffer_printf(&path, "%s/" USAGE_DB_NAME "%s", run_path, names[i]);
+        if (!path.failed && lstat(path.data, &status) == 0)
+            return status.st_mtim.tv_sec * NS_PER_S + status.st_mtim.tv_nsec;
+    }
+    return 0;
+}
+
 static void look(struct lane_job *base) {
     struct look_job *job = (struct look_job *)base;
     ty_error err = {0};
     job->there = journal_exists(job->run->path);
     job->result = job->there ? journal_read(job->run->path, read_news, job, &err) : 0;
+    job->sampled = sampled_at(job->run->path);
     for (size_t i = 0; i < job->n_ranks; i++) {
         CLEANUP(buffer_done) struct buffer path = {0};
         struct stat status;
@@ -119,6 +134,10 @@ static void looked(struct lane_job *base) {
         (void)snprintf(data, sizeof data, "{\"id\": %lld}", (long long)job->last_report);
         stream_tell(run, "reports", data);
         indexing_begin(run);
+    }
+    if (job->sampled != news->sampled) {
+        news->sampled = job->sampled;
+        stream_tell(run, "usage", "{}");
     }
     for (size_t i = 0; i < job->n_sizes; i++) {
         (void)snprintf(data, sizeof data, "{\"rank\": %d, \"size\": %lld}", job->sizes[i].rank,

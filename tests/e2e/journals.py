@@ -1,5 +1,6 @@
 """Journals made by hand, of runs with known numbers: what a page, a plot or an export of them must show is known too."""
 
+import contextlib
 import json
 import os
 import sqlite3
@@ -69,6 +70,24 @@ class Journal:
     def log(self, rank, text):
         with open(os.path.join(self.path, "logs", f"rank-{rank}.log"), "wb") as file:
             file.write(text if isinstance(text, bytes) else text.encode())
+
+
+USAGE_SCHEMA = """
+PRAGMA application_id = 1415148915;
+PRAGMA user_version = 1;
+CREATE TABLE samples(span INTEGER NOT NULL, time INTEGER NOT NULL, node TEXT NOT NULL, what TEXT NOT NULL, number INTEGER NOT NULL,
+                     n INTEGER NOT NULL, min REAL NOT NULL, mean REAL NOT NULL, max REAL NOT NULL,
+                     PRIMARY KEY(span DESC, time, node, what, number)) WITHOUT ROWID;
+"""
+
+
+def make_usage(path, samples):
+    """usage.db of a run: (seconds since it began, node, what, number, value) each."""
+    with contextlib.closing(sqlite3.connect(os.path.join(path, "usage.db"))) as database:
+        database.executescript(USAGE_SCHEMA)
+        database.executemany("INSERT INTO samples VALUES(0, ?, ?, ?, ?, 1, ?, ?, ?)",
+                             [(BEGAN // 1_000_000 + round(time * 1000), node, what, number, value, value, value) for time, node, what, number, value in samples])
+        database.commit()
 
 
 def make_a(storage, name="a", numbers=1000, ranks=8):

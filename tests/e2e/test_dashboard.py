@@ -1,6 +1,5 @@
 """`trainyard dashboard` over HTTP: who may ask, what is refused, what it costs to have it open, logs, the stream, the file."""
 
-import contextlib
 import http.client
 import json
 import os
@@ -14,7 +13,7 @@ import time
 import unittest
 
 import harness
-from journals import Journal, make_a, make_b
+from journals import Journal, make_a, make_b, make_usage
 
 
 class Server:
@@ -70,28 +69,38 @@ class Dashboard(harness.Case):
     # -- samples of the hardware
 
     def test_samples_of_the_hardware(self):
-        make_a(self.storage, numbers=3)
-        with contextlib.closing(sqlite3.connect(os.path.join(self.storage, "a", "usage.db"))) as database:
-            database.executescript("""PRAGMA application_id = 1415148915; PRAGMA user_version = 1;
-                CREATE TABLE samples(span INTEGER NOT NULL, time INTEGER NOT NULL, node TEXT NOT NULL, what TEXT NOT NULL, number INTEGER NOT NULL,
-                    n INTEGER NOT NULL, min REAL NOT NULL, mean REAL NOT NULL, max REAL NOT NULL,
-                    PRIMARY KEY(span DESC, time, node, what, number)) WITHOUT ROWID;""")
-            for i in range(100):
-                rows = [("device_power", 1, 400 + i), ("node_receive", -1, 1e9 + i * 5000), ("of_another_version", -1, 1)]
-                database.executemany("INSERT INTO samples VALUES(0, ?, '<b>', ?, ?, 1, ?, ?, ?)",
-                                     [(1_700_000_000_000 + i * 10_000, what, number, value, value, value) for what, number, value in rows])
-            database.commit()
+        make_usage(make_a(self.storage, numbers=3),
+                   [(i * 10, "<b>", what, number, value) for i in range(100)
+                    for what, number, value in [("device_power", 1, 400 + i), ("device_power", 0, 70), ("node_receive", -1, 1e9 + i * 5000), ("of_another_version", -1, 1)]])
         server = self.serve()
         route = "/api/runs/%s/usage" % server.ids()["a"]
         node, = server.json(route)["nodes"]
         self.assertEqual("<b>", node["node"])
-        self.assertEqual({("device_power", 1): (499, "499 W"), ("node_receive", None): (500, "500 B/s")},
+        self.assertEqual({("device_power", 0): (70, "70 W"), ("device_power", 1): (499, "499 W"), ("node_receive", None): (500, "500 B/s")},
                          {(one["what"], one["number"]): (one["value"], one["text"]) for one in node["last"]})
-        series, = server.json(route + "?what=device_power&buckets=10&node=%3Cb%3E")["series"]
+        reply = server.json(route + "?what=device_power&buckets=10&node=%3Cb%3E")
+        idle, series = reply["series"]
+        self.assertEqual((2, 0, 1, 70), (reply["lines"], idle["number"], series["number"], max(idle["max"])))
         self.assertEqual(([10] * 10, 400, 499), (series["n"], min(series["min"]), max(series["max"])))
+        for over, node in [("node", "<b>"), ("all", None)]:
+            band, = server.json(route + "?what=device_power&buckets=10&over=" + over)["series"]
+            self.assertEqual((node, None, 200, 70, 499), (band["node"], band["number"], sum(band["n"]), min(band["min"]), max(band["max"])))
         self.assertEqual([], server.json(route + "?what=device_power&node=other")["series"])
-        for wrong in ("?what=loss", "?what=device_power&buckets=0", "?from=x", "?metric=loss"):
+        for wrong in ("?what=loss", "?what=device_power&buckets=0", "?from=x", "?what=device_power&over=none", "?metric=loss"):
             self.assertEqual(400, server.ask(route + wrong)[0], wrong)
+        page, trace = os.path.join(self.place, "a.html"), os.path.join(self.place, "a.json")
+        self.assert_status(0, self.trainyard("dashboard", "a", "-o", page, "--storage-path", self.storage))
+        self.assert_status(0, self.trainyard("trace", "a", "-o", trace, "--storage-path", self.storage))
+        with open(page, encoding="utf-8") as file:
+            shown = file.read()
+        figures = {re.search(r"</span>([^<]*)</figcaption>", one)[1]: one for one in re.findall(r"<figure>.*?</figure>", shown, re.S)}
+        self.assertIn("</span>&#60;b&#62; GPU 1 ", figures["device power"])
+        self.assertIn("watts", figures["device power"])
+        self.assertNotIn("device memory", figures)
+        with open(trace, encoding="utf-8") as file:
+            points = [one for one in json.load(file)["traceEvents"] if one["ph"] == "C" and one["name"] == "power GPU 1"]
+        self.assertEqual([400 + i for i in range(100)], [one["args"]["watts"] for one in points])
+        self.assertEqual(10_000_000, points[1]["ts"] - points[0]["ts"])
 
     # -- who may ask
 

@@ -1,12 +1,15 @@
 """The page in a browser, which has no network but this machine's own: what it shows of runs with known numbers, what it asks for, and
 that nothing in a run's names becomes a part of it."""
 
+import contextlib
+import json
 import os
 import re
+import sqlite3
 import unittest
 
 import harness
-from journals import Journal, make_a, make_b
+from journals import BEGAN, Journal, make_a, make_b, make_usage
 from playwright.sync_api import expect, sync_playwright
 from test_dashboard import Server
 
@@ -67,6 +70,31 @@ class Page(harness.Case):
         page.goto(page.url.split("#")[0] + f"#compare={ids['a']},{ids['b']}")
         expect(page.locator(".card[data-metric=loss] canvas")).to_be_visible()
         expect(page.locator("td.best[data-metric=loss]").nth(0)).to_have_text("0.001998")
+
+    def test_hardware_over_time(self):
+        path = make_a(self.storage, numbers=3)
+        make_usage(path, [(i * 10, f"n{node}", what, number, value + i)
+                          for i in range(30) for node in range(1, 3)
+                          for what, number, value in [("node_cpu", -1, 0), *[("device_power", device, 300 + 100 * device) for device in range(16)]]])
+        with contextlib.closing(sqlite3.connect(os.path.join(path, "run.db"))) as database:
+            database.execute("INSERT INTO events VALUES (1000, ?, 'hardware', 1, 3, 0, ?)", (BEGAN, json.dumps({"fault": "xid", "device": 1, "code": 79, "cause": HOSTILE})))
+            database.commit()
+        server = self.serve()
+        page = self.open(server, f"&run={server.ids()['a']}&tab=hardware")
+        expect(page.locator(".card[data-metric=node_cpu] .foot")).to_contain_text("n2")
+        expect(page.locator(".card[data-metric=device_power] .foot .key")).to_have_count(2)  # of 32 devices: a band a node
+        expect(page.locator("tbody tr:has-text('" + HOSTILE.replace("'", "") + "')")).to_be_visible()
+        page.locator("select[title=node]").select_option("n2")
+        expect(page.locator(".card[data-metric=device_power] .foot .key")).to_have_count(16)
+        expect(page.locator("h2:has-text('n1')")).to_have_count(0)
+        plot = page.locator(".card[data-metric=device_power] .u-over")
+        box = plot.bounding_box()
+        page.mouse.move(box["x"] + box["width"] * 0.4, box["y"] + 40)
+        page.mouse.down()
+        page.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + 40, steps=4)
+        page.mouse.up()
+        page.wait_for_function("location.hash.includes('x=time') && location.hash.includes('from=')")
+        expect(page.locator(".card[data-metric=node_cpu] canvas")).to_be_visible()
 
     def test_zoom_is_asked_again_and_stays_while_data_comes(self):
         run = Journal(self.storage, "live", live=True)

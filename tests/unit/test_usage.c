@@ -412,11 +412,60 @@ static void lasts_and_rates(void **state) {
     CLEANUP(buffer_done) struct buffer out = {0};
     struct view_usage_query query = {
         .node = "b", .what = "node_receive", .from = (double)NAN, .to = (double)NAN, .buckets = 3};
-    assert_int_equal(view_usage_series(*state, &query, &out, &err), 0);
+    struct view_usage_lines lines;
+    assert_int_equal(view_usage_lines_read(*state, &query, &lines, &err), 0);
+    view_usage_lines_encode(&lines, &out);
     assert_non_null(strstr(out.data, "\"n\": [3,3,3], \"min\": [100,100,100]"));
-    buffer_clear(&out);
+    view_usage_lines_done(&lines);
     query.what = "loss";
-    assert_int_equal(view_usage_series(*state, &query, &out, &err), TY_EUSAGE);
+    assert_int_equal(view_usage_lines_read(*state, &query, &lines, &err), TY_EUSAGE);
+}
+
+/* 300 nodes of two devices: the lines that there are room for, and bands over all of them. */
+static void bands_over_nodes(void **state) {
+    static struct usage_sample sample;
+    struct journal *db = NULL;
+    ty_error err = {0};
+    struct view_usage_lines lines;
+    struct view_usage_query query = {
+        .what = "device_power", .from = (double)NAN, .to = (double)NAN, .buckets = 5};
+    assert_int_equal(usage_db_open(*state, &db, &err), 0);
+    for (int i = 0; i < 10; i++)
+        for (int node = 0; node < 300; node++) {
+            char name[8];
+            (void)snprintf(name, sizeof name, "n%d", node);
+            sample.n = 0;
+            sample.time = (1700000000 + 10 * i) * NS_PER_S + node;
+            usage_add(&sample, USAGE_DEVICE_POWER, 0, node);
+            usage_add(&sample, USAGE_DEVICE_POWER, 1, 1000 + i);
+            assert_int_equal(usage_db_add(db, name, &sample, &err), 0);
+        }
+    journal_close(db);
+    assert_int_equal(view_usage_lines_read(*state, &query, &lines, &err), 0);
+    assert_int_equal(lines.n, VIEW_USAGE_LINES);
+    assert_int_equal(lines.n_all, 600);
+    view_usage_lines_done(&lines);
+    query.over = VIEW_USAGE_NODE;
+    query.node = "n7";
+    assert_int_equal(view_usage_lines_read(*state, &query, &lines, &err), 0);
+    assert_int_equal(lines.n, 1);
+    assert_string_equal(lines.items[0].node, "n7");
+    assert_true(lines.items[0].points[0].min == 7 && lines.items[0].points[0].max == 1001);
+    view_usage_lines_done(&lines);
+    query.over = VIEW_USAGE_ALL;
+    query.node = NULL;
+    assert_int_equal(view_usage_lines_read(*state, &query, &lines, &err), 0);
+    assert_int_equal(lines.n, 1);
+    assert_null(lines.items[0].node);
+    assert_in_range(lines.items[0].n, 5, 6); /* the newest sample is the end of the last bucket */
+    int64_t n = 0;
+    for (size_t i = 0; i < lines.items[0].n; i++) {
+        assert_true(lines.items[0].points[i].min == 0);
+        n += lines.items[0].points[i].n;
+    }
+    assert_int_equal(n, 6000);
+    assert_true(lines.items[0].points[lines.items[0].n - 1].max == 1009);
+    view_usage_lines_done(&lines);
 }
 
 int main(void) {
@@ -435,6 +484,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(bound, make_directory, remove_directory),
         cmocka_unit_test_setup_teardown(damaged_begins_anew, make_directory, remove_directory),
         cmocka_unit_test_setup_teardown(lasts_and_rates, make_directory, remove_directory),
+        cmocka_unit_test_setup_teardown(bands_over_nodes, make_directory, remove_directory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -322,13 +322,13 @@ static void test_timeline(void **state) {
 static void test_events_and_checkpoints(void **state) {
     (void)state;
     CLEANUP(buffer_done) struct buffer text = {0};
-    assert_int_equal(view_events_encode(b_path, 0, 2, &text, NULL), 0);
+    assert_int_equal(view_events_encode(b_path, &(struct view_events){0, 2, NULL}, &text, NULL), 0);
     json_t *reply = parse(&text);
     assert_near(2, number_of(reply, "last"));
     assert_int_equal(json_array_size(json_object_get(reply, "events")), 2);
     json_decref(reply);
     buffer_clear(&text);
-    assert_int_equal(view_events_encode(b_path, 2, 100, &text, NULL), 0);
+    assert_int_equal(view_events_encode(b_path, &(struct view_events){2, 100, NULL}, &text, NULL), 0);
     reply = parse(&text);
     const json_t *end = json_array_get(json_object_get(reply, "events"), 0);
     assert_string_equal(text_of(end, "kind"), "attempt_end");

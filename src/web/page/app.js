@@ -5,7 +5,8 @@ import { compare, runs } from "./runs.js";
 import { plots } from "./plots.js";
 import { ranks } from "./ranks.js";
 import { logs } from "./logs.js";
-import { attempts, checkpoints, hardware, placement, stacks, time } from "./parts.js";
+import { hardware } from "./hardware.js";
+import { attempts, checkpoints, placement, stacks, time } from "./parts.js";
 import { link, onState, set, state } from "./state.js";
 
 const PARTS = { plots, ranks, time, attempts, checkpoints, logs, placement, hardware, stacks };

@@ -1,11 +1,11 @@
-// The smaller parts of a run: time, attempts, checkpoints, placement, hardware, stacks.
+// The smaller parts of a run: time, attempts, checkpoints, placement, stacks.
 
 import { api, bytes, clock, fill, h, label, number, post, save, seconds, stamp } from "./base.js";
 import { link } from "./state.js";
 
-const table = (heads, rows, cls = "") => h("table", { class: cls }, h("thead", {}, h("tr", {}, heads.map((head) => h("th", { class: head.startsWith("#") ? "num" : "" }, head.replace("#", ""))))), h("tbody", {}, rows));
-const num = (...children) => h("td", { class: "num" }, ...children);
-const td = (...children) => h("td", {}, ...children);
+export const table = (heads, rows, cls = "") => h("table", { class: cls }, h("thead", {}, h("tr", {}, heads.map((head) => h("th", { class: head.startsWith("#") ? "num" : "" }, head.replace("#", ""))))), h("tbody", {}, rows));
+export const num = (...children) => h("td", { class: "num" }, ...children);
+export const td = (...children) => h("td", {}, ...children);
 
 function bar(from, size, whole) {
   const inner = h("div"), outer = h("div", { class: "gantt" }, inner);
@@ -15,7 +15,7 @@ function bar(from, size, whole) {
 }
 
 /* Asks again as something changes, at most once a second; what is open and scrolled stays. */
-async function live({ news, onEnd }, events, draw) {
+export async function live({ news, onEnd }, events, draw) {
   let over = false, due = 0;
   onEnd(() => ((over = true), clearTimeout(due)));
   news((event) => {
@@ -112,27 +112,6 @@ export function placement(context) {
     }), h("h2", {}, "Nodes"), reply.nodes.map((node) => h("div", { class: "node" }, h("span", {}, h("b", {}, label(node.name ?? "node " + node.node, 20)), " ", h("span", { class: "dim" }, node.ranks.length)),
       h("div", { class: "seats" }, node.ranks.map((one) => seat(run, one, slow))))),
     h("div", { class: "legend" }, h("span", {}, h("span", { class: "seat ready" }, "0"), " runs"), h("span", {}, h("span", { class: "seat failed" }, "0!"), " failed"), slow !== undefined && h("span", {}, h("span", { class: "seat slow" }, "0!"), " notably slow")));
-  });
-}
-
-/* -- hardware: what the samplers of the nodes said last; a table of the node, of its devices, of its workers */
-
-const SCOPES = [["node", ""], ["device", "device"], ["worker", "rank"]];
-
-function scopeTable(last, scope, head) {
-  const own = last.filter((one) => one.what.startsWith(scope + "_"));
-  const whats = [...new Set(own.map((one) => one.what))], numbers = [...new Set(own.map((one) => one.number))].sort((a, b) => a - b);
-  const said = new Map(own.map((one) => [one.what + " " + one.number, one.text]));
-  return own.length > 0 && table(["#" + head, ...whats.map((what) => "#" + what.slice(scope.length + 1).replaceAll("_", " "))],
-    numbers.map((number) => h("tr", {}, num(number ?? ""), whats.map((what) => num(said.get(what + " " + number) ?? "-")))), "fit");
-}
-
-export function hardware(context) {
-  const { run, main } = context;
-  return live(context, ["run", "reports"], async () => {
-    const { nodes } = await api(`runs/${run.id}/usage`);
-    if (!nodes.length) return fill(main, h("div", { class: "note" }, "No samples of hardware were kept for this run. ", h("code", {}, "trainyard run --sample 10s"), " keeps them."));
-    fill(main, nodes.map((node) => [h("h2", {}, label(node.name, 40, ""), node.stale && " (stale)", " ", h("span", { class: "dim" }, clock(node.at))), SCOPES.map(([scope, head]) => scopeTable(node.last, scope, head))]));
   });
 }
 

@@ -101,10 +101,9 @@ export class Plot {
     if (this.loading) return void (this.again = true);
     this.loading = true;
     this.again = this.stale = false;
-    const { x, from, to } = state();
     const buckets = Math.max(100, Math.min(1000, Math.round(this.box.clientWidth * 1.2) || 500));
     try {
-      this.reply = await api("series", { run: this.runs.map((run) => run.id), metric: this.metric, x, from, to, buckets, what: this.lines ? "ranks" : "band", history: "all" });
+      this.reply = await this.ask({ ...this.zoom(), buckets });
       this.draw();
       this.onSeries?.(this.metric, this.reply.series);
     } catch (error) {
@@ -112,6 +111,22 @@ export class Plot {
     }
     this.loading = false;
     if (this.again || this.stale) setTimeout(() => this.load(), this.again ? 0 : LIVE_MS);
+  }
+
+  zoom() {
+    return state();
+  }
+
+  ask({ x, from, to, buckets }) {
+    return api("series", { run: this.runs.map((run) => run.id), metric: this.metric, x, from, to, buckets, what: this.lines ? "ranks" : "band", history: "all" });
+  }
+
+  value(value, digits) {
+    return number(value, digits);
+  }
+
+  who(line) {
+    return this.lines ? `r${line.rank} ` : this.runs.length > 1 ? this.runs.find((run) => run.id === line.run).name.slice(0, 12) + " " : "";
   }
 
   colour(line) {
@@ -122,7 +137,7 @@ export class Plot {
   draw() {
     const reply = this.reply;
     if (!reply) return;
-    const { smooth, log, from, to } = state();
+    const { smooth, log } = state(), { from, to } = this.zoom();
     const isLog = this.log ?? log === "1";
     this.logButton.classList.toggle("on", isLog);
     const shape = { band: !this.lines && this.runs.length <= 4, colour: (line) => this.colour(line) };
@@ -159,7 +174,7 @@ export class Plot {
       cursor: { sync: { key: "x", scales: ["x", null] }, drag: { x: true, y: false, setScale: false }, points: { size: 5, width: 1 }, y: false },
       scales: { x: { time: isTime, auto: false }, y: { distr: isLog ? 3 : 1, range: (u, low, high) => this.range(low, high, isLog) } },
       axes: [{ ...axis, size: 26, values: isTime ? undefined : (u, marks) => marks.map((mark) => (this.reply.x === "relative" ? seconds(mark) : number(mark, 6))) },
-        { ...axis, size: 54, values: (u, marks) => marks.map((mark) => (mark === null ? "" : number(mark, 3))) }],
+        { ...axis, size: this.axis ?? 54, values: (u, marks) => marks.map((mark) => (mark === null ? "" : this.value(mark, 3))) }],
       series: series.map((one) => ({ spanGaps: true, points: several ? { show: false } : { size: 3 }, ...one })),
       hooks: { draw: [(u) => this.marks(u)], setCursor: [(u) => this.cursor(u)], setSelect: [(u) => this.select(u)],
         ready: [(u) => {
@@ -244,8 +259,8 @@ export class Plot {
     for (const line of this.reply.series) {
       const i = line.x.indexOf(x);
       if (i < 0 || line.lost || line.mean[i] === null) continue;
-      const who = this.lines ? `r${line.rank} ` : this.runs.length > 1 ? this.runs.find((run) => run.id === line.run).name.slice(0, 12) + " " : "";
-      parts.push(who + number(line.mean[i]) + (this.lines || this.runs.length > 1 || line.n[i] < 2 ? "" : `  min ${number(line.min[i])} @${line.rank_min[i]}  max ${number(line.max[i])} @${line.rank_max[i]}`));
+      const least = line.rank_min ? ` @${line.rank_min[i]}` : "", most = line.rank_max ? ` @${line.rank_max[i]}` : "";
+      parts.push(this.who(line) + this.value(line.mean[i]) + (this.lines || this.runs.length > 1 || line.n[i] < 2 ? "" : `  min ${this.value(line.min[i])}${least}  max ${this.value(line.max[i])}${most}`));
     }
     this.read.textContent = parts.slice(0, 5).join("   ");
   }
@@ -255,7 +270,7 @@ export class Plot {
     const rows = [["run", "metric", "rank", "lost", ...columns].join(",")];
     const cell = (value) => (/^[=+\-@]/.test(value) && typeof value === "string" ? "'" + value : /[",\n]/.test(value) ? `"${String(value).replaceAll('"', '""')}"` : value);
     for (const line of this.reply.series)
-      line.x.forEach((x, i) => rows.push([cell(this.runs.find((run) => run.id === line.run)?.name ?? line.run), cell(this.metric), line.rank ?? "", line.lost ? 1 : 0, ...columns.map((name) => line[name][i] ?? "")].join(",")));
+      line.x.forEach((x, i) => rows.push([cell(this.runs.find((run) => run.id === line.run)?.name ?? line.run), cell(this.metric), line.rank ?? cell(line.who ?? ""), line.lost ? 1 : 0, ...columns.map((name) => line[name]?.[i] ?? "")].join(",")));
     saveBlob(new Blob([rows.join("\r\n") + "\r\n"], { type: "text/csv" }), this.metric.replace(/[^\w.-]/g, "_") + ".csv");
   }
 
@@ -270,7 +285,7 @@ export class Plot {
       `<text x="${L}" y="16" font-weight="600" font-size="13">${text(this.metric)}</text><path d="M${L} ${T}V${H - B}H${W - 10}" fill="none" stroke="#999"/>`];
     for (let i = 0; i <= 4; i++) {
       const x = x0 + ((x1 - x0) * i) / 4, y = isLog ? 10 ** (f(y0) + ((f(y1) - f(y0)) * i) / 4) : y0 + ((y1 - y0) * i) / 4;
-      out.push(`<text x="${px(x)}" y="${H - 12}" text-anchor="middle" fill="#666">${text(xText(this.reply.x, x))}</text><text x="${L - 6}" y="${+py(y) + 4}" text-anchor="end" fill="#666">${number(y, 3)}</text>`);
+      out.push(`<text x="${px(x)}" y="${H - 12}" text-anchor="middle" fill="#666">${text(xText(this.reply.x, x))}</text><text x="${L - 6}" y="${+py(y) + 4}" text-anchor="end" fill="#666">${text(this.value(y, 3))}</text>`);
     }
     for (const line of this.reply.series) {
       const points = line.x.map((x, i) => [x, line.mean[i], line.min[i], line.max[i]]).filter(([x, y]) => y !== null && x >= x0 && x <= x1);
