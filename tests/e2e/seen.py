@@ -91,6 +91,19 @@ def write_b(storage, name="b"):
     return journal.path
 
 
+def write_c(storage, name="c", numbers=156_250):
+    """64 ranks, ten million reports of 6 metrics where `numbers` is not said otherwise: made in SQLite, which takes a minute or two."""
+    journal = Journal(storage, name, 64)
+    journal.begin(0, 1, 64)
+    journal.database.execute("""WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < ?1)
+        INSERT INTO reports(time, attempt, rank, number, metrics) SELECT ?2 + (i / 64 + 1) * 100000000 + i % 64 * 1000000, 1, i % 64, i / 64 + 1,
+        printf('{"loss": %.17g, "step": %d, "epoch": %d, "lr": %.17g, "step_time": %.17g, "tokens_per_second": %.17g}',
+            CASE WHEN (i + 1) % 1000003 = 0 THEN 99 ELSE 2.0 / (2 + i / 64) + i % 64 / 1000.0 END, i / 64 + 1, i / 64 / 100,
+            0.001 / (1 + i / 64 / 1000.0), 0.1 + i % 64 / 10000.0, 12345.678 + i % 64) FROM n""", (numbers * 64, BEGAN))
+    journal.end(numbers * SECOND // 10 + SECOND, 1)
+    return journal.path
+
+
 def write_d(storage, name="d", ranks=10000, numbers=3, metrics=300):
     """Many ranks, many names."""
     journal = Journal(storage, name, ranks)
