@@ -138,7 +138,8 @@ struct node_run {
     bool lost;          /* the controller is gone */
     bool unclean;       /* something could not be ended */
     bool said_bye;
-    int signals; /* that asked for the end */
+    int signals;              /* that asked for the end */
+    nanoseconds signalled_at; /* the first of them */
 };
 
 /* After the attempt comes the end of the run; workers are stopped so (worker_process_stop). */

@@ -90,9 +90,16 @@ static void describe_preemption(struct node_run *run) {
     signals_set_preemption(run, text.failed ? NULL : text.data);
 }
 
+/* A scheduler signals all processes of a step, and the keeper of an agent that joined hands its own signal on: both
+ * are one word. */
+static const nanoseconds ONE_SIGNAL = NS_PER_S / 2;
+
 static void on_stop_signal(void *context, int signal_number) {
     struct node_run *run = context;
-    bool again = run->signals++ > 0;
+    bool again = run->signals > 0;
+    if (again && loop_now(run->loop) - run->signalled_at < ONE_SIGNAL) return;
+    if (!again) run->signalled_at = loop_now(run->loop);
+    run->signals++;
     log_info("agent", "signal %d: ending", signal_number);
     if (!again && run->active) {
         if (signal_number == run->launch.body->preempt_signal) describe_preemption(run);

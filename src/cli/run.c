@@ -99,8 +99,8 @@ static void tell_engine(const struct run_request *request) {
     if (prepare_engine(request, &engine, NULL) < 0 || engine != &engine_slurm) return;
     const char *job = getenv("SLURM_JOB_ID"), *nodes = getenv("SLURM_JOB_NODELIST");
     CLEANUP(buffer_done) struct buffer text = {0};
-    buffer_printf(&text, "engine slurm: on the nodes of job %.20s, %.200s", job != NULL ? job : "?",
-                  nodes != NULL ? nodes : "?");
+    if (nodes == NULL) return; /* which is refused */
+    buffer_printf(&text, "engine slurm: on the nodes of job %.20s, %.200s", job != NULL ? job : "?", nodes);
     if (!text.failed) terminal_error(command_run.name, text.data);
 }
 

@@ -66,6 +66,7 @@ static int launch(void *context, uint32_t node, int attempt, ty_error *err) {
     struct peer *peer = &run->agents.peers[node];
     int result = attempt == run->launched.attempt ? 0 : make_shared(run, attempt, err);
     chaos_start(run);
+    scheduler_open(run);
     peer_hold(peer);
     return result < 0 ? result : launch_frame(run->launched.launch, peer, channel_out(peer->channel), err);
 }

@@ -382,6 +382,10 @@ static void on_store_request(struct peer *peer, const Wire__StoreRequest *body) 
 static void on_bye(struct peer *peer, const Wire__Bye *bye) {
     struct ty_run *run = peer->run;
     run_node_bye(run->core, peer->node, bye->clean, bye->leftovers);
+    if (peer_is_remote(peer) && run_node_state(run->core, peer->node) != NODE_GONE) {
+        peer->left_clean = bye->clean; /* it was told to end, by others, and its channel's end is the node's */
+        return;
+    }
     if (peer_is_remote(peer)) {
         rendezvous_give_back(run->prepared.rendezvous, peer->name, take_channel(peer), NULL);
         return;
@@ -468,9 +472,11 @@ static void forget_live(struct peer *peer) {
 static void lose_remote(struct peer *peer, nanoseconds heard_at, const ty_error *reason) {
     struct ty_run *run = peer->run;
     CLEANUP(buffer_done) struct buffer why = {0};
-    peer->fenced_at = heard_at + CHANNEL_FENCED;
+    if (!peer->left_clean) peer->fenced_at = heard_at + CHANNEL_FENCED;
     buffer_printf(&why, "node %s was lost: %s", peer->name,
                   reason->code != 0 ? reason->message : "its agent ended before its time");
+    const char *said = scheduler_says(run, peer);
+    if (*said != '\0') buffer_printf(&why, "; %s says it is %s", run->prepared.engine->name, said);
     rendezvous_give_back(run->prepared.rendezvous, peer->name, NULL, why.failed ? NULL : why.data);
     if (run_node_state(run->core, peer->node) == NODE_GONE) return;
     run_storage_note(peer, false);
@@ -539,6 +545,7 @@ int peer_start(struct peer *peer, ty_error *err) {
     if (result < 0) return result;
     if (peer->handle.channel != NULL) {
         peer->fenced_at = 0;
+        peer->left_clean = false;
         peer->channel = TAKE(peer->handle.channel);
         channel_adopt(peer->channel, &peer_events, peer);
         return 0;
@@ -588,4 +595,5 @@ void agents_close(struct ty_run *run) {
     }
     loop_timer_stop(run->loop, &run->agents.store_timer);
     loop_timer_stop(run->loop, &run->agents.fence_timer);
+    scheduler_close(run);
 }

@@ -85,6 +85,7 @@ struct peer {
     char address[64];
     nanoseconds
         fenced_at;     /* by clock_boot: nothing of what a lost node ran is there any more; 0: it is not lost */
+    bool left_clean;   /* it was told to end, and said that nothing is left */
     bool awaited;      /* the node is to join again before its agent can be started */
     uint64_t held_for; /* rows that must be written before what the channel holds may go */
     bool storage_hangs;      /* under its logs: that was its last word of it */
@@ -315,6 +316,28 @@ struct chaos_timer { /* zero-initialised does nothing */
 void chaos_start(struct ty_run *run); /* once: a second call changes nothing */
 void chaos_stop(struct ty_run *run);
 
+/* -- scheduler.c: what the scheduler that lent the nodes says of them */
+
+struct node_said {
+    bool named; /* in the last answer: it is not well */
+    char text[160];
+};
+
+struct scheduler {           /* zero-initialised asks nobody */
+    struct storage *storage; /* its thread asks */
+    struct node_said *nodes; /* by number; owned */
+    bool asking;
+    nanoseconds fresh_until; /* the last answer counts; by loop_now */
+    struct loop_watch watch;
+    struct loop_timer timer;
+};
+
+void scheduler_open(struct ty_run *run); /* once: a second call changes nothing */
+/* What is said of a node that was lost just now, "down: disk bad"; "" when that is nothing. Valid until the next
+ * answer. */
+const char *scheduler_says(struct ty_run *run, const struct peer *peer);
+void scheduler_close(struct ty_run *run);
+
 /* -- stall.c: every rank waits for the others, in the store or, some of them, for a checkpoint. No agent sees
  * that, as each of its workers only waits its turn. */
 
@@ -401,6 +424,7 @@ struct ty_run {
     struct input input;   /* standard input, for workers */
     struct window window; /* the size of the terminal, for those of workers */
     struct chaos_timer chaos;
+    struct scheduler scheduler;
     struct stall stall;
     struct metrics_file metrics_file;
     uint32_t size_told; /* notes.c: workers of the last attempt that began */

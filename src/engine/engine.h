@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 
+#include "base/buffer.h"
 #include "cluster/cluster.h"
 #include "cluster/hosts.h"
 #include "cluster/lease.h"
@@ -53,6 +54,10 @@ struct engine {
      * (rendezvous_cluster, which NULL means). The cluster is the caller's. */
     int (*look)(struct rendezvous *rendezvous, const struct demand *demand, struct cluster **cluster,
                 ty_error *err);
+    /* What a scheduler says of nodes of this run that are not well: appends a line for each, NODE, STATE and REASON
+     * with tabs between. Waits for another program, so that it is called in a thread. NULL: there is no
+     * scheduler. */
+    int (*ask)(struct buffer *out, ty_error *err);
     /* Starts one agent, or takes one that rests. `lease_fd` may be -1; it stays the caller's. `log_path`: file
      * for the agent's own messages. */
     int (*start_agent)(const struct engine_agent *agent, int lease_fd, const char *log_path,

@@ -63,12 +63,13 @@ static void starter_free(struct slurm_starter *starter) {
 static int read_names(struct slurm_starter *starter, ty_error *err) {
     const char *text = getenv("SLURM_JOB_NODELIST");
     struct hostlist *list = NULL;
-    if (!slurm_inside(NULL) || text == NULL)
-        return ty_fail(
-            err, TY_EUSAGE,
-            "engine slurm: this is no allocation (SLURM_JOB_ID is not set): begin with salloc, or give the run "
-            "to `trainyard submit`");
-    int result = hostlist_parse(text, &list, err);
+    int result = slurm_check_allocation(err);
+    if (result >= 0 && text == NULL)
+        result =
+            ty_fail(err, TY_EUSAGE,
+                    "engine slurm: SLURM_JOB_ID is set, but SLURM_JOB_NODELIST is not: this is no allocation");
+    if (result < 0) return result;
+    result = hostlist_parse(text, &list, err);
     if (result < 0) return ty_wrap(err, "SLURM_JOB_NODELIST");
     if (hostlist_count(list) > RENDEZVOUS_NODES_MAX)
         result = ty_fail(err, TY_EUSAGE, "SLURM_JOB_NODELIST: more than %d nodes", RENDEZVOUS_NODES_MAX);
@@ -357,7 +358,8 @@ bool slurm_is_chosen(void) {
     const char *tasks = getenv("SLURM_STEP_NUM_TASKS");
     int64_t nodes = 0;
     if (getenv("TRAINYARD_RUN") != NULL || (tasks != NULL && !str_equal(tasks, "1"))) return false;
-    return slurm_inside(&nodes) && nodes > 1;
+    const char *components = getenv("SLURM_HET_SIZE");
+    return slurm_inside(&nodes) && (nodes > 1 || (components != NULL && !str_equal(components, "1")));
 }
 
 /* -- what was granted, as the nodes themselves see it */
@@ -485,5 +487,8 @@ static int look_at_nodes(struct rendezvous *rendezvous, const struct demand *dem
     return result;
 }
 
-const struct engine engine_slurm = {
-    .name = "slurm", .prepare = prepare, .look = look_at_nodes, .start_agent = join_start_agent};
+const struct engine engine_slurm = {.name = "slurm",
+                                    .prepare = prepare,
+                                    .look = look_at_nodes,
+                                    .ask = slurm_ask_states,
+                                    .start_agent = join_start_agent};

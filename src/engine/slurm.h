@@ -5,6 +5,7 @@
  *   slurm_request.c     a demand becomes a request: options of sbatch, salloc, srun; what no node can ever give
  *                       is refused here, before it is asked for
  *   slurm_batch.c       the script of a batch job, its submission, why it waits
+ *   slurm_states.c      what Slurm says of the nodes meanwhile
  *   slurm.c             the engine: one agent on each node of the allocation, started by one srun
  */
 #ifndef ENGINE_SLURM_H
@@ -74,6 +75,8 @@ int slurm_read_job(char *text, const struct slurm_site *all, struct slurm_site *
 
 /* True inside an allocation (SLURM_JOB_ID); `nodes` (may be NULL) how many it has. */
 bool slurm_inside(int64_t *nodes);
+/* 0 in an allocation that a run can have: TY_EUSAGE outside of any, TY_EUNSUPPORTED in a heterogeneous job. */
+int slurm_check_allocation(ty_error *err);
 /* Asks scontrol for all nodes of a partition (NULL: the default one), and for the licences. */
 int slurm_look_at_site(const char *partition, const struct demand *demand, struct slurm_site *site,
                        ty_error *err);
@@ -122,10 +125,17 @@ int slurm_batch_submit(const char *script, int64_t *job_id, ty_error *err);
 /* "waits: other jobs hold what it needs (Resources)", or "runs"; appended. */
 int slurm_job_state(int64_t job_id, struct buffer *out, ty_error *err);
 
+/* -- slurm_states.c */
+
+/* Asks sinfo which nodes of this allocation are not well (struct engine's `ask`). */
+int slurm_ask_states(struct buffer *out, ty_error *err);
+/* What sinfo prints as NODE|STATE|REASON, which is changed: nodes that are not well, with tabs between. */
+void slurm_read_states(char *text, struct buffer *out);
+
 /* -- slurm.c */
 
 extern const struct engine engine_slurm;
-/* Whether "auto" is slurm: in an allocation of several nodes, unless this process is a task of a step of
+/* Whether "auto" is slurm: in an allocation of several nodes or components, unless this process is a task of a step of
  * several, or a worker of a run. */
 bool slurm_is_chosen(void);
 

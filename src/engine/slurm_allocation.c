@@ -25,6 +25,22 @@ bool slurm_inside(int64_t *nodes) {
     return true;
 }
 
+int slurm_check_allocation(ty_error *err) {
+    const char *components = getenv("SLURM_HET_SIZE");
+    int64_t n = 1;
+    if (!slurm_inside(NULL))
+        return ty_fail(
+            err, TY_EUSAGE,
+            "engine slurm: this is no allocation (SLURM_JOB_ID is not set): begin with salloc, or give the run "
+            "to `trainyard submit`");
+    if (components == NULL || (str_to_int64(components, 1, INT64_MAX, &n) && n == 1)) return 0;
+    return ty_fail(
+        err, TY_EUNSUPPORTED,
+        "engine slurm: this is a heterogeneous job of %.20s components (SLURM_HET_SIZE), which a run "
+        "cannot have: ask for all nodes in one component, or start the run in an allocation of one",
+        components);
+}
+
 /* -- "2(x3),1" -- */
 
 struct counts {
@@ -143,11 +159,8 @@ static int describe_by_environment(struct buffer *out, ty_error *err) {
 
 int slurm_look_at_allocation(const struct demand *demand, struct slurm_site *granted, ty_error *err) {
     const char *id = getenv("SLURM_JOB_ID"), *names = getenv("SLURM_JOB_NODELIST");
-    if (id == NULL)
-        return ty_fail(err, TY_EUSAGE,
-                       "engine slurm: this is no allocation (SLURM_JOB_ID is not set): begin with salloc, or "
-                       "give the run to "
-                       "`trainyard submit`");
+    int allowed = slurm_check_allocation(err);
+    if (allowed < 0) return allowed;
     const char *const job[] = {"scontrol", "show", "job", "-d", "-o", id, NULL};
     const char *const nodes[] = {"scontrol", "show", "node", "-d", "-o", names, NULL};
     CLEANUP(buffer_done) struct buffer shown = {0};

@@ -94,6 +94,11 @@ struct event_holders {
     F(node, INT, pid)        \
     F(node, TEXT, address)
 #define EVENT_NODE_LOST_VALUES(F) F(node_lost, TEXT, reason)
+#define EVENT_NODE_STATE_VALUES(F) /* as the scheduler that lent it says */ \
+    F(node_state, TEXT, name)                                               \
+    F(node_state, TEXT, scheduler)                                          \
+    F(node_state, TEXT, state)                                              \
+    F(node_state, TEXT, reason)
 #define EVENT_STARTED_VALUES(F) F(started, INT, pid)
 #define EVENT_CHAOS_VALUES(F)                       \
     F(chaos, TEXT, fault) /* kill, pause, starve */ \
@@ -158,6 +163,7 @@ struct event_holders {
     X(EVENT_ATTEMPT, attempt, EVENT_ATTEMPT_VALUES)                                  \
     X(EVENT_NODE, node, EVENT_NODE_VALUES)                                           \
     X(EVENT_NODE_LOST, node_lost, EVENT_NODE_LOST_VALUES)                            \
+    X(EVENT_NODE_STATE, node_state, EVENT_NODE_STATE_VALUES)                         \
     E(EVENT_LAUNCHED, launched)                                                      \
     X(EVENT_STARTED, started, EVENT_STARTED_VALUES)                                  \
     E(EVENT_READY, ready)                                                            \

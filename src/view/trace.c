@@ -266,6 +266,7 @@ static int write_event(struct trace_writing *writing, const struct run_event *ev
     case EVENT_HUNG:
     case EVENT_HARDWARE:
     case EVENT_NODE_LOST:
+    case EVENT_NODE_STATE:
     case EVENT_START_FAILED:
         write_instant(writing, event, 'g');
         return 0;

@@ -1,18 +1,24 @@
 """Runs on a real Slurm: one agent on each node of an allocation, by one srun; what was granted is planned on; faults; batch jobs that
 go on where they were (docs/spec/slurm.md 4.4, 4.8, 4.9)."""
 
+import contextlib
 import os
 import signal
+import sqlite3
+import time
 
 from harness import COMMAND, Case, main
 from hosts import Slurm
 
 SHOW = 'echo "$RANK $TRAINYARD_NODE ${CUDA_VISIBLE_DEVICES-none} ${TRAINYARD_DEVICES:-none} $SLURM_PROCID"'
-# Ends as soon as it was told to, with a word for the next attempt; the next one ends well.
+# Saves a checkpoint as soon as it was told to end; ends well when it goes on for the second time.
 SAVES = """
-[ -e "$PLACE/saved-$RANK" ] && exec echo "rank $RANK goes on"
-trap 'echo saved >"$PLACE/saved-$RANK"; exit 0' TERM USR1
-: >"$PLACE/began-$RANK"
+step=1
+[ -z "$TRAINYARD_CHECKPOINT" ] || step=$(($(cat "$TRAINYARD_CHECKPOINT/step-$RANK") + 1))
+[ $step != 3 ] || exec echo "rank $RANK is at 3"
+save() { trap '' TERM; mkdir "$PLACE/$step-$RANK" && echo $step >"$PLACE/$step-$RANK/step-$RANK" && "$TRAINYARD" report step=$step --checkpoint "$PLACE/$step-$RANK"; exit 0; }
+trap save TERM
+: >"$PLACE/began-$step-$RANK"
 while :; do sleep 0.05; done
 """
 
@@ -47,6 +53,11 @@ class SlurmRuns(Case):
         self.wait_for(lambda: not self.agents(), "the end of all agents")
         self.wait_for(lambda: not self.slurm.run("head", "squeue", "--noheader").out.strip(), "an empty queue")
 
+    def kinds(self, name):
+        """Of the events on record."""
+        with contextlib.closing(sqlite3.connect("file:%s?mode=ro" % os.path.join(self.storage, name, "run.db"), uri=True)) as journal:
+            return [row[0] for row in journal.execute("SELECT kind FROM events")]
+
     def test_runs(self):
         self.slurm = Slurm(self)
         with self.subTest("GPUs by task, unevenly; slurm is chosen by itself"):
@@ -80,6 +91,11 @@ class SlurmRuns(Case):
                                    env={"PATH": bin_ + ":" + os.environ["PATH"]})
             self.assert_status(4, finished)
             self.assert_line(finished, "run", "node h5", "granted this job 3 GPUs", "sees 2 (0,1)")
+        with self.subTest("a heterogeneous job is refused"):
+            for words in (("run", "--progress", "none", "--storage-path", self.storage, "--", "true"), ("plan", "--engine", "slurm")):
+                finished = self.slurm.run("head", "salloc", "--quiet", "-N1", "env", "SLURM_HET_SIZE=2", COMMAND, *words)
+                self.assertNotEqual(0, finished.status)
+                self.assert_line(finished, words[0], "heterogeneous job of 2 components", "SLURM_HET_SIZE")
         with self.subTest("it is told which nodes"):
             finished = self.finish(self.slurm.start("head", "salloc", "--quiet", "-N2", COMMAND, "run", "--storage-path", self.storage, "-n", "2", "--", "true"))
             self.assertIn("engine slurm: on the nodes of job", finished.err)
@@ -92,22 +108,38 @@ class SlurmRuns(Case):
             self.assert_status(7, finished)
         self.nothing_left()
         with self.subTest("scancel leaves nothing"):
-            process = self.allocated(["-N3"], "-n", "3", "--placement", "SPREAD", "--", "sh", "-c", ': >"$PLACE/on-$RANK"; exec sleep 1000', env={"PLACE": self.place})
+            process = self.allocated(["-N3"], "-n", "3", "--name", "drained", "--placement", "SPREAD", "--", "sh", "-c", ': >"$PLACE/on-$RANK"; exec sleep 1000', env={"PLACE": self.place})
             for rank in range(3):
                 self.wait_for(lambda: os.path.exists(os.path.join(self.place, "on-%d" % rank)), "rank %d" % rank, process)
             self.assertEqual(3, len({node for _, node in self.agents()}))
+            self.slurm.run("head", "scontrol", "update", "NodeName=h3", "State=DRAIN", "Reason=fan | slow")
+            self.wait_for(lambda: "node_state" in self.kinds("drained"), "the event", process)
             self.slurm.run("head", "scancel", "--user", str(os.getuid()))
-            self.assertNotEqual(0, self.finish(process).status)
+            finished = self.finish(process)
+            self.assertNotEqual(0, finished.status)
+            self.assertIn("slurm: node h3 is draining: fan | slow\n", finished.err)
             self.nothing_left()
+            self.slurm.run("head", "scontrol", "update", "NodeName=h3", "State=RESUME")
         with self.subTest("an agent that is killed is a node that is lost"):
             process = self.allocated(["-N2"], "-n", "2", "--placement", "SPREAD", "--", "sh", "-c", ': >"$PLACE/in-$RANK"; exec sleep 1000', env={"PLACE": self.place})
             for rank in range(2):
                 self.wait_for(lambda: os.path.exists(os.path.join(self.place, "in-%d" % rank)), "rank %d" % rank, process)
             for pid, node in self.agents():
                 if node == "h2":
-                    os.kill(pid, signal.SIGKILL)
+                    with contextlib.suppress(ProcessLookupError):  # with its keeper's end
+                        os.kill(pid, signal.SIGKILL)
             finished = self.assert_status(5, self.finish(process))
             self.assertIn("h2", finished.err)
+            self.nothing_left()
+        with self.subTest("a node that Slurm takes down is lost, with Slurm's reason"):
+            process = self.allocated(["-N2", "--no-kill"], "-n", "2", "--placement", "SPREAD", "--", "sh", "-c", ': >"$PLACE/down-$RANK"; exec sleep 1000',
+                                     env={"PLACE": self.place})
+            for rank in range(2):
+                self.wait_for(lambda: os.path.exists(os.path.join(self.place, "down-%d" % rank)), "rank %d" % rank, process)
+            self.slurm.run("head", "scontrol", "update", "NodeName=h2", "State=DOWN", "Reason=disk bad")
+            finished = self.finish(process)
+            self.assertIn(finished.status, (5, 143), finished)  # the node was lost, or its agent told to end
+            self.assertIn("slurm: node h2 is down: disk bad\n", finished.err)
             self.nothing_left()
 
     def test_batch_jobs(self):
@@ -132,24 +164,39 @@ class SlurmRuns(Case):
             self.slurm.run("head", "scancel", "--user", str(os.getuid()))
             holder.communicate()
             self.nothing_left()
-        with self.subTest("the time is over: workers save, the job goes back, the run goes on"):
-            env = {"PLACE": self.place}
-            self.slurm.trainyard("head", *submit, "--name", "three", "--", "sh", "-c", SAVES, env=env)
-            for rank in range(2):
-                self.wait_for(lambda: os.path.exists(os.path.join(self.place, "began-%d" % rank)), "rank %d" % rank)
+        with self.subTest("others want the machines, and then the time is over: workers save, the job goes back, the run goes on"):
+            self.slurm.trainyard("head", *submit, "--name", "three", "--", "sh", "-c", SAVES, env={"PLACE": self.place, "TRAINYARD": COMMAND})
+            self.began(1)
             job = self.slurm.run("head", "squeue", "--noheader", "--format=%i").out.strip()
+            self.assert_status(0, self.slurm.run("head", "srun", "--quiet", "--partition=urgent", "-N6", "--exclusive", "true"))
+            self.start_again(job, 1)
+            self.began(2)
             self.slurm.run("head", "scancel", "--batch", "--signal=USR1", job)  # as --signal=B:USR1 does before the end of its time
-            for rank in range(2):
-                self.wait_for(lambda: os.path.exists(os.path.join(self.place, "saved-%d" % rank)), "rank %d to save" % rank)
-            self.wait_for(lambda: "Restarts=1" in self.slurm.run("head", "scontrol", "show", "job", job).out, "the requeue")
-
-            # In place of two minutes; but not in the second in which it was ended, which is how far a node tells its starts apart.
-            self.slurm.run("head", "scontrol", "update", "JobId=" + job, "StartTime=now+3")
-            self.wait_for(lambda: "rank 1 goes on" in self.slurm.trainyard("head", "logs", "--storage-path", self.storage, "three").out,
+            self.start_again(job, 2)
+            self.wait_for(lambda: "rank 1 is at 3" in self.slurm.trainyard("head", "logs", "--storage-path", self.storage, "three").out,
                           "the run to go on")
             self.nothing_left()
             status = self.slurm.trainyard("head", "status", "--storage-path", self.storage, "three", "--format", "json").json
-            self.assertIn("succeeded", repr(status))
+            self.assertEqual(("succeeded", 2), (status["state"], status["checkpoints"]), status)
+
+    def began(self, step):
+        for rank in range(2):
+            self.wait_for(lambda: os.path.exists(os.path.join(self.place, "began-%d-%d" % (step, rank))), "step %d of rank %d" % (step, rank))
+
+    def start_again(self, job, times):
+        """In place of two minutes; but not in the second in which it was ended, which is how far a node tells its starts apart. A job that
+        had not quite ended is given the two minutes once more, so this is said again."""
+        self.wait_for(lambda: "Restarts=%d" % times in self.slurm.run("head", "scontrol", "show", "job", job).out, "the requeue")
+        said = [0]
+
+        def starts():
+            state = self.slurm.run("head", "squeue", "--noheader", "--states=all", "--jobs", job, "--format=%T").out
+            if state == "PENDING\n" and time.monotonic() > said[0] + 6:
+                self.slurm.run("head", "scontrol", "update", "JobId=" + job, "StartTime=now+3")
+                said[0] = time.monotonic()
+            return state in ("RUNNING\n", "COMPLETED\n")
+
+        self.wait_for(starts, "its start", seconds=60)
 
 
 if __name__ == "__main__":

@@ -232,6 +232,19 @@ static void what_was_granted(void **state) {
     slurm_site_done(&all);
 }
 
+/* Well nodes are left out; nothing in a reason is another field or line. */
+static void states_of_nodes(void **state) {
+    (void)state;
+    char text[] = "h1|mixed|none\nh2|draining|fan | slow\tturn\nh3|down*|Not responding\nh4|idle*|none\n"
+                  "h5|allocated$|down for lunch\nno state\nh6|drained\n";
+    CLEANUP(buffer_done) struct buffer out = {0};
+    slurm_read_states(text, &out);
+    buffer_text(&out, "");
+    assert_string_equal(out.data, "h2\tdraining\tfan | slow turn\n"
+                                  "h3\tdown, and does not answer Slurm\tNot responding\n"
+                                  "h4\tidle, and does not answer Slurm\t\n");
+}
+
 static void licences_and_partitions(void **state) {
     (void)state;
     struct slurm_site site = {0};
@@ -430,6 +443,7 @@ int main(void) {
         cmocka_unit_test(types_of_gres),
         cmocka_unit_test(run_lengths),
         cmocka_unit_test(what_was_granted),
+        cmocka_unit_test(states_of_nodes),
         cmocka_unit_test(licences_and_partitions),
         cmocka_unit_test(requests),
         cmocka_unit_test(what_can_never_be),

@@ -1,0 +1,152 @@
+/* What the scheduler that lent the nodes says of them while a run goes on: a node that it drains, takes down or
+ * no longer hears is an event, and a line for the user, with the scheduler's reason. A thread asks, seldom; and
+ * at once when a node was lost, so that the loss is told with its reason. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "controller/ty_run.h"
+
+static const nanoseconds FIRST_LOOK = 3 * NS_PER_S, INTERVAL = 30 * NS_PER_S;
+static const nanoseconds LOSS_LIMIT = 2 * NS_PER_S; /* how long a loss waits for its reason */
+static const nanoseconds FRESH = 1 * NS_PER_S;      /* nodes that are lost together are asked for once */
+static const nanoseconds GOODBYE = 6 * NS_PER_S;
+
+struct inquiry {
+    struct storage_job job;
+    const struct engine *engine;
+    struct ty_run *run;   /* not the thread's: it may be gone when the answer comes */
+    struct buffer answer; /* NODE, STATE and REASON, with tabs between; a line for each that is not well */
+    int result;
+};
+
+/* -- an answer */
+
+static void tell(struct ty_run *run, const char *node, const char *state, const char *reason) {
+    struct run_event event = run_event_new(EVENT_NODE_STATE);
+    event.time = clock_wall();
+    event.attempt = run->core != NULL ? run_attempt(run->core) : 0;
+    event.of.node_state.name = node;
+    event.of.node_state.scheduler = run->prepared.engine->name;
+    event.of.node_state.state = state;
+    if (*reason != '\0') event.of.node_state.reason = reason;
+    note_event(run, &event, NULL);
+    progress_hide(&run->output.progress);
+    log_warning("controller", "%s: node %s is %s%s%s", run->prepared.engine->name, node, state,
+                *reason != '\0' ? ": " : "", reason);
+}
+
+/* Nodes that are not named are well, or are again. */
+static void take_lines(struct ty_run *run, char *text) {
+    struct scheduler *scheduler = &run->scheduler;
+    char *rest = NULL;
+    for (uint32_t node = 0; node < run->agents.n; node++)
+        scheduler->nodes[node].named = false;
+    for (char *line = strtok_r(text, "\n", &rest); line != NULL; line = strtok_r(NULL, "\n", &rest)) {
+        char *state = strchr(line, '\t'), *reason = state != NULL ? strchr(state + 1, '\t') : NULL;
+        if (reason == NULL) continue;
+        *state++ = *reason++ = '\0';
+        const struct peer *peer = agents_find(run, line);
+        struct node_said *said = peer != NULL ? &scheduler->nodes[peer->node] : NULL;
+        if (said == NULL || said->named) continue;
+        struct node_said now = {.named = true};
+        (void)snprintf(now.text, sizeof now.text, "%s%s%s", state, *reason != '\0' ? ": " : "", reason);
+        if (strcmp(now.text, said->text) != 0) tell(run, line, state, reason);
+        *said = now;
+    }
+    for (uint32_t node = 0; node < run->agents.n; node++)
+        if (!scheduler->nodes[node].named) scheduler->nodes[node].text[0] = '\0';
+}
+
+static void do_ask(struct storage_job *job) {
+    struct inquiry *inquiry = (struct inquiry *)job;
+    inquiry->result = inquiry->engine->ask(&inquiry->answer, NULL);
+    buffer_text(&inquiry->answer, "");
+}
+
+static void take_answer(struct storage_job *job) {
+    struct inquiry *inquiry = (struct inquiry *)job;
+    struct scheduler *scheduler = &inquiry->run->scheduler;
+    scheduler->asking = false;
+    scheduler->fresh_until = loop_now(inquiry->run->loop) + (inquiry->result < 0 ? INTERVAL : FRESH);
+    if (inquiry->result >= 0 && !inquiry->answer.failed) take_lines(inquiry->run, inquiry->answer.data);
+}
+
+static void free_inquiry(struct storage_job *job) {
+    struct inquiry *inquiry = (struct inquiry *)job;
+    buffer_done(&inquiry->answer);
+    free(inquiry);
+}
+
+static struct inquiry *make_inquiry(struct ty_run *run) {
+    struct inquiry *inquiry = calloc(1, sizeof *inquiry);
+    if (inquiry == NULL) return NULL;
+    inquiry->run = run;
+    inquiry->engine = run->prepared.engine;
+    inquiry->job = (struct storage_job){.work = do_ask,
+                                        .done = take_answer,
+                                        .release = free_inquiry,
+                                        .what = "asking for the nodes of engine",
+                                        .path = run->prepared.engine->name,
+                                        .lengthy = true};
+    run->scheduler.asking = true;
+    return inquiry;
+}
+
+/* -- asking */
+
+static void on_timer(void *context) {
+    struct ty_run *run = context;
+    struct inquiry *inquiry = run->scheduler.asking ? NULL : make_inquiry(run);
+    if (inquiry != NULL) storage_post(run->scheduler.storage, &inquiry->job);
+    (void)loop_timer_start(run->loop, &run->scheduler.timer, INTERVAL);
+}
+
+static void on_answer(void *context, unsigned events) {
+    (void)events;
+    storage_take(((struct ty_run *)context)->scheduler.storage);
+}
+
+/* Waits, but never long, nor again soon where nobody answered: many nodes may be lost in one turn. */
+const char *scheduler_says(struct ty_run *run, const struct peer *peer) {
+    struct scheduler *scheduler = &run->scheduler;
+    if (scheduler->storage == NULL) return "";
+    bool fresh = loop_now(run->loop) < scheduler->fresh_until, answered = true;
+    struct inquiry *inquiry = fresh || scheduler->asking ? NULL : make_inquiry(run);
+    if (inquiry != NULL)
+        answered = storage_do(scheduler->storage, &inquiry->job, LOSS_LIMIT);
+    else if (!fresh)
+        answered = storage_wait(scheduler->storage, LOSS_LIMIT);
+    if (answered)
+        storage_take(scheduler->storage);
+    else
+        scheduler->fresh_until = loop_now(run->loop) + INTERVAL;
+    if (!answered && inquiry != NULL) scheduler->asking = false; /* that inquiry was let go of */
+    return scheduler->nodes[peer->node].text;
+}
+
+/* Where there is no memory, or no thread, for it the run goes on without. */
+void scheduler_open(struct ty_run *run) {
+    struct scheduler *scheduler = &run->scheduler;
+    ty_error none = {0};
+    if (run->prepared.engine->ask == NULL || scheduler->storage != NULL) return;
+    scheduler->nodes = calloc(run->agents.max, sizeof *scheduler->nodes);
+    if (scheduler->nodes == NULL || storage_open(-1, &scheduler->storage, &none) < 0) return;
+    scheduler->timer = (struct loop_timer){.callback = on_timer, .context = run};
+    scheduler->watch = (struct loop_watch){.callback = on_answer, .context = run};
+    (void)loop_watch_start(run->loop, &scheduler->watch, storage_fd(scheduler->storage), LOOP_READABLE);
+    (void)loop_timer_start(run->loop, &scheduler->timer, FIRST_LOOK);
+}
+
+void scheduler_close(struct ty_run *run) {
+    struct scheduler *scheduler = &run->scheduler;
+    if (scheduler->storage != NULL) {
+        loop_timer_stop(run->loop, &scheduler->timer);
+        loop_watch_stop(run->loop, &scheduler->watch);
+        storage_close(TAKE(scheduler->storage), GOODBYE);
+    }
+    free(TAKE(scheduler->nodes));
+}
