@@ -60,10 +60,10 @@ slurm-down:
 
 install:
 	@scripts/setup demo
-	@scripts/install "$(BUILD)" "$(PREFIX)"
+	@scripts/install "$(BUILD)" "$(PREFIX)" "$(DESTDIR)"
 
 uninstall:
-	@scripts/uninstall "$(PREFIX)"
+	@scripts/uninstall "$(DESTDIR)$(PREFIX)"
 
 clean:
 	@rm -rf "$(BUILD)" "$(SANITIZED)"

@@ -46,9 +46,9 @@ class Install(unittest.TestCase):
     def tearDown(self):
         self.directory.cleanup()
 
-    def install(self, prefix):
+    def install(self, prefix, *words):
         """All that is installed was built before this test (meson.build): no ninja is run, so none can read another one's log."""
-        subprocess.run(['make', '-s', 'install', f'PREFIX={prefix}', f'BUILD={BUILD}', 'NINJA=true'], cwd=ROOT, check=True,
+        subprocess.run(['make', '-s', 'install', f'PREFIX={prefix}', f'BUILD={BUILD}', 'NINJA=true', *words], cwd=ROOT, check=True,
                        stdout=subprocess.DEVNULL, umask=0o077)
 
     def build(self, name):
@@ -83,6 +83,15 @@ class Install(unittest.TestCase):
         self.assertIn('nothing is installed', done.stderr)
         self.assertEqual([mine], [path for path in self.prefix.rglob('*') if not path.is_dir()])
         self.assertEqual([self.prefix / 'lib'], list(self.prefix.iterdir()))
+
+    def test_a_package_is_made_in_a_folder_of_its_own(self):
+        """Nothing is put below the prefix itself, which may be /usr."""
+        place, prefix = self.path / 'package', self.path / 'usr'
+        self.install(prefix, f'DESTDIR={place}')
+        self.assertFalse(prefix.exists())
+        self.assertTrue((place / prefix.relative_to('/') / 'bin/trainyard').exists())
+        subprocess.run(['make', '-s', 'uninstall', f'PREFIX={prefix}', f'DESTDIR={place}'], cwd=ROOT, check=True)
+        self.assertEqual([], [path for path in place.rglob('*') if not path.is_dir()])
 
     def test_completions_are_installed(self):
         for path in ('bash-completion/completions/trainyard.bash', 'zsh/site-functions/_trainyard',
