@@ -1,6 +1,7 @@
 """`make install PREFIX=` gives a tree against which a program outside of this one builds with pkg-config and runs."""
 import os
 import pathlib
+import re
 import shlex
 import subprocess
 import tempfile
@@ -71,7 +72,10 @@ class Install(unittest.TestCase):
         command = self.prefix / 'bin/trainyard'
         done = subprocess.run([command, 'run', '-n', '2', '--storage-path', self.path / 'runs', '--', 'true'], timeout=60)
         self.assertEqual(done.returncode, 0)
-        for page in ('trainyard.1', 'trainyard-run.1'):
+        told = subprocess.run([command, 'help'], capture_output=True, text=True, check=True).stdout
+        names = re.findall(r'^  ([a-z]+)  ', told, re.M)
+        self.assertIn('dashboard', names)
+        for page in ('trainyard.1', *(f'trainyard-{name}.1' for name in names)):
             self.assertTrue((self.prefix / 'share/man/man1' / page).exists(), page)
 
     def test_uninstall_removes_what_was_installed_and_nothing_else(self):
