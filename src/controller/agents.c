@@ -13,6 +13,7 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/kernel.h"
 #include "base/log.h"
 #include "base/module.h"
@@ -37,7 +38,9 @@ int agents_make_room(struct ty_run *run, uint32_t max_nodes, size_t max_workers)
     agents->peers = calloc(max_nodes, sizeof *agents->peers);
     agents->node_of = calloc(max_workers, sizeof *agents->node_of);
     agents->looked_at = calloc(max_workers, sizeof *agents->looked_at);
-    return agents->peers != NULL && agents->node_of != NULL && agents->looked_at != NULL ? 0 : -ENOMEM;
+    agents->names = hash_create();
+    bool made = agents->peers != NULL && agents->node_of != NULL && agents->looked_at != NULL;
+    return made && agents->names != NULL ? 0 : -ENOMEM;
 }
 
 void agents_free(struct ty_run *run) {
@@ -46,26 +49,27 @@ void agents_free(struct ty_run *run) {
     free(run->agents.peers);
     free(run->agents.node_of);
     free(run->agents.looked_at);
+    hash_destroy(run->agents.names);
     buffer_done(&run->agents.replaced);
 }
 
 struct peer *agents_add(struct ty_run *run, const char *name) {
-    if (run->agents.n == run->agents.max) return NULL;
+    struct run_agents *agents = &run->agents;
+    if (agents->n == agents->max) return NULL;
     char *copy = strdup(name);
-    if (copy == NULL) return NULL;
-    struct peer *peer = &run->agents.peers[run->agents.n];
-    *peer = (struct peer){.run = run,
-                          .node = run->agents.n++,
-                          .node_rank = NODE_UNUSED,
-                          .name = copy,
-                          .handle = {-1, -1, -1, NULL}};
+    struct peer *peer = &agents->peers[agents->n];
+    if (copy == NULL || hash_set(agents->names, name, (uintptr_t)peer) < 0) {
+        free(copy);
+        return NULL;
+    }
+    *peer = (struct peer){
+        .run = run, .node = agents->n++, .node_rank = NODE_UNUSED, .name = copy, .handle = {-1, -1, -1, NULL}};
     return peer;
 }
 
 struct peer *agents_find(const struct ty_run *run, const char *name) {
-    for (uint32_t node = 0; node < run->agents.n; node++)
-        if (strcmp(run->agents.peers[node].name, name) == 0) return &run->agents.peers[node];
-    return NULL;
+    const uintptr_t *peer = hash_get(run->agents.names, name);
+    return peer != NULL ? (struct peer *)*peer : NULL;
 }
 
 static const char *name_of(const struct ty_run *run, uint32_t node) {

@@ -95,6 +95,7 @@ struct peer {
 struct run_agents {
     struct peer *peers; /* `max` of them, so that none moves; `n` are known */
     uint32_t n, max;
+    struct hash *names;  /* name -> peer */
     uint32_t *node_of;   /* node of each rank, with room for the most workers */
     uint32_t *looked_at; /* the same, of a plan that is only looked at */
     uint64_t since;      /* sweep_clock before the first agent */

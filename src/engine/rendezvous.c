@@ -35,6 +35,24 @@ static void set_note(struct slot *slot, const char *text) {
     slot->note = strdup(text);
 }
 
+static void set_state(struct slot *slot, enum slot_state state) {
+    struct rendezvous *rendezvous = slot->rendezvous;
+    rendezvous->n_there -= slot->state != SLOT_ABSENT;
+    rendezvous->n_there += state != SLOT_ABSENT;
+    slot->state = state;
+}
+
+static void set_given_up(struct slot *slot, bool given_up) {
+    slot->rendezvous->n_given_up -= slot->given_up;
+    slot->rendezvous->n_given_up += given_up;
+    slot->given_up = given_up;
+}
+
+static struct slot *find(const struct rendezvous *rendezvous, const char *name) {
+    const uintptr_t *slot = hash_get(rendezvous->names, name);
+    return slot != NULL ? (struct slot *)*slot : NULL;
+}
+
 /* -- goodbye */
 
 /* Says goodbye over a channel, and closes it. */
@@ -62,7 +80,7 @@ static void on_closed(void *context, const ty_error *reason) {
     struct slot *slot = context;
     struct rendezvous *rendezvous = slot->rendezvous;
     channel_destroy(TAKE(slot->channel));
-    slot->state = SLOT_ABSENT;
+    set_state(slot, SLOT_ABSENT);
     rendezvous_forget_tried(slot);
     set_note(slot, reason->code != 0 ? reason->message : "it joined, and left again");
     if (rendezvous->changed != NULL) rendezvous->changed(rendezvous->context);
@@ -76,9 +94,8 @@ static char *choose_name(const struct rendezvous *rendezvous, const struct slot 
     struct buffer name = {0};
     buffer_text(&name, wanted);
     bool taken = rendezvous->local != NULL && str_equal(rendezvous->local->nodes[0].name, wanted);
-    for (uint32_t rank = 0; rank < rendezvous->config.max_nodes && !taken; rank++)
-        taken = &rendezvous->slots[rank] != slot && str_equal(rendezvous->slots[rank].name, wanted);
-    if (taken) buffer_printf(&name, "-%u", slot->rank);
+    const struct slot *other = find(rendezvous, wanted);
+    if (taken || (other != NULL && other != slot)) buffer_printf(&name, "-%u", slot->rank);
     return buffer_take(&name);
 }
 
@@ -109,16 +126,17 @@ static int take_seat(struct rendezvous *rendezvous, struct slot *slot, const Wir
     if (result < 0) return result;
     Wire__Join *copy = frame_copy(&join->base); /* the message goes with its callback */
     char *name = choose_name(rendezvous, slot, join->node_name);
-    if (copy == NULL || name == NULL) {
+    if (copy == NULL || name == NULL || hash_set(rendezvous->names, name, (uintptr_t)slot) < 0) {
         wire__join__free_unpacked(copy, NULL);
         free(name);
         return ty_fail_memory(err);
     }
     wire__join__free_unpacked(slot->join, NULL);
+    if (slot->name != NULL && strcmp(slot->name, name) != 0) (void)hash_remove(rendezvous->names, slot->name);
     free(slot->name);
     slot->join = copy;
     slot->name = name;
-    slot->given_up = false;
+    set_given_up(slot, false);
     strcpy(slot->address, visitor->address);
     rendezvous_choose_again(rendezvous, slot);
     return 0;
@@ -137,7 +155,7 @@ void rendezvous_enter(struct rendezvous *rendezvous, struct channel *channel, co
         return;
     }
     slot->channel = channel;
-    slot->state = SLOT_JOINED;
+    set_state(slot, SLOT_JOINED);
     if (rendezvous->local_address[0] == '\0') {
         strcpy(rendezvous->local_address, visitor->own_address);
         address_interface(rendezvous->local_address, rendezvous->local_interface);
@@ -152,7 +170,8 @@ void rendezvous_enter(struct rendezvous *rendezvous, struct channel *channel, co
 static int make_slots(struct rendezvous *rendezvous, ty_error *err) {
     const struct rendezvous_config *config = &rendezvous->config;
     rendezvous->slots = calloc(config->max_nodes, sizeof *rendezvous->slots);
-    if (rendezvous->slots == NULL) return ty_fail_memory(err);
+    rendezvous->names = hash_create();
+    if (rendezvous->slots == NULL || rendezvous->names == NULL) return ty_fail_memory(err);
     for (uint32_t rank = 0; rank < config->max_nodes; rank++)
         rendezvous->slots[rank] = (struct slot){.rendezvous = rendezvous, .rank = rank, .chosen = -1};
     if (!config->local) return 0;
@@ -220,6 +239,7 @@ void rendezvous_close(struct rendezvous *rendezvous, int status) {
     if (rendezvous->config.starter.stop != NULL)
         rendezvous->config.starter.stop(rendezvous->config.starter.context);
     free(rendezvous->slots);
+    hash_destroy(rendezvous->names);
     buffer_done(&rendezvous->table);
     cluster_destroy(rendezvous->local);
     key_forget(&rendezvous->key);
@@ -244,21 +264,12 @@ void rendezvous_give_up(struct rendezvous *rendezvous, uint32_t node_rank, const
     if (node_rank >= rendezvous->config.max_nodes) return;
     struct slot *slot = &rendezvous->slots[node_rank];
     set_note(slot, why);
-    slot->given_up = slot->state == SLOT_ABSENT;
+    set_given_up(slot, slot->state == SLOT_ABSENT);
     if (rendezvous->changed != NULL) rendezvous->changed(rendezvous->context);
 }
 
 static uint32_t count_nodes(const struct rendezvous *rendezvous) {
-    uint32_t n = rendezvous->local != NULL ? 1 : 0;
-    for (uint32_t rank = 0; rank < rendezvous->config.max_nodes; rank++)
-        n += rendezvous->slots[rank].state != SLOT_ABSENT;
-    return n;
-}
-
-static struct slot *find(const struct rendezvous *rendezvous, const char *name) {
-    for (uint32_t rank = 0; rank < rendezvous->config.max_nodes; rank++)
-        if (str_equal(rendezvous->slots[rank].name, name)) return &rendezvous->slots[rank];
-    return NULL;
+    return rendezvous->n_there + (rendezvous->local != NULL);
 }
 
 bool rendezvous_is_local(const struct rendezvous *rendezvous, const char *name) {
@@ -348,7 +359,7 @@ int rendezvous_take(struct rendezvous *rendezvous, const char *node_name, const 
     int result = channel_send(slot->channel, &WIRE_MESSAGE(START, start, (Wire__Start *)start));
     if (result < 0) return ty_fail(err, TY_ENODE, "node %s cannot be reached", node_name);
     channel_flush(slot->channel);
-    slot->state = SLOT_TAKEN;
+    set_state(slot, SLOT_TAKEN);
     *channel = TAKE(slot->channel);
     return 0;
 }
@@ -360,7 +371,7 @@ void rendezvous_give_back(struct rendezvous *rendezvous, const char *node_name, 
         channel_destroy(channel);
         return;
     }
-    slot->state = channel != NULL ? SLOT_JOINED : SLOT_ABSENT;
+    set_state(slot, channel != NULL ? SLOT_JOINED : SLOT_ABSENT);
     slot->channel = channel;
     if (channel != NULL) channel_adopt(channel, &waiting_events, slot);
     if (why != NULL) set_note(slot, why);
@@ -417,14 +428,11 @@ static void on_signals(void *context, unsigned events) {
 }
 
 static const struct slot *find_given_up(const struct rendezvous *rendezvous) {
-    uint32_t left = 0;
-    const struct slot *found = NULL;
-    for (uint32_t rank = 0; rank < rendezvous->config.max_nodes; rank++)
-        if (rendezvous->slots[rank].given_up)
-            found = found != NULL ? found : &rendezvous->slots[rank];
-        else
-            left++;
-    return left < rendezvous->config.min_nodes ? found : NULL;
+    if (rendezvous->config.max_nodes - rendezvous->n_given_up >= rendezvous->config.min_nodes) return NULL;
+    uint32_t rank = 0;
+    while (!rendezvous->slots[rank].given_up)
+        rank++;
+    return &rendezvous->slots[rank];
 }
 
 /* Others may come a moment later. */

@@ -3,6 +3,7 @@
 #ifndef ENGINE_RENDEZVOUS_INTERNAL_H
 #define ENGINE_RENDEZVOUS_INTERNAL_H
 
+#include "base/hash.h"
 #include "engine/rendezvous.h"
 #include "wire/channel.h"
 #include "wire/tls.h"
@@ -74,7 +75,9 @@ struct rendezvous {
     struct rendezvous_config config;
     struct run_key key;
     struct door door;
-    struct slot *slots; /* max_nodes */
+    struct slot *slots;           /* max_nodes */
+    struct hash *names;           /* of slots that have one: name -> slot */
+    uint32_t n_there, n_given_up; /* slots that are not absent; that will not come */
     struct cluster *local;
     char local_address[64]; /* of this machine, as its nodes reach it; "" until one has joined */
     char local_interface[32];
