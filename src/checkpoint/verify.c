@@ -44,8 +44,7 @@ static int check_all(const char *path, int top, const json_t *files, struct byte
     for (size_t i = 0; result == 0 && i < json_array_size(files); i++) {
         struct manifest_entry entry;
         if (!manifest_entry_read(json_array_get(files, i), &entry))
-            return ty_fail(err, TY_ECORRUPT, "%s/" MANIFEST_NAME " is damaged at file %zu of its list", path,
-                           i);
+            return ty_fail(err, TY_ECORRUPT, "the manifest of %s is damaged at file %zu of its list", path, i);
         result =
             entry.link != NULL ? check_link(path, top, &entry, err) : check_file(path, top, &entry, bytes, err);
     }
@@ -77,12 +76,13 @@ static int verify(const char *path, bool every_byte, const atomic_bool *enough, 
     if (top < 0) return top;
     json_t *metadata = NULL;
     int result = manifest_read(top, path, &metadata, err);
-    if (result == TY_EUSAGE) return ty_fail(err, TY_ECORRUPT, "%s/" MANIFEST_NAME " is damaged", path);
+    if (result == TY_EUSAGE) return ty_fail(err, TY_ECORRUPT, "the manifest of %s is damaged", path);
     if (result < 0) return result;
     const json_t *files = json_object_get(json_object_get(metadata, MANIFEST_KEY), "files");
     struct bytes bytes = {0};
     if (!json_is_array(files))
-        result = ty_fail(err, TY_ECORRUPT, "%s has no list of its files in " MANIFEST_NAME, path);
+        result =
+            ty_fail(err, TY_ECORRUPT, "%s has no list of its files in " MANIFEST_NAME " or beside it", path);
     else if (every_byte && bytes_init(&bytes) < 0)
         result = ty_fail_memory(err);
     bytes.enough = enough;

@@ -325,6 +325,9 @@ static void a_manifest_beside(void **state) {
     verify_well(path);
     put(in(path, "empty"), "no longer");
     expect_refusal(checkpoint_verify(path, &err), TY_ECORRUPT, &err, "empty has not the size");
+    shell("cp run/.best.manifest other && truncate -s 100 run/.best.manifest");
+    expect_refusal(checkpoint_verify(path, &err), TY_ECORRUPT, &err, "the manifest of ");
+    shell("mv other run/.best.manifest");
     shell("cp -r run/best other && rm -r run/best && mv other run/best"); /* a copy has the name */
     expect_refusal(checkpoint_remove(run_path, &(struct checkpoint_mark){RUN, "best", 7}, &err), TY_EUSAGE,
                    &err, "but stays");
