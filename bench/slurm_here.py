@@ -68,8 +68,9 @@ class Slurm:
     """Use as a context manager. `environment` is what srun needs; it runs inside an allocation that is held all the time, so that
     what is measured is the start of a step, not the queue."""
 
-    def __init__(self, nodes=1):
+    def __init__(self, nodes=1, cpus=None):
         self.nodes = nodes
+        self.cpus = cpus or os.cpu_count()  # that each node says it has
         self.directory = None
         self.environment = None
         self._daemons = []
@@ -100,7 +101,7 @@ class Slurm:
             f.write(CONFIG.format(directory=self.directory, user=getpass.getuser(), ctld_port=_free_port()))
             for name in names:
                 f.write(f"NodeName={name} NodeHostname={socket.gethostname()} NodeAddr=127.0.0.1 Port={_free_port()} "
-                        f"CPUs={os.cpu_count()} State=UNKNOWN\n")
+                        f"CPUs={self.cpus} State=UNKNOWN\n")
             f.write(f"PartitionName=all Nodes={','.join(names)} Default=YES State=UP OverSubscribe=FORCE:64\n")
         with open(os.path.join(self.directory, "cgroup.conf"), "w") as f:
             f.write("CgroupAutomount=no\n")
