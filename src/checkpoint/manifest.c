@@ -130,13 +130,16 @@ int manifest_read(int directory, const char *name, json_t **metadata, ty_error *
     if (result < 0 || json_object_get(*metadata, MANIFEST_KEY) != NULL || !name_beside("../", name, beside))
         return result;
     result = read_object(directory, beside, name, &read, err);
-    if (read == NULL) return result;
+    if (result == 0 && read == NULL) return 0;
     if (*metadata == NULL)
         *metadata = json_incref(read);
-    else if (json_object_set(*metadata, MANIFEST_KEY, json_object_get(read, MANIFEST_KEY)) < 0)
+    else if (result == 0 && json_object_set(*metadata, MANIFEST_KEY, json_object_get(read, MANIFEST_KEY)) < 0)
         result = ty_fail_memory(err);
     json_decref(read);
-    return result < 0 ? result : 1;
+    if (result == 0) return 1;
+    json_decref(*metadata);
+    *metadata = NULL;
+    return result;
 }
 
 static bool names(const char *name, char inside[NAME_ROOM], char beside[NAME_ROOM]) {
