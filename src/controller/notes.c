@@ -91,10 +91,33 @@ static const char **list_devices(const struct prepared *prepared, struct buffer 
     return devices;
 }
 
+/* The slices that the ranks sit in, in `texts`; NULL: there are none, or memory is short. The caller frees. */
+static const char **list_slices(const struct prepared *prepared, struct buffer *texts) {
+    const struct plan *plan = prepared->plan;
+    const char **slices = calloc(plan->n_slices + 1, sizeof *slices);
+    CLEANUP_FREE size_t *starts = calloc(plan->n_slices + 1, sizeof *starts);
+    for (size_t i = 0; starts != NULL && i < plan->n_slices; i++) {
+        const struct plan_slice *slice = &plan->slices[i];
+        const struct node_shape *shape =
+            prepared->cluster->nodes[plan->workers[slice->first_worker].node].shape;
+        const char *type = labels_get(&shape->labels, "ray.io/tpu-pod-type");
+        const char *topology = labels_get(&shape->labels, "ray.io/tpu-topology");
+        starts[i] = texts->size;
+        buffer_printf(texts, "%u-%u %s %s %s", slice->first_worker, slice->first_worker + slice->n_workers - 1,
+                      type != NULL ? type : "?", topology != NULL ? topology : "?", slice->name);
+        buffer_char(texts, '\0');
+    }
+    if (starts == NULL || texts->failed || plan->n_slices == 0) free(TAKE(slices));
+    for (size_t i = 0; slices != NULL && i < plan->n_slices; i++)
+        slices[i] = texts->data + starts[i];
+    return slices;
+}
+
 void note_plan(struct ty_run *run, int attempt) {
     size_t n = run->prepared.plan->n_workers;
-    CLEANUP(buffer_done) struct buffer texts = {0};
+    CLEANUP(buffer_done) struct buffer texts = {0}, slice_texts = {0};
     CLEANUP_FREE const char **devices = list_devices(&run->prepared, &texts);
+    CLEANUP_FREE const char **slices = list_slices(&run->prepared, &slice_texts);
     CLEANUP_FREE const char **nodes = calloc(run->agents.n + 1, sizeof *nodes);
     for (uint32_t node = 0; nodes != NULL && node < run->agents.n; node++)
         nodes[node] = run->agents.peers[node].name;
@@ -105,6 +128,7 @@ void note_plan(struct ty_run *run, int attempt) {
     event.of.plan.nodes = (struct event_texts){nodes, run->agents.n};
     event.of.plan.ranks = (struct event_numbers){run->agents.node_of, n};
     event.of.plan.devices = (struct event_texts){devices, n};
+    event.of.plan.slices = (struct event_texts){slices, run->prepared.plan->n_slices};
     event.of.plan.spares = run->request->settings.spares > 0 ? run->request->settings.spares : EVENT_UNKNOWN;
     if (run->agents.replaced.size > 0 && !run->agents.replaced.failed)
         event.of.plan.replaced = run->agents.replaced.data;

@@ -74,12 +74,13 @@ struct event_holders {
 #define EVENT_WAIT_VALUES(F) \
     F(wait, TEXT, reason)    \
     F(wait, HOLDERS, holders)
-#define EVENT_PLAN_VALUES(F)                              \
-    F(plan, REAL6, seconds)                               \
-    F(plan, TEXTS, nodes)   /* names */                   \
-    F(plan, NUMBERS, ranks) /* node of each world rank */ \
-    F(plan, TEXTS, devices) /* of each world rank */      \
-    F(plan, INT, spares)    /* nodes that wait */         \
+#define EVENT_PLAN_VALUES(F)                                                                \
+    F(plan, REAL6, seconds)                                                                 \
+    F(plan, TEXTS, nodes)   /* names */                                                     \
+    F(plan, NUMBERS, ranks) /* node of each world rank */                                   \
+    F(plan, TEXTS, slices)  /* of TPUs: "0-3 v6e-16 4x4 NAME", ranks, pod type, topology */ \
+    F(plan, TEXTS, devices) /* of each world rank */                                        \
+    F(plan, INT, spares)    /* nodes that wait */                                           \
     F(plan, TEXT, replaced) /* "c for b": by spare ones */
 #define EVENT_NETWORK_VALUES(F)                                     \
     F(network, TEXT, used)   /* "10.0.0.0/24"; unknown: none was */ \
@@ -235,7 +236,7 @@ bool run_event_members(const struct run_event *event, struct buffer *out);
 /* The same as an object; nothing for a kind that has no values. */
 void run_event_encode(const struct run_event *event, struct buffer *out);
 
-enum { RUN_EVENT_LISTS = 3 };
+enum { RUN_EVENT_LISTS = 4 };
 
 /* What the values of an event that was read point at. Zero-initialised. */
 struct event_memory {

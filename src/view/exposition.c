@@ -10,6 +10,7 @@
 
 #include "base/array.h"
 #include "base/cleanup.h"
+#include "base/idset.h"
 #include "base/str.h"
 #include "view/encode.h"
 #include "view/facts.h"
@@ -402,6 +403,48 @@ static void write_usage(const struct exposition_writing *writing, const struct e
     }
 }
 
+/* Who uses each device of a node that was sampled: the ranks by the plan. */
+static void write_node_devices(const struct exposition_writing *writing, const struct exposed_run *run,
+                               const struct view_usage_node *node, size_t *left) {
+    struct idset users[USAGE_DEVICES_MAX] = {0};
+    struct idset there = {0};
+    for (size_t i = 0; i < node->n; i++)
+        if (usage_table[node->items[i].what].scope == USAGE_OF_DEVICE &&
+            node->items[i].number < USAGE_DEVICES_MAX)
+            (void)idset_add(&there, node->items[i].number);
+    for (size_t i = 0; i < run->ranks.n; i++) {
+        const struct view_rank *rank = &run->ranks.items[i];
+        struct idset own = {0};
+        if (rank->node < 0 || rank->devices == NULL || !str_equal(run->ranks.nodes[rank->node], node->name))
+            continue;
+        if (idset_parse(&own, rank->devices, NULL) == 0)
+            for (int64_t device = idset_next(&own, -1); device >= 0 && device < USAGE_DEVICES_MAX;
+                 device = idset_next(&own, device))
+                (void)idset_add(&users[device], rank->rank);
+        idset_done(&own);
+    }
+    for (int64_t device = idset_next(&there, -1); device >= 0 && *left > 0;
+         device = idset_next(&there, device)) {
+        --*left;
+        buffer_printf(writing->out, "trainyard_%s%s{run=\"", writing->family, writing->suffix);
+        append_label(writing->out, run->name);
+        buffer_text(writing->out, "\",node=\"");
+        append_label(writing->out, node->name);
+        buffer_printf(writing->out, "\",device=\"%lld\",ranks=\"", (long long)device);
+        idset_format(&users[device], writing->out);
+        buffer_text(writing->out, "\"} 1\n");
+    }
+    for (size_t i = 0; i < USAGE_DEVICES_MAX; i++)
+        idset_done(&users[i]);
+    idset_done(&there);
+}
+
+static void write_devices(const struct exposition_writing *writing, const struct exposed_run *run) {
+    size_t left = DEVICES_SHOWN;
+    for (size_t i = 0; i < run->usage.n && left > 0; i++)
+        write_node_devices(writing, run, &run->usage.nodes[i], &left);
+}
+
 #define WRITE_USAGE(name, what)                                                                         \
     static void write_##name(const struct exposition_writing *writing, const struct exposed_run *run) { \
         write_usage(writing, run, USAGE_##what, NULL);                                                  \
@@ -456,6 +499,7 @@ static const struct exposed_family {
     {"metric_max", TYPE_GAUGE, "Greatest over ranks, of the last number that all made", write_metric_max},
     {"metrics_omitted", TYPE_GAUGE, "Metrics beyond the first 100 of the run", write_omitted},
     {"nonfinite_values", TYPE_COUNTER, "NaN and infinities that were reported", write_nonfinite},
+    {"device", TYPE_INFO, "The devices that were sampled, and the ranks that use them", write_devices},
     {"device_utilization_ratio", TYPE_GAUGE, "Time in which some kernel ran on the device", write_utilization},
     {"device_memory_used_bytes", TYPE_GAUGE, "Device memory in use", write_device_memory},
     {"device_memory_size_bytes", TYPE_GAUGE, "Device memory that there is", write_device_memory_size},

@@ -67,12 +67,12 @@ static int read_pace(const char *run_path, struct view_ranks *ranks, int attempt
     return result;
 }
 
-static int copy_nodes(struct view_ranks *ranks, const struct event_texts *names) {
-    ranks->nodes = calloc(names->n + 1, sizeof *ranks->nodes);
-    if (ranks->nodes == NULL) return -ENOMEM;
-    for (; ranks->n_nodes < names->n; ranks->n_nodes++) {
-        ranks->nodes[ranks->n_nodes] = strdup(names->items[ranks->n_nodes]);
-        if (ranks->nodes[ranks->n_nodes] == NULL) return -ENOMEM;
+static int copy_texts(const struct event_texts *texts, char ***copies, size_t *n) {
+    *copies = calloc(texts->n + 1, sizeof **copies);
+    if (*copies == NULL) return -ENOMEM;
+    for (; *n < texts->n; (*n)++) {
+        (*copies)[*n] = strdup(texts->items[*n] != NULL ? texts->items[*n] : "");
+        if ((*copies)[*n] == NULL) return -ENOMEM;
     }
     return 0;
 }
@@ -85,7 +85,10 @@ static int place(struct view_ranks *ranks, const struct run_replay *replay) {
                                        : (size_t)replay->attempts[replay->n_attempts - 1].num_workers;
     if (n > replay->n_workers) n = replay->n_workers;
     ranks->items = calloc(n + 1, sizeof *ranks->items);
-    if (ranks->items == NULL || (planned && copy_nodes(ranks, &plan->nodes) < 0)) return -ENOMEM;
+    if (ranks->items == NULL) return -ENOMEM;
+    if (planned && (copy_texts(&plan->nodes, &ranks->nodes, &ranks->n_nodes) < 0 ||
+                    copy_texts(&plan->slices, &ranks->slices, &ranks->n_slices) < 0))
+        return -ENOMEM;
     for (; ranks->n < n; ranks->n++) {
         size_t i = ranks->n;
         struct view_rank *rank = &ranks->items[i];
@@ -132,6 +135,9 @@ void view_ranks_done(struct view_ranks *ranks) {
         free(ranks->items[i].devices);
     for (size_t i = 0; i < ranks->n_nodes; i++)
         free(ranks->nodes[i]);
+    for (size_t i = 0; i < ranks->n_slices; i++)
+        free(ranks->slices[i]);
+    free(ranks->slices);
     free(ranks->items);
     free(ranks->nodes);
     *ranks = (struct view_ranks){0};
@@ -188,7 +194,9 @@ void view_placement_encode(const struct view_ranks *ranks, struct buffer *out) {
     for (size_t i = 0; i < ranks->n; i++)
         sorted[i] = &ranks->items[i];
     if (ranks->n > 0) qsort(sorted, ranks->n, sizeof *sorted, by_node);
-    buffer_text(out, "{\"nodes\": [");
+    buffer_text(out, "{\"grids\": ");
+    view_grids_encode(ranks, out);
+    buffer_text(out, ", \"nodes\": [");
     for (size_t i = 0; i < ranks->n; i++) {
         const struct view_rank *rank = sorted[i];
         if (rank->node != node) {

@@ -25,6 +25,8 @@ struct view_ranks {
     size_t n;
     char **nodes; /* owned; names of the plan */
     size_t n_nodes;
+    char **slices; /* owned; as the plan tells them */
+    size_t n_slices;
     double usual; /* median of the intervals; NAN */
 };
 
@@ -33,7 +35,10 @@ void view_ranks_done(struct view_ranks *ranks);
 /* {"usual_interval", "ranks": n, "items": [{"rank", "node", "devices", "pid", "state", "number", "last_report",
  * "interval", "lag"}]} from the `from`th on, `limit` of them at most. */
 void view_ranks_encode(const struct view_ranks *ranks, size_t from, size_t limit, struct buffer *out);
-/* Where they sit: {"nodes": [{"node", "name", "ranks": [{"rank", "devices", "state"}]}]}. */
+/* Where they sit: {"grids": [...], "nodes": [{"node", "name", "ranks": [{"rank", "devices", "state"}]}]}. */
 void view_placement_encode(const struct view_ranks *ranks, struct buffer *out);
+/* [{"name", "type", "topology", "columns", "ranks": [[rank of each chip of a row, or null]]}], a slice each
+ * (grids.c). */
+void view_grids_encode(const struct view_ranks *ranks, struct buffer *out);
 
 #endif

@@ -102,6 +102,24 @@ class Dashboard(harness.Case):
         self.assertEqual([400 + i for i in range(100)], [one["args"]["watts"] for one in points])
         self.assertEqual(10_000_000, points[1]["ts"] - points[0]["ts"])
 
+    # -- TPU slices
+
+    def test_slices_are_grids_of_chips(self):
+        hosts = [{"name": "%s-%d" % (name, host), "resources": {"CPU": 8, "TPU": 4}, "accelerator_type": "TPU-V6E",
+                  "labels": {"ray.io/tpu-slice-name": name, "ray.io/tpu-worker-id": str(host), "ray.io/tpu-pod-type": "v6e-16", "ray.io/tpu-topology": "4x4"}}
+                 for name in ("a", "b") for host in range(4)]
+        cluster = self.write("cluster.json", json.dumps({"nodes": hosts}))
+        for name, n, chips in [("whole", 8, 4), ("halves", 8, 2)]:
+            self.assert_status(0, self.run_workers("--name", name, "--cluster", cluster, "-n", n, "--use-tpu", "--topology", "4x4", "--accelerator-type", "TPU-V6E",
+                                                   "--resources", "TPU=%d" % chips, "--", "true"))
+        server = self.serve()
+        one, other = server.json("/api/runs/%s/placement" % server.ids()["whole"])["grids"]
+        self.assertEqual(("a", "v6e-16", "4x4", 4), tuple(one[key] for key in ("name", "type", "topology", "columns")))
+        self.assertEqual([[0, 0, 1, 1], [0, 0, 1, 1], [2, 2, 3, 3], [2, 2, 3, 3]], one["ranks"])
+        self.assertEqual([[4, 4, 5, 5], [4, 4, 5, 5], [6, 6, 7, 7], [6, 6, 7, 7]], other["ranks"])
+        half, = server.json("/api/runs/%s/placement" % server.ids()["halves"])["grids"]
+        self.assertEqual([[0, 0, 2, 2], [1, 1, 3, 3], [4, 4, 6, 6], [5, 5, 7, 7]], half["ranks"])
+
     # -- who may ask
 
     def test_without_the_token_nothing_is_told(self):

@@ -87,6 +87,9 @@ class Usage(harness.Case):
         self.assertEqual([(0, "0", 63), (1, "1", 79)], [(one["device"], one["ranks"], one["code"]) for one in told("xid")])
         self.assertIn("warning: " + text, finished.err)
         self.assertIn("first cause: %s; then rank 0 exited with code 7, on node" % text, finished.err)
+        told_out = self.trainyard("metrics", "a", "--format", "openmetrics", "--storage-path", self.storage).out
+        self.assertIn('trainyard_device_info{run="a",node="%s",device="1",ranks="1"} 1\n' % name, told_out)
+        self.assertIn('trainyard_device_errors_total{run="a",node="%s",device="1",kind="xid"} ' % name, told_out)
         status = self.trainyard("status", "a", "--storage-path", self.storage)
         self.assertRegex(status.out, r"hardware +4 faults of devices; the last: GPU 1 of node \S+ \(rank 1\): the driver has lost it")
         trace = os.path.join(self.place, "trace.json")

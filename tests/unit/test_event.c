@@ -149,8 +149,8 @@ static void values_look_as_they_always_did(void **state) {
     CLEANUP_FREE char *exited = encode(&event);
     assert_string_equal(exited, "{\"signal\": 9, \"stopped\": true, \"cause\": \"out of memory\"}");
     event = run_event_new(EVENT_PLAN);
-    event.of.plan =
-        (struct event_plan){0.00012345, {words, 2}, {numbers, 2}, {words + 2, 1}, EVENT_UNKNOWN, NULL};
+    event.of.plan = (struct event_plan){0.00012345,     {words, 2},    {numbers, 2}, {NULL, 0},
+                                        {words + 2, 1}, EVENT_UNKNOWN, NULL};
     CLEANUP_FREE char *plan = encode(&event);
     assert_string_equal(
         plan,

@@ -104,11 +104,11 @@ export function placement(context) {
   const { run, main } = context;
   return live(context, ["run"], async () => {
     const reply = await api(`runs/${run.id}/placement`);
-    const slow = run.slowest?.rank;
+    const slow = run.slowest?.rank, of = new Map(reply.nodes.flatMap((node) => node.ranks.map((one) => [one.rank, one])));
     fill(main, (reply.grids || []).map((grid) => {
-      const box = h("div", { class: "chips" }, grid.ranks.flat().map((rank) => h("span", { class: "seat" + (rank === slow ? " slow" : ""), title: rank === null ? "free" : "rank " + rank }, rank ?? "")));
+      const box = h("div", { class: "chips" }, grid.ranks.flat().map((rank) => (of.has(rank) ? seat(run, of.get(rank), slow) : h("span", { class: "seat", title: "free" }))));
       box.style.gridTemplateColumns = `repeat(${grid.columns}, 34px)`;
-      return [h("h2", {}, "TPU slice ", label(grid.name || "", 40, ""), " ", grid.type || ""), box];
+      return [h("h2", {}, "TPU slice ", label(grid.name, 40, ""), " ", label(`${grid.type} ${grid.topology}`, 40, "dim")), box];
     }), h("h2", {}, "Nodes"), reply.nodes.map((node) => h("div", { class: "node" }, h("span", {}, h("b", {}, label(node.name ?? "node " + node.node, 20)), " ", h("span", { class: "dim" }, node.ranks.length)),
       h("div", { class: "seats" }, node.ranks.map((one) => seat(run, one, slow))))),
     h("div", { class: "legend" }, h("span", {}, h("span", { class: "seat ready" }, "0"), " runs"), h("span", {}, h("span", { class: "seat failed" }, "0!"), " failed"), slow !== undefined && h("span", {}, h("span", { class: "seat slow" }, "0!"), " notably slow")));
