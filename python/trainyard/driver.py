@@ -528,6 +528,26 @@ def _tell_log(event: dict[str, Any]) -> None:
         print(f"trainyard: {harmless(event['text'])}", file=sys.stderr)
 
 
+@contextlib.contextmanager
+def _told(join: dict[str, Any]) -> Iterator[None]:
+    """What the library says while it waits for nodes, line by line: it gives events only afterwards."""
+    read, write = os.pipe()
+    join["told"] = write
+
+    def tell() -> None:
+        with open(read, encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                _warn(line.rstrip())
+
+    teller = threading.Thread(target=tell, daemon=True, name="trainyard-told")
+    teller.start()
+    try:
+        yield
+    finally:
+        os.close(write)
+        teller.join(1)  # a child that another thread forked may hold the other end
+
+
 def _warn(text: str) -> None:
     print(f"trainyard: {harmless(text)}", file=sys.stderr, flush=True)
 
@@ -666,10 +686,18 @@ class _Signals:
     @classmethod
     @contextlib.contextmanager
     def awaited(cls, request: dict[str, Any]) -> Iterator[None]:
-        """Around a call that may wait for nodes, in which Python does no more than note a signal: that ends the wait, who is
-        missing is told, and then the signal does what it would have done without us."""
+        """Around a call that may wait for nodes: who is missing is told. Python does no more there than note a signal: that ends
+        the wait, and then the signal does what it would have done without us."""
+        if not request.get("join"):
+            yield
+            return
+        with _told(request["join"]):
+            yield from cls._noted(request)
+
+    @classmethod
+    def _noted(cls, request: dict[str, Any]) -> Iterator[None]:
         on = cls.on
-        if on is None or not request.get("join"):
+        if on is None:
             yield
             return
         read, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)

@@ -10,6 +10,7 @@
 #include <jansson.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -19,6 +20,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/str.h"
 #include "controller/ty_run.h"
 
 /* Turns of one dispatch: enough for what one event leads to at once, few enough for the owner's own events to
@@ -119,7 +121,13 @@ static void close_parts(struct ty_run *run) {
 }
 
 static void tell_log(void *context, enum log_level level, const char *subsystem, const char *text) {
-    events_add_log(context, level, subsystem, text);
+    struct ty_run *run = context;
+    const struct engine_options *options = run->request->engine_options;
+    bool waits = run->loop == NULL && options != NULL && options->told_fd > 0; /* nobody takes events yet */
+    if (waits && str_equal(subsystem, "join"))
+        (void)dprintf(options->told_fd, "%s\n", text);
+    else
+        events_add_log(&run->events, level, subsystem, text);
 }
 
 static void destroy(struct ty_run *run) {
@@ -153,7 +161,7 @@ static int open_run(const struct run_request *request, struct request *read, str
                            .room.fd = -1,
                            .events = {.wanted = request->events},
                            .output.sinks = {{.fd = -1}, {.fd = -1}}};
-    if ((request->events & 1u << EVENTS_LOG) != 0) log_set_sink(tell_log, &run->events);
+    if ((request->events & 1u << EVENTS_LOG) != 0) log_set_sink(tell_log, run);
     int code = opening_begin(run, err);
     if (code < 0) {
         close_parts(run);

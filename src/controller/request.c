@@ -137,14 +137,14 @@ static int read_events(struct request *request, const struct field *field, const
 }
 
 /* {"nodes": 2} or {"nodes": [1, 2]}, "rank", "address", and perhaps "signals", a descriptor that gives numbers
- * of signals: the key is in the environment (wire/key.h). */
+ * of signals, and "told", one that takes lines of who is missing: the key is in the environment (wire/key.h). */
 static int read_join(struct request *request, const struct field *field, const json_t *value, ty_error *err) {
     static const char RULE[] = "{\"nodes\": N or [MIN, MAX], \"rank\": 0, \"address\": \"HOST:PORT\"}";
     const json_t *nodes = json_object_get(value, "nodes"), *rank = json_object_get(value, "rank");
     const json_t *address = json_object_get(value, "address");
     const json_t *least = json_is_array(nodes) ? json_array_get(nodes, 0) : nodes;
     const json_t *most = json_is_array(nodes) ? json_array_get(nodes, 1) : nodes;
-    const json_t *signals = json_object_get(value, "signals");
+    const json_t *signals = json_object_get(value, "signals"), *told = json_object_get(value, "told");
     json_int_t min = json_integer_value(least), max = json_integer_value(most);
     bool numbers = min >= 1 && max >= min && max <= RENDEZVOUS_NODES_MAX && json_is_integer(rank);
     if (!json_is_object(value) || !numbers || json_integer_value(rank) != 0 || !is_text(address))
@@ -153,7 +153,8 @@ static int read_join(struct request *request, const struct field *field, const j
                                               .max_nodes = (uint32_t)max,
                                               .node_rank = 0,
                                               .rendezvous = json_string_value(address),
-                                              .signals_fd = (int)json_integer_value(signals)};
+                                              .signals_fd = (int)json_integer_value(signals),
+                                              .told_fd = (int)json_integer_value(told)};
     request->run.engine_options = &request->engine;
     return key_read_variable(&request->engine.key, err);
 }

@@ -39,6 +39,7 @@ struct engine_options {
     struct run_key key;            /* "": none */
     nanoseconds join_limit;        /* 0: the default */
     int signals_fd;                /* gives numbers of signals, of which some end the wait for nodes; 0: none */
+    int told_fd;                   /* takes lines of what is told while nodes are waited for; 0: none */
     const struct hosts *hosts;     /* --hosts, --hostfile; NULL: none */
     bool copy;                     /* --copy: hosts are brought the command and its library */
 };

@@ -111,6 +111,9 @@ def test_a_failure_ends_all(tmp_path):
 def test_a_signal_ends_the_wait_for_nodes(tmp_path, number):
     port, (node,) = begin(tmp_path, -1, [0])
     wait_until(lambda: f":{port:04X} 00000000:0000 0A" in pathlib.Path("/proc/net/tcp").read_text(), 60)
+    if number == signal.SIGTERM:  # who is missing is told meanwhile
+        told = f"trainyard: 1 of 2 nodes are here at 127.0.0.1:{port}; missing: node 1 (nothing was heard of it)\n"
+        assert node.stderr.readline() == told
     node.send_signal(number)
     _, err = node.communicate(timeout=60)
     assert node.returncode == -number
