@@ -320,6 +320,7 @@ static int plan_and_claim(struct prepared *prepared, struct holder_list *holders
 static bool has_own_devices(const struct prepared *prepared) {
     const struct cluster *cluster = prepared->cluster;
     if (prepared->rendezvous == NULL) return !cluster->logical;
+    if (prepared->engine->allots) return false;
     return cluster->n > 0 && cluster->nodes[0].shape->n_devices > 0 &&
            rendezvous_is_local(prepared->rendezvous, cluster->nodes[0].name);
 }

@@ -54,7 +54,7 @@ static void list_programs(struct node_programs *programs, const struct run_reque
 static int list_claims(const struct prepared *prepared, size_t node_rank, Wire__Start *start, ty_error *err) {
     CLEANUP_FREE struct lease_claim *claims = NULL;
     size_t n = 0;
-    int result = prepare_claims(prepared, node_rank, &claims, &n, err);
+    int result = prepared->engine->allots ? 0 : prepare_claims(prepared, node_rank, &claims, &n, err);
     if (result < 0 || n == 0) return result;
     start->claims = calloc(n, sizeof(Wire__Claim *));
     for (size_t i = 0; i < n && start->claims != NULL; i++) {

@@ -490,5 +490,6 @@ static int look_at_nodes(struct rendezvous *rendezvous, const struct demand *dem
 const struct engine engine_slurm = {.name = "slurm",
                                     .prepare = prepare,
                                     .look = look_at_nodes,
+                                    .allots = true,
                                     .ask = slurm_ask_states,
                                     .start_agent = join_start_agent};
