@@ -106,7 +106,9 @@ static void forget(struct view_index *index, bool same_step) {
 /* -- buckets */
 
 static int64_t slot_of(double x, double width) {
-    return (int64_t)floor(x / width);
+    double at = x / width;
+    int64_t slot = (int64_t)at; /* towards 0 */
+    return (double)slot > at ? slot - 1 : slot;
 }
 
 /* Two neighbours become one. */
@@ -132,6 +134,7 @@ static void widen(struct index_row *row) {
 /* Room for the slot of x; NULL when memory is short. */
 static struct view_bucket *find_slot(struct index_row *row, double x, size_t most) {
     int64_t slot = slot_of(x, row->width);
+    if (slot >= row->base && slot - row->base < (int64_t)row->n) return &row->slots[slot - row->base];
     if (row->n == 0) row->base = slot;
     for (;;) {
         slot = slot_of(x, row->width);
@@ -190,16 +193,9 @@ static int add_value(struct view_index *index, const struct journal_report *repo
 
 /* -- reports */
 
-static int find_metric(struct view_index *index, const struct value *value, size_t *place) {
+static int look_up_metric(struct view_index *index, const struct value *value, size_t *place) {
     char name[1025];
     if (value->name_size >= sizeof name) return 0;
-    if (index->n_values < index->head.n_metrics) { /* reports name theirs in the same order */
-        const char *likely = index->metrics[index->n_values].name;
-        if (strncmp(likely, value->name, value->name_size) == 0 && likely[value->name_size] == '\0') {
-            *place = index->n_values;
-            return 1;
-        }
-    }
     memcpy(name, value->name != NULL ? value->name : "", value->name_size);
     name[value->name_size] = '\0';
     const uintptr_t *known = hash_get(index->places, name);
@@ -216,6 +212,17 @@ static int find_metric(struct view_index *index, const struct value *value, size
     *place = index->head.n_metrics++;
     index->metrics[*place] = (struct index_metric){.name = copy};
     return 1;
+}
+
+static int find_metric(struct view_index *index, const struct value *value, size_t *place) {
+    if (index->n_values < index->head.n_metrics) { /* reports name theirs in the same order */
+        const char *likely = index->metrics[index->n_values].name;
+        if (strncmp(likely, value->name, value->name_size) == 0 && likely[value->name_size] == '\0') {
+            *place = index->n_values;
+            return 1;
+        }
+    }
+    return look_up_metric(index, value, place);
 }
 
 static bool is_named(const struct value *value, const char *name) {
