@@ -128,7 +128,7 @@ def _board(bench, storage):
     seen.write_c(storage, "part", max(NUMBERS // BOARD_SHARE, 1))
     logs = os.path.join(bench.directory, "board")
     subprocess.run([os.path.join(bench.build, "trainyard"), "metrics", "--storage-path", storage, "part", "--format", "tensorboard", "-o", logs], check=True)
-    words = [python, "-m", "tensorboard.main", "--logdir", logs, "--host", "127.0.0.1", "--port", "0"]
+    words = [python, "-m", "tensorboard.main", "--logdir", logs, "--host", "127.0.0.1", "--port", "0", "--load_fast=false"]
     begin = time.monotonic()
     child = bench.start(Command(words, bench.environment), stderr=subprocess.PIPE, text=True)
     try:
