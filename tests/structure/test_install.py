@@ -106,6 +106,7 @@ class Install(unittest.TestCase):
         """Whatever the umask of who installs; a prefix that is there keeps its mode, and what lies in it."""
         shared = self.path / 'shared'
         (shared / 'lib').mkdir(parents=True)
+        os.chown(shared, -1, 100 if os.getuid() == 0 else max(os.getgroups()))
         shared.chmod(0o2775)
         (shared / 'lib').chmod(0o750)
         (shared / 'lib/other.so').write_text('other')
@@ -113,6 +114,9 @@ class Install(unittest.TestCase):
         self.install(shared)
         self.assertEqual([path.stat().st_mode & 0o7777 for path in (shared, shared / 'lib')], [0o2775, 0o750])
         self.assertEqual((shared / 'lib/other.so').read_text(), 'other')
+        made = [(shared / name).stat() for name in ('share', 'share/man/man1', 'bin/trainyard')]
+        self.assertEqual({status.st_gid for status in made}, {shared.stat().st_gid})
+        self.assertTrue(all(status.st_mode & 0o2000 for status in made[:2]))
         installed = [path for path in self.prefix.rglob('*') if not path.is_symlink()]
         self.assertGreater(len(installed), 20)
         for path in (self.prefix, *installed):
