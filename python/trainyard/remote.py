@@ -196,8 +196,6 @@ class Remote:
                 getattr(self, f"_do_{kind}")(name)
                 return
             except Exception as error:
-                if kind == "checkpoint" and not os.path.isdir(os.path.join(self._local, name)):
-                    return  # no longer kept
                 why = _reason(error)
                 if attempt == TRIES or _is_final(error):
                     self._failed.append(f"{what} ({why})")
@@ -213,10 +211,22 @@ class Remote:
             pause = min(pause * 2, PAUSE_MOST_S)
 
     def _do_checkpoint(self, name: str) -> None:
-        """All files, then their list; the journal, which tells of it, behind that."""
-        source, target = os.path.join(self._local, name), f"{self.path}/{name}"
+        """All files, then their list; the journal, which tells of it, behind that. What is no longer kept goes there too, however
+        far it had come."""
+        source = os.path.join(self._local, name)
+        try:
+            self._send_checkpoint(name, source)
+        except Exception:
+            if os.path.isdir(source):
+                raise
         if not os.path.isdir(source):
-            return  # no longer kept
+            self._remove(name)
+            return
+        self._state["checkpoints"] = [*(one for one in self._state["checkpoints"] if one != name), name]
+        self._do_journal("")
+
+    def _send_checkpoint(self, name: str, source: str) -> None:
+        target = f"{self.path}/{name}"
         if name in self._state["checkpoints"]:  # reported again: until all of it is there it is none
             self._drop_list(target)
         listed = manifest.place(source)
@@ -225,8 +235,6 @@ class Remote:
         self._send_file(listed, f"{self.path}/{os.path.relpath(listed, self._local)}")
         if listed != metadata and os.path.exists(metadata):
             self._send_file(metadata, f"{target}/{manifest.INSIDE}")
-        self._state["checkpoints"] = [*(one for one in self._state["checkpoints"] if one != name), name]
-        self._do_journal("")
 
     def _drop_list(self, target: str) -> None:
         for place in self._lists(target):

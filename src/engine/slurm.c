@@ -487,20 +487,9 @@ static int look_at_nodes(struct rendezvous *rendezvous, const struct demand *dem
     return result;
 }
 
-/* Slurm lends the devices, and to nobody else meanwhile: no lease is taken. Where it constrains devices each step
- * counts its own from 0, so that those of two jobs on a node would be taken for the same. */
-static int start_agent(const struct engine_agent *agent, int lease_fd, const char *log_path,
-                       struct engine_handle *handle, ty_error *err) {
-    Wire__Start start = *agent->start;
-    struct engine_agent lent = *agent;
-    start.n_claims = 0;
-    lent.start = &start;
-    return join_start_agent(&lent, lease_fd, log_path, handle, err);
-}
-
 const struct engine engine_slurm = {.name = "slurm",
                                     .prepare = prepare,
                                     .look = look_at_nodes,
                                     .allots = true,
                                     .ask = slurm_ask_states,
-                                    .start_agent = start_agent};
+                                    .start_agent = join_start_agent};

@@ -131,9 +131,9 @@ class Case(unittest.TestCase):
         return environment
 
     def start(self, *args, env=None, **more):
-        """Starts `trainyard args...` and gives the Popen; the test must wait for it."""
+        """Starts `trainyard args...`, or another `command`, and gives the Popen; the test must wait for it."""
         process = subprocess.Popen(
-            [COMMAND, *map(str, args)], cwd=more.pop("cwd", self.place), env=self.environment_with(env),
+            [more.pop("command", COMMAND), *map(str, args)], cwd=more.pop("cwd", self.place), env=self.environment_with(env),
             stdin=more.pop("stdin", subprocess.DEVNULL), stdout=more.pop("stdout", subprocess.PIPE),
             stderr=more.pop("stderr", subprocess.PIPE), text=True, errors="surrogateescape", **more)
         self.addCleanup(process.stdout and process.stdout.close or (lambda: None))

@@ -150,9 +150,10 @@ class Places(Case):
 
     @unittest.skipUnless(os.getuid() == 0, "only root can become a user without a name")
     def test_no_home(self):
+        command = self.command_for_all()
         for words in (["run", "--", "/bin/true"], ["status"], ["logs", "x"]):
             with self.subTest(words):
-                finished = self.trainyard(*words, env={"HOME": None}, user=54321, cwd="/")
+                finished = self.trainyard(*words, command=command, env={"HOME": None}, user=54321, cwd="/")
                 self.assert_usage(finished, words[0], "no home directory", "--storage-path")
 
 

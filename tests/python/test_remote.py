@@ -3,12 +3,14 @@ that file system fails. One that is a directory stands for most of them; S3 is s
 
 import json
 import os
+import pathlib
 import signal
 import socket
 import subprocess
 import sys
 import textwrap
 import threading
+import time
 
 import pytest
 import trainyard
@@ -204,6 +206,21 @@ def test_a_failure_that_passes_is_told_once_and_tried_again(there, elsewhere, mo
     assert len(failures) == 4 and names(there[0]) == [f"checkpoint_{number:06}" for number in (1, 2, 3)]
     told = [line for line in capfd.readouterr().err.splitlines() if "503" in line]
     assert len(told) == 1 and "checkpoint_000002 could not be brought to bucket/runs/run yet" in told[0]
+
+
+def test_one_that_is_kept_no_longer_while_it_is_brought_there(there, elsewhere):
+    """With num_to_keep=1, and a file system that is slower than the run."""
+    here = pathlib.Path(os.environ["TRAINYARD_STORAGE"])
+
+    def wait(path):
+        if path.endswith("checkpoint_000001/step"):
+            deadline = time.monotonic() + 60
+            while list(here.glob("**/checkpoint_000001")):
+                assert time.monotonic() < deadline, "it is kept for ever"
+                time.sleep(0.01)
+
+    fit(faulty(there, wait), checkpoint_config=CheckpointConfig(num_to_keep=1))
+    assert names(there[0]) == ["checkpoint_000003"]
 
 
 def test_one_that_stays_fails_the_run_and_says_where_it_lies(there, elsewhere, monkeypatch):
