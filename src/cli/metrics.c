@@ -401,8 +401,7 @@ const struct command command_metrics = {
     .examples =
         (const char *const[]){"trainyard metrics my-run --plot --metric loss", "draws the loss of all ranks",
                               "trainyard metrics my-run --format tensorboard -o tb --follow",
-                              "beside it: tensorboard --logdir tb --load_fast=false, as its fast loader "
-                              "leaves float64 out",
+                              "beside it: tensorboard --logdir tb --load_fast=false (docs/seeing.md says why)",
                               NULL},
     .groups = (const struct option_group *const[]){&metrics_group, &storage_group, NULL},
     .min_words = 1,

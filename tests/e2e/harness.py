@@ -69,6 +69,16 @@ def holds(path, mark):
     return mark in text
 
 
+def open_files(pid):
+    """What the descriptors of a process lead to, but for those that it closes meanwhile."""
+    links = []
+    place = "/proc/%s/fd" % pid
+    for fd in os.listdir(place):
+        with contextlib.suppress(FileNotFoundError):
+            links.append(os.readlink(os.path.join(place, fd)))
+    return links
+
+
 def processes_with(mark):
     """Pids of the processes whose environment or words hold `mark`, or that are at home below it, but for this one."""
     found = []

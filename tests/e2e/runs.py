@@ -12,7 +12,7 @@ import sys
 import time
 
 import harness
-from harness import Case, processes_with
+from harness import Case, open_files, processes_with
 
 PYTHON = sys.executable
 NEVER = "100000"  # seconds that a worker would sleep if nobody ended it
@@ -104,9 +104,8 @@ def held_elsewhere(names):
         if not pid.isdigit():
             continue
         try:
-            links = [os.readlink("/proc/%s/fd/%s" % (pid, fd)) for fd in os.listdir("/proc/%s/fd" % pid)]
             with open("/proc/%s/maps" % pid) as file:
-                text = "\n".join(links) + "\n" + file.read()
+                text = "\n".join(open_files(pid)) + "\n" + file.read()
         except OSError:
             continue
         held |= {name for name in names if "/dev/shm/" + name in text}

@@ -323,9 +323,7 @@ class Dashboard(harness.Case):
                     total += sum(int(line.split()[1]) for line in file if "ctxt_switches" in line)
             return total
 
-        connections = f"/proc/{server.process.pid}/fd"
-        sockets = lambda: sum("socket" in os.readlink(os.path.join(connections, fd)) for fd in os.listdir(connections))
-        self.wait_for(lambda: sockets() <= 1)
+        self.wait_for(lambda: sum("socket" in link for link in harness.open_files(server.process.pid)) <= 1)
         time.sleep(1)
         before = switches()
         time.sleep(5)

@@ -24,7 +24,7 @@ int main(int argc, char **argv) {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     mine = rank + 1;
-    for (int i = 0; i < 100; i++)
+    for (int i = 0; i < 10; i++) /* ranks that poll, more than there are processors */
         MPI_Allreduce(&mine, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
     MPI_Barrier(MPI_COMM_WORLD);
     printf("sum %d of %d\n", sum, size);
@@ -112,10 +112,10 @@ class Mpi(RunCase):
         for compiler in ("mpicc.mpich", "mpicc.openmpi"):
             for rank, waits in ((0, []), (1, ["waits"])):
                 with self.subTest(compiler, rank=rank):
-                    finished = self.run_mpi("-n", 3, "--progress", "none", "--", self.program(compiler), "leave", rank, *waits)
+                    finished = self.run_mpi("-n", 2, "--progress", "none", "--", self.program(compiler), "leave", rank, *waits)
                     self.assertIn("rank %d exited with code 1, which stands for 0 without MPI_Finalize" % rank,
                                   self.assert_status(1, finished).err)
-        finished = self.run_mpi("-n", 3, "--progress", "none", "--", self.program(compiler), "leave", 7)
+        finished = self.run_mpi("-n", 2, "--progress", "none", "--", self.program(compiler), "leave", 7)
         self.assertEqual("", self.assert_status(0, finished).err)
         self.assert_clean()
 
@@ -159,10 +159,11 @@ class Mpi(RunCase):
             return []
 
     def test_alone_it_is_warned_of(self):
-        for compiler in ("mpicc.mpich", "mpicc.openmpi"):
+        """One of Open MPI: several that are each alone make their session's directory at once, and one of them may fail at it."""
+        for compiler, n in (("mpicc.mpich", 2), ("mpicc.openmpi", 1)):
             with self.subTest(compiler):
-                finished = self.finish(self.start_run("-n", 2, "--no-prefix", "--progress", "none", "--", self.program(compiler)))
-                self.assertEqual(["sum 1 of 1"] * 2, self.assert_status(0, finished).out.splitlines())
+                finished = self.finish(self.start_run("-n", n, "--no-prefix", "--progress", "none", "--", self.program(compiler)))
+                self.assertEqual(["sum 1 of 1"] * n, self.assert_status(0, finished).out.splitlines())
                 self.assert_line(finished, "run", "warning", "linked to MPI", "--framework mpi")
 
     def test_without_libpmix_open_mpi_is_refused(self):

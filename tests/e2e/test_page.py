@@ -193,17 +193,15 @@ class Page(harness.Case):
         page = self.open(server, f"&run={server.ids()['a']}")
         expect(page.locator(".card[data-metric=loss] canvas")).to_be_visible()
         page.evaluate("Object.defineProperty(document, 'hidden', {value: true, configurable: true}); document.dispatchEvent(new Event('visibilitychange'))")
-        fds = f"/proc/{server.process.pid}/fd"
-        inotify = lambda: sum("inotify" in os.readlink(os.path.join(fds, fd)) and self.watches(server) for fd in os.listdir(fds))
-        self.wait_for(lambda: inotify() == 0)
+        self.wait_for(lambda: self.watches(server) == 0)
         page.evaluate("Object.defineProperty(document, 'hidden', {value: false, configurable: true}); document.dispatchEvent(new Event('visibilitychange'))")
-        self.wait_for(lambda: inotify() > 0)
+        self.wait_for(lambda: self.watches(server) > 0)
 
     def watches(self, server):
         """How many directories are watched for news, which is done while somebody holds a stream."""
         total = 0
         for fd in os.listdir(f"/proc/{server.process.pid}/fdinfo"):
-            with open(f"/proc/{server.process.pid}/fdinfo/{fd}") as file:
+            with contextlib.suppress(FileNotFoundError), open(f"/proc/{server.process.pid}/fdinfo/{fd}") as file:
                 total += file.read().count("inotify wd:")
         return total
 
