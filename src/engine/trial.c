@@ -20,7 +20,9 @@
 #include "wire/transport.h"
 
 enum { KNOCKS_WAITING = 256, KNOCKS_A_TURN = 16 };
-#define REST_LIMIT (200 * NS_PER_MS) /* for the other addresses, when each node has been reached by one */
+/* For the other addresses, when each node has been reached by one: this, and twice what that took, which on a busy
+ * machine is long. */
+#define REST_LEAST (200 * NS_PER_MS)
 
 enum caller_state { CALLER_CONNECTS, CALLER_PROVES, CALLER_READS, CALLER_ENDED };
 
@@ -52,6 +54,7 @@ struct network_trial {
     size_t n_knockers;
     struct caller *callers; /* n_callers; NULL: no trial goes on */
     size_t n_callers, n_left;
+    nanoseconds begun;
     struct loop_timer limit, rest, end;
     void (*done)(void *context, const Wire__Tried *tried);
     void *context;
@@ -183,7 +186,8 @@ static void end_call(struct caller *caller, const char *fault) {
     if (trial->n_left == 0)
         (void)loop_timer_start(trial->loop, &trial->end, 0);
     else if (trial->rest.state == NULL && each_reached(trial))
-        (void)loop_timer_start(trial->loop, &trial->rest, REST_LIMIT);
+        (void)loop_timer_start(trial->loop, &trial->rest,
+                               REST_LEAST + 2 * (loop_now(trial->loop) - trial->begun));
 }
 
 static void take_rank(struct caller *caller) {
@@ -253,6 +257,7 @@ int trial_begin(struct network_trial *trial, const Wire__Try *targets,
     trial->callers = calloc(n + 1, sizeof *trial->callers);
     if (trial->callers == NULL) return ty_fail_memory(err);
     trial->n_callers = trial->n_left = n;
+    trial->begun = loop_now(trial->loop);
     trial->done = done;
     trial->context = context;
     for (size_t i = 0; i < n; i++)

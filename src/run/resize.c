@@ -103,6 +103,7 @@ static void carry_out(struct run *run) {
 
 void run_on_resize(struct run *run, const struct run_input *input) {
     (void)input;
+    if (!is_elastic(run)) return;
     if (run->resize.phase == RESIZE_NONE)
         look(run, true);
     else if (run->resize.phase == RESIZE_AWAITING)
