@@ -56,7 +56,7 @@ typedef struct ty_run ty_run;
  *   linger_s           seconds that what a worker which ended well leaves running may go on; 0
  *   log_limit          bytes, or a text as "100MiB", that each rank's log may have; 0: any
  *   sample             seconds, a text as "10s", or "off": how often what the hardware says is kept; "10s"
- *   metrics_file       path of a file that Prometheus' node_exporter reads, written every 15 s while the run goes on
+ *   metrics_file       path of a file for Prometheus' node_exporter, written every 15 s while the run goes on
  *   hang_timeout_s     seconds without a word after which a worker has failed; null: none has
  *   preempt_signal     name of the signal that ends the run as a preemption; "TERM"
  *   chaos              "SEED[:EVERY]": workers are killed, stopped and starved, as by `trainyard run --chaos`

@@ -1,5 +1,5 @@
-/* Is a program on this node what it is where the controller runs? Its size and bytes tell, of a large one those at
- * its two ends: the head of an executable has its build id. */
+/* Is a program on this node what it is where the controller runs? Its size and bytes tell, of a large one those
+ * at its two ends: the head of an executable has its build id. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>

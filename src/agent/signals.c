@@ -90,8 +90,8 @@ static void describe_preemption(struct node_run *run) {
     signals_set_preemption(run, text.failed ? NULL : text.data);
 }
 
-/* A scheduler signals all processes of a step, and the keeper of an agent that joined hands its own signal on: both
- * are one word. */
+/* A scheduler signals all processes of a step, and the keeper of an agent that joined hands its own signal on:
+ * both are one word. */
 static const nanoseconds ONE_SIGNAL = NS_PER_S / 2;
 
 static void on_stop_signal(void *context, int signal_number) {

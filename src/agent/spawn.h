@@ -56,8 +56,8 @@ struct program_whereabouts {
     const char *search, *directory;
     bool script; /* it need not be executable, and is not searched for */
 };
-/* The size and the sum of a program's bytes, as far as they are looked at; no sum of one that cannot be read. TY_ESTART
- * as when it could not be executed. */
+/* The size and the sum of a program's bytes, as far as they are looked at; no sum of one that cannot be read.
+ * TY_ESTART as when it could not be executed. */
 int program_look(const struct program_whereabouts *place, const char *name, struct digest *digest,
                  ty_error *err);
 

@@ -39,8 +39,8 @@ bool stack_python_open(struct stack_python *python);
 void stack_python_close(struct stack_python *python);
 /* 0, or why the process cannot be asked: it is stopped, has ended, or has the signal for itself. */
 int stack_python_ask(struct stack_python *python, ty_error *err);
-/* Appends the dump once it has come and did not grow for `looks` calls of this: true. The memory of those before
- * is given back to the process. */
+/* Appends the dump once it has come and did not grow for `looks` calls of this: true. The memory of those
+ * before is given back to the process. */
 bool stack_python_take(struct stack_python *python, int looks, struct buffer *out);
 
 /* -- stack_facts.c: what /proc tells about where a process stands. To read another's /proc can wait for that

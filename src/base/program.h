@@ -1,6 +1,6 @@
-/* Other programs, with default signals, an empty mask, and of our descriptors, which all are close-on-exec, those
- * that they are given: started, and the caller's to wait for; or run to their end, as a cluster's own commands
- * (scontrol, sbatch, kubectl), whose output is a stable interface. */
+/* Other programs, with default signals, an empty mask, and of our descriptors, which all are close-on-exec,
+ * those that they are given: started, and the caller's to wait for; or run to their end, as a cluster's own
+ * commands (scontrol, sbatch, kubectl), whose output is a stable interface. */
 #ifndef BASE_PROGRAM_H
 #define BASE_PROGRAM_H
 

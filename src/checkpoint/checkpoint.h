@@ -54,8 +54,8 @@ void checkpoint_path(const char *run_path, const char *name, struct buffer *out)
  * is named. An address is not looked at. TY_EUSAGE. */
 int checkpoint_check_place(const char *run_path, const char *run, const char *place, ty_error *err);
 
-/* The files of ranks that have copied theirs, in the staging directory, join those in a place; what has the name
- * there stays. Nothing is done where no rank has. 0 or negative. */
+/* The files of ranks that have copied theirs, in the staging directory, join those in a place; what has the
+ * name there stays. Nothing is done where no rank has. 0 or negative. */
 int checkpoint_add_to_place(const char *staging, const char *place, ty_error *err);
 
 /* Path of the directory in which the ranks gather their files; appended to `out`. */

@@ -111,7 +111,8 @@ static int read_object(int directory, const char *file, const char *name, json_t
 
 enum { NAME_ROOM = NAME_MAX + 32 };
 
-/* From the checkpoint's directory with `up` "../", from that of its run with "". False: no such name is possible. */
+/* From the checkpoint's directory with `up` "../", from that of its run with "". False: no such name is
+ * possible. */
 static bool name_beside(const char *up, const char *name, char made[NAME_ROOM]) {
     size_t size = strlen(name);
     while (size > 1 && name[size - 1] == '/')

@@ -29,9 +29,9 @@ json_t *manifest_read_list(int directory, const char *text);
  * of the directory; a file that is no JSON object is TY_EUSAGE. */
 int manifest_read(int directory, const char *name, json_t **metadata, ty_error *err);
 
-/* The manifest in the checkpoint `name`, in the open directory of its run, moves out where it is to stand beside:
- * one rename, and where that fails it is found where it was. Where it stays, that of an earlier checkpoint of this
- * name goes. */
+/* The manifest in the checkpoint `name`, in the open directory of its run, moves out where it is to stand
+ * beside: one rename, and where that fails it is found where it was. Where it stays, that of an earlier
+ * checkpoint of this name goes. */
 void manifest_place(int run, const char *name, bool beside);
 /* It moves back in; that of a checkpoint that is not there goes. */
 void manifest_put_back(int run, const char *name);

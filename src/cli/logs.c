@@ -25,21 +25,16 @@
 #include "controller/run_lock.h"
 
 struct logs_options {
-    struct idset ranks;
-    bool all_ranks;
+    struct rank_choice wanted;
     int64_t tail; /* -1: all */
     bool follow, no_prefix;
 };
 
 static int set_ranks(const struct option_spec *option, void *target, const char *value, ty_error *err) {
-    (void)option;
-    struct logs_options *options = target;
-    int result = idset_parse(&options->ranks, value, err);
-    if (result < 0) return result;
-    if (idset_count(&options->ranks) == 0)
+    int result = option_ranks(option, target, value, err);
+    if (result == 0 && idset_count(&((struct logs_options *)target)->wanted.ranks) == 0)
         return ty_fail(err, TY_EUSAGE, "must be a rank, or ranks as in 0-3,7");
-    options->all_ranks = false;
-    return 0;
+    return result;
 }
 
 static int set_tail(const struct option_spec *option, void *target, const char *value, ty_error *err) {
@@ -51,7 +46,7 @@ static int set_tail(const struct option_spec *option, void *target, const char *
 #define AT(field) offsetof(struct logs_options, field)
 
 static const struct option_spec specs[] = {
-    {"rank", 0, "R[,R-R...]", "only these ranks", set_ranks, 0, NULL},
+    {"rank", 0, "R[,R-R...]", "only these ranks", set_ranks, offsetof(struct logs_options, wanted), NULL},
     {"follow", 'f', NULL, "go on with what is written until the run ends", option_flag, AT(follow), NULL},
     {"tail", 0, "N", "only the last N lines of each rank", set_tail, 0, NULL},
     {"no-prefix", 0, NULL, "lines as they are, without [rank N]", option_flag, AT(no_prefix), NULL},
@@ -239,7 +234,7 @@ static int find_files(struct log_view *logs, bool tail, ty_error *err) {
     int result = 0;
     for (struct dirent *entry = readdir(stream); entry != NULL && result >= 0; entry = readdir(stream)) {
         int rank = rank_of(entry->d_name);
-        bool wanted = logs->options->all_ranks || idset_has(&logs->options->ranks, rank);
+        bool wanted = !logs->options->wanted.chosen || idset_has(&logs->options->wanted.ranks, rank);
         if (rank < 0 || !wanted || is_known(logs, rank)) continue;
         result = add_file(logs, entry->d_name, rank, tail, err);
     }
@@ -312,9 +307,9 @@ static int follow(struct log_view *logs, const char *run_path, ty_error *err) {
 }
 
 static int check_ranks(const struct log_view *logs, const char *name, ty_error *err) {
-    if (logs->options->all_ranks || logs->options->follow) return 0;
-    for (int64_t rank = idset_next(&logs->options->ranks, -1); rank >= 0;
-         rank = idset_next(&logs->options->ranks, rank))
+    if (!logs->options->wanted.chosen || logs->options->follow) return 0;
+    for (int64_t rank = idset_next(&logs->options->wanted.ranks, -1); rank >= 0;
+         rank = idset_next(&logs->options->wanted.ranks, rank))
         if (!is_known(logs, (int)rank))
             return ty_fail(err, TY_EUSAGE, "--rank %lld: run %.100s has no log of that rank", (long long)rank,
                            name);
@@ -333,7 +328,7 @@ static int show(struct log_view *logs, const char *name, const char *run_path, t
 }
 
 static int logs_run(const struct arguments *arguments, ty_error *err) {
-    struct logs_options options = {.all_ranks = true, .tail = -1};
+    struct logs_options options = {.tail = -1};
     struct storage_options storage = {0};
     int result = options_apply(arguments, (void *[]){&options, &storage}, err);
     CLEANUP_FREE char *path = NULL, *latest = NULL;
@@ -352,7 +347,7 @@ static int logs_run(const struct arguments *arguments, ty_error *err) {
         free(logs.directory);
         buffer_done(&logs.out);
     }
-    idset_done(&options.ranks);
+    idset_done(&options.wanted.ranks);
     return result;
 }
 

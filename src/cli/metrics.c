@@ -35,20 +35,13 @@ enum { METRICS_NAMED = 16, JSON_CURVES = 6 };
 static const char *const histories[] = {"effective", "all", NULL};
 
 struct metrics_options {
-    struct idset ranks;
-    bool chosen, follow, plot, per_rank;
+    struct rank_choice wanted;
+    bool follow, plot, per_rank;
     int format, history;
     const char *output, *x, *metrics[METRICS_NAMED];
     size_t n_metrics;
     int buckets; /* 0: VIEW_BUCKETS */
 };
-
-static int set_ranks(const struct option_spec *option, void *target, const char *value, ty_error *err) {
-    (void)option;
-    struct metrics_options *options = target;
-    options->chosen = true;
-    return idset_parse(&options->ranks, value, err);
-}
 
 static int add_metric(const struct option_spec *option, void *target, const char *value, ty_error *err) {
     (void)option;
@@ -69,7 +62,7 @@ static int set_buckets(const struct option_spec *option, void *target, const cha
 }
 
 static const struct option_spec specs[] = {
-    {"rank", 0, "R[,R-R...]", "only these ranks", set_ranks, 0, NULL},
+    {"rank", 0, "R[,R-R...]", "only these ranks", option_ranks, offsetof(struct metrics_options, wanted), NULL},
     {"history", 0, "effective|all", "what counts (default), or also what later attempts took back",
      option_choice, offsetof(struct metrics_options, history), histories},
     {"format", 0, "table|json|csv|jsonl|openmetrics|tensorboard",
@@ -187,7 +180,7 @@ static int plot_one(const char *path, const char *metric, const struct metrics_o
     struct view_series series;
     CLEANUP(buffer_done) struct buffer title = {0};
     query.buckets = (int)size.columns * 2;
-    query.ranks = options->chosen ? &options->ranks : NULL;
+    query.ranks = rank_choice_get(&options->wanted);
     query.history = (enum view_history)options->history;
     query.x = options->x;
     int result = view_series_read(path, &query, &series, err);
@@ -227,7 +220,7 @@ static int encode_one(const char *path, const char *metric, const struct metrics
     struct view_series series;
     const struct view_series *each = &series;
     const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
-    query.ranks = options->chosen ? &options->ranks : NULL;
+    query.ranks = rank_choice_get(&options->wanted);
     query.history = (enum view_history)options->history;
     query.x = options->x;
     query.buckets = options->buckets;
@@ -360,7 +353,7 @@ static int check(const struct metrics_options *options, ty_error *err) {
 static int show(const char *name, const char *path, const struct metrics_options *options, ty_error *err) {
     struct metrics_outlet outlet;
     struct metrics_writing writing = {.path = path, .outlet = &outlet};
-    writing.selection.ranks = options->chosen ? &options->ranks : NULL;
+    writing.selection.ranks = rank_choice_get(&options->wanted);
     writing.selection.history = (enum view_history)options->history;
     if (options->format == METRICS_TENSORBOARD && !options->plot)
         return write_tensorboard(&writing, options, err);
@@ -378,7 +371,7 @@ static int metrics_run(const struct arguments *arguments, ty_error *err) {
     if (result >= 0) result = check(&options, err);
     CLEANUP_FREE char *path = result >= 0 ? run_directory_find(storage.storage_path, name, err) : NULL;
     if (result >= 0) result = path == NULL ? err->code : show(name, path, &options, err);
-    idset_done(&options.ranks);
+    idset_done(&options.wanted.ranks);
     return result;
 }
 

@@ -293,3 +293,13 @@ int option_choice(const struct option_spec *option, void *target, const char *va
 int option_duration(const struct option_spec *option, void *target, const char *value, ty_error *err) {
     return duration_parse(value, (nanoseconds *)(void *)((char *)target + option->offset), err);
 }
+
+int option_ranks(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    struct rank_choice *choice = (void *)((char *)target + option->offset);
+    choice->chosen = true;
+    return idset_parse(&choice->ranks, value, err);
+}
+
+const struct idset *rank_choice_get(const struct rank_choice *choice) {
+    return choice->chosen ? &choice->ranks : NULL;
+}

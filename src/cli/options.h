@@ -12,6 +12,7 @@
 #include <stddef.h>
 
 #include "base/error.h"
+#include "base/idset.h"
 
 struct option_spec {
     const char *name; /* long name, without dashes */
@@ -40,6 +41,15 @@ int option_text(const struct option_spec *option, void *target, const char *valu
 int option_choice(const struct option_spec *option, void *target, const char *value, ty_error *err); /* int */
 int option_duration(const struct option_spec *option, void *target, const char *value,
                     ty_error *err); /* nanoseconds */
+int option_ranks(const struct option_spec *option, void *target, const char *value,
+                 ty_error *err); /* struct rank_choice */
+
+struct rank_choice {
+    bool chosen; /* else all */
+    struct idset ranks;
+};
+/* NULL: all. */
+const struct idset *rank_choice_get(const struct rank_choice *choice);
 
 struct option_given {
     const struct option_spec *option;

@@ -27,20 +27,12 @@ enum stacks_format { STACKS_TEXT, STACKS_JSON, STACKS_FOLDED };
 static const char *const formats[] = {"text", "json", "folded", NULL};
 
 struct stacks_options {
-    struct idset ranks;
-    bool chosen;        /* else all */
+    struct rank_choice wanted;
     nanoseconds length; /* 0: once */
     int rate, format;
 };
 
 enum { RATE = 20, RATE_MOST = 100, SHOWN = 10 };
-
-static int set_ranks(const struct option_spec *option, void *target, const char *value, ty_error *err) {
-    (void)option;
-    struct stacks_options *options = target;
-    options->chosen = true;
-    return idset_parse(&options->ranks, value, err);
-}
 
 static int set_rate(const struct option_spec *option, void *target, const char *value, ty_error *err) {
     (void)option;
@@ -52,7 +44,7 @@ static int set_rate(const struct option_spec *option, void *target, const char *
 }
 
 static const struct option_spec specs[] = {
-    {"rank", 0, "R[,R-R...]", "only these ranks", set_ranks, 0, NULL},
+    {"rank", 0, "R[,R-R...]", "only these ranks", option_ranks, offsetof(struct stacks_options, wanted), NULL},
     {"seconds", 0, "DURATION",
      "look again and again for so long, and tell how often they stood where; nothing is saved", option_duration,
      offsetof(struct stacks_options, length), NULL},
@@ -279,7 +271,7 @@ static int show(const struct stacks_options *options, const char *name, const ch
     size_t n = 0;
     if (workers == NULL) return ty_fail_memory(err);
     for (size_t rank = 0; rank < replay->n_workers; rank++)
-        if ((!options->chosen || idset_has(&options->ranks, (int64_t)rank)) &&
+        if ((!options->wanted.chosen || idset_has(&options->wanted.ranks, (int64_t)rank)) &&
             is_worker(&replay->workers[rank]))
             workers[n++] = (struct stack_sampled){.rank = (int)rank, .pid = (pid_t)replay->workers[rank].pid};
     if (n == 0) return ty_fail(err, TY_EUSAGE, "%s: no such worker runs on this machine now", name);
@@ -307,7 +299,7 @@ static int command_stacks_run(const struct arguments *arguments, ty_error *err) 
     CLEANUP(replay_done) struct run_replay replay = {0};
     const char *name = arguments->words[0];
     int result = options_apply(arguments, (void *[]){&options, &storage}, err);
-    ranks = options.ranks;
+    ranks = options.wanted.ranks;
     if (result < 0) return result;
     CLEANUP_FREE char *path = run_directory_find(storage.storage_path, name, err);
     if (path == NULL || check_owner(name, path, err) < 0) return err->code;

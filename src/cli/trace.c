@@ -14,18 +14,10 @@
 #include "view/export.h"
 
 struct trace_options {
-    struct idset ranks;
-    bool chosen;
+    struct rank_choice wanted;
     const char *output;
     int64_t from, to;
 };
-
-static int set_ranks(const struct option_spec *option, void *target, const char *value, ty_error *err) {
-    (void)option;
-    struct trace_options *options = target;
-    options->chosen = true;
-    return idset_parse(&options->ranks, value, err);
-}
 
 static int set_number(const struct option_spec *option, void *target, const char *value, ty_error *err) {
     int64_t *number = (int64_t *)(void *)((char *)target + option->offset);
@@ -36,7 +28,7 @@ static int set_number(const struct option_spec *option, void *target, const char
 static const struct option_spec specs[] = {
     {"output", 'o', "FILE.json[.gz]", "where to; compressed where the name ends in .gz", option_text,
      offsetof(struct trace_options, output), NULL},
-    {"ranks", 0, "R[,R-R...]", "only these ranks", set_ranks, 0, NULL},
+    {"ranks", 0, "R[,R-R...]", "only these ranks", option_ranks, offsetof(struct trace_options, wanted), NULL},
     {"from", 0, "N", "reports from this number on", set_number, offsetof(struct trace_options, from), NULL},
     {"to", 0, "N", "reports up to this number", set_number, offsetof(struct trace_options, to), NULL},
 };
@@ -69,7 +61,7 @@ static int write_trace(const char *name, const char *path, const struct trace_op
     CLEANUP_FREE char *part = NULL;
     int fd = file_open_part(options->output, 0666, &part);
     if (fd < 0) return ty_fail(err, TY_EUSAGE, "--output %s: %s", options->output, strerror(-fd));
-    const struct view_trace trace = {.ranks = options->chosen ? &options->ranks : NULL,
+    const struct view_trace trace = {.ranks = rank_choice_get(&options->wanted),
                                      .from = (uint64_t)options->from,
                                      .to = (uint64_t)options->to};
     struct trace_file to = {gzdopen(fd, str_equal(end, ".gz") ? "w" : "wT"), options->output};
@@ -99,7 +91,7 @@ static int trace_run(const struct arguments *arguments, ty_error *err) {
                          (long long)options.to);
     CLEANUP_FREE char *path = result >= 0 ? run_directory_find(storage.storage_path, name, err) : NULL;
     if (result >= 0) result = path == NULL ? err->code : write_trace(name, path, &options, err);
-    idset_done(&options.ranks);
+    idset_done(&options.wanted.ranks);
     return result;
 }
 

@@ -159,8 +159,8 @@ void lease_pause(int tries) {
     (void)nanosleep(&(struct timespec){.tv_nsec = (long)(chance % (uint64_t)longest)}, NULL);
 }
 
-/* Claims, and looks again. 1 when the claim stands, 0 when others have some of it: then `err` names the first, and
- * nothing is claimed. */
+/* Claims, and looks again. 1 when the claim stands, 0 when others have some of it: then `err` names the first,
+ * and nothing is claimed. */
 static int claim_once(const struct lease *lease, const struct lease_claim *claims, size_t n,
                       struct cluster *cluster, ty_error *err) {
     struct lease_holder *holders = NULL;

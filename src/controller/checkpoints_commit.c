@@ -73,8 +73,8 @@ static void publish(struct storage_job *job) {
 /* -- on the loop */
 
 /* The place that every rank named whose files lie outside, NULL when all of them wrote into the staging
- * directory. Some may have written there where the place is the one that the checkpoint has by its name: 1, since their
- * files are to join those of the others; else 0 or negative. The caller frees. */
+ * directory. Some may have written there where the place is the one that the checkpoint has by its name: 1,
+ * since their files are to join those of the others; else 0 or negative. The caller frees. */
 static int find_place(const char *run_path, const struct run_commit *commit, char **place, ty_error *err) {
     size_t n = 0, named = 0;
     const char *name;

@@ -1,5 +1,5 @@
-/* Starting the process that keeps the file, hearing it, and its end. A child of the program that is forked, or a
- * controller that is killed, closes the socket: then the process writes once more, and ends. */
+/* Starting the process that keeps the file, hearing it, and its end. A child of the program that is forked, or
+ * a controller that is killed, closes the socket: then the process writes once more, and ends. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>

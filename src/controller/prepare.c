@@ -315,8 +315,8 @@ static int plan_and_claim(struct prepared *prepared, struct holder_list *holders
     return ty_fail(err, TY_EBUSY, "somebody else claimed what was free, each of %d times", LEASE_TRIES);
 }
 
-/* The first node is this machine, whose devices the controller claims. Others are claimed by their agents, each where
- * it is. */
+/* The first node is this machine, whose devices the controller claims. Others are claimed by their agents, each
+ * where it is. */
 static bool has_own_devices(const struct prepared *prepared) {
     const struct cluster *cluster = prepared->cluster;
     if (prepared->rendezvous == NULL) return !cluster->logical;

@@ -47,8 +47,8 @@ bool prepare_needs_devices(const struct demand *demand);
 int prepare_claims(const struct prepared *prepared, size_t node_rank, struct lease_claim **claims, size_t *n,
                    ty_error *err);
 
-/* Plans, and claims what it takes of this machine. TY_EINFEASIBLE, or TY_EBUSY: then `holders` (the caller's) are the runs that hold what is
- * short, none when nobody can be waited for. May be called again. */
+/* Plans, and claims what it takes of this machine. TY_EINFEASIBLE, or TY_EBUSY: then `holders` (the caller's)
+ * are the runs that hold what is short, none when nobody can be waited for. May be called again. */
 int prepare_plan(const struct run_request *request, const char *run_name, struct prepared *prepared,
                  struct holder_list *holders, ty_error *err);
 

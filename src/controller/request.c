@@ -137,7 +137,8 @@ static int read_events(struct request *request, const struct field *field, const
 }
 
 /* {"nodes": 2} or {"nodes": [1, 2]}, "rank", "address", and perhaps "signals", a descriptor that gives numbers
- * of signals, and "told", one that takes lines of who is missing: the key is in the environment (wire/key.h). */
+ * of signals, and "told", one that takes lines of who is missing: the key is in the environment
+ * (wire/key.h). */
 static int read_join(struct request *request, const struct field *field, const json_t *value, ty_error *err) {
     static const char RULE[] = "{\"nodes\": N or [MIN, MAX], \"rank\": 0, \"address\": \"HOST:PORT\"}";
     const json_t *nodes = json_object_get(value, "nodes"), *rank = json_object_get(value, "rank");

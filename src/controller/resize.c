@@ -81,7 +81,8 @@ static bool is_lost(void *context, const char *name) {
     return peer != NULL && run_node_state(run->core, peer->node) == NODE_LOST;
 }
 
-/* Which nodes have workers in the next attempt in place of others that had some: told, and in the plan's event. */
+/* Which nodes have workers in the next attempt in place of others that had some: told, and in the plan's
+ * event. */
 static void tell_replaced(struct ty_run *run, const struct plan *plan, const uint32_t *numbers) {
     CLEANUP(buffer_done) struct buffer gone = {0};
     CLEANUP(buffer_done) struct buffer come = {0};

@@ -334,8 +334,8 @@ struct scheduler {           /* zero-initialised asks nobody */
 };
 
 void scheduler_open(struct ty_run *run); /* once: a second call changes nothing */
-/* What is said of a node that was lost just now, "down: disk bad"; "" when that is nothing. Valid until the next
- * answer. */
+/* What is said of a node that was lost just now, "down: disk bad"; "" when that is nothing. Valid until the
+ * next answer. */
 const char *scheduler_says(struct ty_run *run, const struct peer *peer);
 void scheduler_close(struct ty_run *run);
 

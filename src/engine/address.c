@@ -81,7 +81,20 @@ void address_of_socket(int fd, char text[64]) {
     if (getsockname(fd, (struct sockaddr *)&name, &size) == 0) format_host(&name, size, text);
 }
 
+uint16_t address_port_of_socket(int fd) {
+    struct sockaddr_storage name = {0};
+    socklen_t size = sizeof name;
+    (void)getsockname(fd, (struct sockaddr *)&name, &size);
+    return name.ss_family == AF_INET6 ? ntohs(((struct sockaddr_in6 *)&name)->sin6_port)
+                                      : ntohs(((struct sockaddr_in *)&name)->sin_port);
+}
+
 /* -- addresses */
+
+bool address_of_interface(const struct ifaddrs *from, struct address *address) {
+    bool usable = (from->ifa_flags & IFF_UP) != 0 && (from->ifa_flags & IFF_LOOPBACK) == 0;
+    return usable && address_of(from->ifa_addr, address) && !address_is_link_local(address);
+}
 
 bool address_of(const struct sockaddr *from, struct address *address) {
     if (from == NULL || (from->sa_family != AF_INET && from->sa_family != AF_INET6)) return false;

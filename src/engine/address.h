@@ -8,6 +8,8 @@
 
 #include "base/error.h"
 
+struct ifaddrs;
+
 struct address {
     struct sockaddr_storage socket;
     socklen_t size;
@@ -43,6 +45,10 @@ void address_format_host(const struct address *address, char text[64]); /* witho
 /* Without the port: of the other end of a connection, and of ours. "" when it has none. */
 void address_of_peer(int fd, char text[64]);
 void address_of_socket(int fd, char text[64]);
+uint16_t address_port_of_socket(int fd);
+/* That of a network interface by which others may reach this machine: false for one that is down, for loopback,
+ * and for addresses of one link. */
+bool address_of_interface(const struct ifaddrs *from, struct address *address);
 
 /* The network interface that has this address (no port); "" for loopback, or when none has it. */
 void address_interface(const char *address, char name[32]);

@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <ifaddrs.h>
-#include <net/if.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
@@ -95,8 +94,7 @@ static uint32_t prefix_of(const struct ifaddrs *one) {
 
 static int add_address(Wire__Join *join, const struct ifaddrs *one) {
     struct address address;
-    bool usable = (one->ifa_flags & IFF_UP) != 0 && (one->ifa_flags & IFF_LOOPBACK) == 0;
-    if (!usable || !address_of(one->ifa_addr, &address) || address_is_link_local(&address)) return 0;
+    if (!address_of_interface(one, &address)) return 0;
     if (ARRAY_GROW(join->addresses, join->n_addresses) < 0) return -ENOMEM;
     Wire__Address *made = calloc(1, sizeof *made);
     if (made == NULL) return -ENOMEM;

@@ -56,8 +56,8 @@ struct engine {
     int (*look)(struct rendezvous *rendezvous, const struct demand *demand, struct cluster **cluster,
                 ty_error *err);
     bool allots; /* a scheduler gives each device to one job, and may number a job's anew: nothing is leased */
-    /* What a scheduler says of nodes of this run that are not well: appends a line for each, NODE, STATE and REASON
-     * with tabs between. Waits for another program, so that it is called in a thread. NULL: there is no
+    /* What a scheduler says of nodes of this run that are not well: appends a line for each, NODE, STATE and
+     * REASON with tabs between. Waits for another program, so that it is called in a thread. NULL: there is no
      * scheduler. */
     int (*ask)(struct buffer *out, ty_error *err);
     /* Starts one agent, or takes one that rests. `lease_fd` may be -1; it stays the caller's. `log_path`: file

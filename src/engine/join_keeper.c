@@ -109,8 +109,8 @@ static void tell(const struct join_node *node, const char *what) {
     (void)dprintf(STDERR_FILENO, "trainyard %s: node %u: %s\n", node->command, node->node_rank, what);
 }
 
-/* One agent, until its end: its wait status; -1 when it cannot be started. `*leases` is then what it claims, until
- * that is closed (join_node_run). */
+/* One agent, until its end: its wait status; -1 when it cannot be started. `*leases` is then what it claims,
+ * until that is closed (join_node_run). */
 static int serve_once(const struct join_node *node, bool swept, int *input, int *leases, struct join_life *life,
                       const sigset_t *saved) {
     int pair[2];

@@ -35,10 +35,10 @@ struct join_life {
     bool again;  /* it has lost the controller by the network, ended what it ran, and may join again */
 };
 
-/* The agent's: connects, joins and serves until the end. `parent_fd`: a pidfd of the keeper, or -1. `leases`: a local
- * socket to the keeper, who lets what comes there lie, since a descriptor on its way is open: what the agent claims
- * stays claimed until nothing is left of it. Its exit status. `swept`: it comes after an agent of which nothing is
- * left. */
+/* The agent's: connects, joins and serves until the end. `parent_fd`: a pidfd of the keeper, or -1. `leases`: a
+ * local socket to the keeper, who lets what comes there lie, since a descriptor on its way is open: what the
+ * agent claims stays claimed until nothing is left of it. Its exit status. `swept`: it comes after an agent of
+ * which nothing is left. */
 int join_node_run(const struct join_node *node, bool swept, int parent_fd, int leases, struct join_life *life);
 
 #endif

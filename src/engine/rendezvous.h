@@ -96,7 +96,8 @@ const char *rendezvous_network(const struct rendezvous *rendezvous);
 /* A line for each network that was tried, that one first; "" when none was. */
 const char *rendezvous_table(const struct rendezvous *rendezvous);
 
-/* Who has what is not free of the nodes' devices, as they said when they came: "; node b: run a of root has held ..". */
+/* Who has what is not free of the nodes' devices, as they said when they came: "; node b: run a of root has
+ * held ..". */
 void rendezvous_list_holders(const struct rendezvous *rendezvous, struct buffer *out);
 
 /* Starts the agent of a node for a run, whose channel is then the caller's. TY_ENODE: it is not there. */

@@ -5,7 +5,6 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <ifaddrs.h>
-#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -203,14 +202,6 @@ static int check_key(const struct rendezvous *rendezvous, const struct address_l
     return 0;
 }
 
-static uint16_t port_of(int fd) {
-    struct sockaddr_storage name = {0};
-    socklen_t size = sizeof name;
-    (void)getsockname(fd, (struct sockaddr *)&name, &size);
-    return name.ss_family == AF_INET6 ? ntohs(((struct sockaddr_in6 *)&name)->sin6_port)
-                                      : ntohs(((struct sockaddr_in *)&name)->sin_port);
-}
-
 /* For agents, when every address of this machine is listened on. */
 static void list_own_addresses(struct rendezvous *rendezvous, uint16_t port) {
     struct ifaddrs *all = NULL;
@@ -219,8 +210,7 @@ static void list_own_addresses(struct rendezvous *rendezvous, uint16_t port) {
     for (struct ifaddrs *one = all; one != NULL; one = one->ifa_next) {
         struct address address;
         char text[64];
-        bool usable = (one->ifa_flags & IFF_UP) != 0 && (one->ifa_flags & IFF_LOOPBACK) == 0;
-        if (!usable || !address_of(one->ifa_addr, &address) || address_is_link_local(&address)) continue;
+        if (!address_of_interface(one, &address)) continue;
         address_set_port(&address, port);
         address_format(&address, text);
         buffer_printf(out, "%s%s", out->size > 0 ? "," : "", text);
@@ -244,7 +234,7 @@ static int open_one(struct rendezvous *rendezvous, const char *text, ty_error *e
     struct buffer *out = &rendezvous->door.addresses;
     bool v6 = strchr(name.host, ':') != NULL;
     buffer_printf(out, "%s%s%s%s:%u", out->size > 0 ? "," : "", v6 ? "[" : "", name.host, v6 ? "]" : "",
-                  port_of(rendezvous->door.listeners[rendezvous->door.n - 1].fd));
+                  address_port_of_socket(rendezvous->door.listeners[rendezvous->door.n - 1].fd));
     return 0;
 }
 
@@ -254,7 +244,7 @@ static int open_everywhere(struct rendezvous *rendezvous, ty_error *err) {
     int result = check_key(rendezvous, &list, "every address", err);
     if (result == 0) result = listen_on(rendezvous, &list.items[0], err);
     if (result < 0) return result;
-    uint16_t port = port_of(rendezvous->door.listeners[0].fd);
+    uint16_t port = address_port_of_socket(rendezvous->door.listeners[0].fd);
     address_set_port(&list.items[1], port);
     (void)listen_on(rendezvous, &list.items[1], NULL); /* there may be no IPv6 */
     list_own_addresses(rendezvous, port);

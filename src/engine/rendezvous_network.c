@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -51,9 +52,7 @@ struct party {
 };
 
 static int add_target(struct slot *slot, const struct slot *of, uint32_t address, Wire__TryTarget *target) {
-    struct target *targets = reallocarray(slot->targets, slot->n_targets + 1, sizeof *targets);
-    if (targets == NULL) return -ENOMEM;
-    slot->targets = targets;
+    if (ARRAY_GROW(slot->targets, slot->n_targets) < 0) return -ENOMEM;
     slot->targets[slot->n_targets++] = (struct target){of->rank, address};
     wire__try_target__init(target);
     target->node_rank = of->rank;

@@ -135,8 +135,8 @@ void slurm_read_states(char *text, struct buffer *out);
 /* -- slurm.c */
 
 extern const struct engine engine_slurm;
-/* Whether "auto" is slurm: in an allocation of several nodes or components, unless this process is a task of a step of
- * several, or a worker of a run. */
+/* Whether "auto" is slurm: in an allocation of several nodes or components, unless this process is a task of a
+ * step of several, or a worker of a run. */
 bool slurm_is_chosen(void);
 
 #endif

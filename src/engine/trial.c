@@ -20,8 +20,8 @@
 #include "wire/transport.h"
 
 enum { KNOCKS_WAITING = 256, KNOCKS_A_TURN = 16 };
-/* For the other addresses, when each node has been reached by one: this, and twice what that took, which on a busy
- * machine is long. */
+/* For the other addresses, when each node has been reached by one: this, and twice what that took, which on a
+ * busy machine is long. */
 #define REST_LEAST (200 * NS_PER_MS)
 
 enum caller_state { CALLER_CONNECTS, CALLER_PROVES, CALLER_READS, CALLER_ENDED };
@@ -279,11 +279,7 @@ static int listen_on(struct network_trial *trial, const struct address *address)
     if (fd < 0 || bind(fd, (const struct sockaddr *)&address->socket, address->size) < 0 ||
         listen(fd, KNOCKS_WAITING) < 0)
         return -errno;
-    struct sockaddr_storage name = {0};
-    socklen_t size = sizeof name;
-    (void)getsockname(fd, (struct sockaddr *)&name, &size);
-    trial->port = ntohs(name.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&name)->sin6_port
-                                                   : ((struct sockaddr_in *)&name)->sin_port);
+    trial->port = address_port_of_socket(fd);
     descriptors_withhold(fd);
     return TAKE_FD(fd);
 }

@@ -1,5 +1,5 @@
-/* The ends of many journals, one after the other, at a tenth of what opening each costs: one connection keeps its
- * schema and its statement, and the bytes that it reads are exchanged below it.
+/* The ends of many journals, one after the other, at a tenth of what opening each costs: one connection keeps
+ * its schema and its statement, and the bytes that it reads are exchanged below it.
  *
  * That is right where the first page of a journal is that of a new one, but for counters: then the tables are
  * those that the statement was made for, and lie where it looks. Any other, one with a log, and a large one is

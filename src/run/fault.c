@@ -1,5 +1,5 @@
-/* Faults of devices. A worker whose device breaks ends as if its program were at fault, and others end for
- * want of it: what the driver told shortly before, or while the attempt was stopped, is then the first cause. */
+/* Faults of devices. A worker whose device breaks ends as if its program were at fault, and others end for want
+ * of it: what the driver told shortly before, or while the attempt was stopped, is then the first cause. */
 #include <errno.h>
 #include <stdio.h>
 

@@ -174,7 +174,8 @@ static bool plan(struct run *run, struct run_layout *layout) {
     return layout->n_workers > 0;
 }
 
-/* A run of one size for whose lost nodes there are no others goes on with the nodes that it had: they may come back. */
+/* A run of one size for whose lost nodes there are no others goes on with the nodes that it had: they may come
+ * back. */
 void run_next_attempt(struct run *run) {
     struct run_layout layout = {0};
     bool planned = (is_elastic(run) || run->config.replaced) && plan(run, &layout);

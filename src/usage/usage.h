@@ -2,8 +2,8 @@
  *
  * Each agent starts one sampler, `trainyard agent --sample PERIOD_MS`, with a socket of whole packets as its
  * standard input. A driver's call that never comes back stops its samples and nothing else. The agent sends the
- * workers whose processes are looked at (usage_target); the sampler sends a sample each period, and what happens
- * to a device (usage_fault) at once. It ends with the agent, or when the socket is closed. */
+ * workers whose processes are looked at (usage_target); the sampler sends a sample each period, and what
+ * happens to a device (usage_fault) at once. It ends with the agent, or when the socket is closed. */
 #ifndef USAGE_USAGE_H
 #define USAGE_USAGE_H
 
@@ -185,7 +185,8 @@ struct usage_workers {
 };
 void usage_workers_look(struct usage_workers *workers, struct usage_sample *sample);
 
-/* usage_faults.c: what the values of a sample tell when they are compared with those before. Zero-initialised. */
+/* usage_faults.c: what the values of a sample tell when they are compared with those before.
+ * Zero-initialised. */
 struct usage_watch {
     unsigned held[USAGE_DEVICES_MAX]; /* limits that were told */
     nanoseconds held_at[USAGE_DEVICES_MAX];

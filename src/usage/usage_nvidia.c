@@ -1,8 +1,8 @@
 /* NVIDIA's devices. A function that this driver lacks, or a question that it does not answer, leaves the value
  * out. A call that hangs takes this process with it, which is there for that.
  *
- * Faults come from a thread that waits in the driver for them: workers end within milliseconds of one, and a look
- * each period would find it too late to be told as the cause. */
+ * Faults come from a thread that waits in the driver for them: workers end within milliseconds of one, and a
+ * look each period would find it too late to be told as the cause. */
 #include <dlfcn.h>
 #include <poll.h>
 #include <pthread.h>

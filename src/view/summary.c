@@ -291,7 +291,8 @@ int view_summary_read(const char *name, const char *run_path, struct view_summar
     return conclude(name, run_path, &reading, err);
 }
 
-/* Nothing follows the end of a run but another controller's begin: that event alone tells how the run stands. */
+/* Nothing follows the end of a run but another controller's begin: that event alone tells how the run
+ * stands. */
 static int on_last(void *context, const struct journal_event *row, const char *checkpoint) {
     struct view_summary *summary = context;
     struct run_event event;

@@ -96,8 +96,8 @@ struct view_usage_lines {
 int view_usage_lines_read(const char *run_path, const struct view_usage_query *query,
                           struct view_usage_lines *lines, ty_error *err);
 void view_usage_lines_done(struct view_usage_lines *lines);
-/* {"lines": how many there are, "series": [{"node", "what", "number", "unit", "x", "x_last", "n", "min", "mean",
- * "max"}]}, columns of numbers; node and number are null where the line is of all. */
+/* {"lines": how many there are, "series": [{"node", "what", "number", "unit", "x", "x_last", "n", "min",
+ * "mean", "max"}]}, columns of numbers; node and number are null where the line is of all. */
 void view_usage_lines_encode(const struct view_usage_lines *lines, struct buffer *out);
 
 #endif

@@ -1,5 +1,5 @@
-/* Lines of one thing that was sampled: usage.db read once for each. A line of several nodes or devices gathers its
- * buckets as rows come, so that thousands of devices need no more memory than one. */
+/* Lines of one thing that was sampled: usage.db read once for each. A line of several nodes or devices gathers
+ * its buckets as rows come, so that thousands of devices need no more memory than one. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -50,7 +50,8 @@ static struct usage_source *find_source(struct usage_reading *reading, const str
     return NULL;
 }
 
-/* The line that takes a new source, made where there is none; SIZE_MAX where there are too many, or no memory. */
+/* The line that takes a new source, made where there is none; SIZE_MAX where there are too many, or no
+ * memory. */
 static size_t line_for(struct usage_reading *reading, const struct usage_row *row) {
     struct view_usage_lines *lines = reading->lines;
     enum view_usage_over over = reading->query->over;

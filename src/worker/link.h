@@ -61,8 +61,8 @@ enum { WORKER_FILES_SIZE = 128 };
 void worker_files_path(const char *token, char path[WORKER_FILES_SIZE]);
 void worker_files_remove(const char *token); /* one that is not there is fine */
 
-/* A mark there: the rank has begun with MPI, whose other ranks count on it until it has taken its leave. Who says
- * that it has begun makes the directory too. */
+/* A mark there: the rank has begun with MPI, whose other ranks count on it until it has taken its leave. Who
+ * says that it has begun makes the directory too. */
 int worker_files_mark(const char *token, uint32_t rank, bool begun);
 bool worker_files_is_marked(const char *token, uint32_t rank);
 

@@ -1,5 +1,5 @@
-/* What a browser, or whoever pretends to be one, asks for: a path, a "?", a query. Parameters are text without a
- * NUL; the last of a name is the one that counts. The parts of a path hold neither a slash nor an escape. */
+/* What a browser, or whoever pretends to be one, asks for: a path, a "?", a query. Parameters are text without
+ * a NUL; the last of a name is the one that counts. The parts of a path hold neither a slash nor an escape. */
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/str.h"

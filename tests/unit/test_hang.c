@@ -156,7 +156,8 @@ static void test_frames_on_a_line(void **state) {
                   "  File \"/x y/a;b.py\", line 3 in f\n  File \"c.py\", line 44 in <module>\n\n%s",
                   other, other);
     assert_folded(text.data, "<module> (c.py:44);f (a?b.py:3)");
-    /* Cut off at the outer end by the one who wrote it; without what is expected; a frame in the midst of being written. */
+    /* Cut off at the outer end by the one who wrote it; without what is expected; a frame in the midst of being
+     * written. */
     assert_folded("Current thread 0x2:\n  File \"a.py\", line 3 in f\n  ...\n", "...;f (a.py:3)");
     assert_folded("Current thread 0x2:\n  File \"a.py\", line 3\n", "File \"a.py\", line 3");
     assert_folded("Current thread 0x2:\n  File \"a.p", "File \"a.p");

@@ -734,7 +734,8 @@ static void test_queue(void **state) {
     assert_int_equal(count_holders(NULL), 0);
 }
 
-/* What is planned elsewhere is claimed as it is, or refused with who is in the way; half a device beside half of it. */
+/* What is planned elsewhere is claimed as it is, or refused with who is in the way; half a device beside half
+ * of it. */
 static void test_take(void **state) {
     (void)state;
     struct cluster *cluster = four_devices(true);
