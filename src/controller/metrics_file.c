@@ -1,9 +1,6 @@
 /* Starting the process that keeps the file, hearing it, and its end. A child of the program that is forked, or
  * a controller that is killed, closes the socket: then the process writes once more, and ends. */
 #include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -14,6 +11,7 @@
 #include "base/kernel.h"
 #include "base/log.h"
 #include "base/module.h"
+#include "base/program.h"
 #include "controller/ty_run.h"
 
 enum { PERIOD_MS = 15000, END_PATIENCE_MS = 5000 };
@@ -32,32 +30,18 @@ static void on_word(void *context, unsigned events) {
 }
 
 /* In a session of its own, so that Ctrl-C leaves it the time to remove the file. */
-static int start(const struct ty_run *run, int socket, pid_t *pid) {
+static int start_writer(const struct ty_run *run, int socket, pid_t *pid) {
     char period[16];
     const char *command = module_command(NULL);
-    char *argv[] = {(char *)command, "agent",   "--metrics-file",
-                    run->path,       run->name, (char *)run->request->settings.metrics_file,
-                    period,          NULL};
-    posix_spawnattr_t attributes;
-    posix_spawn_file_actions_t actions;
-    sigset_t none, all;
+    const char *const argv[] = {command,   "agent",   "--metrics-file",
+                                run->path, run->name, run->request->settings.metrics_file,
+                                period,    NULL};
+    const int fds[] = {socket, PROGRAM_NOTHING, PROGRAM_NOTHING};
+    const struct program_start start = {
+        .path = command, .argv = argv, .fds = fds, .n_fds = ARRAY_SIZE(fds), .place = PROGRAM_SESSION};
     if (command == NULL) return -ENOENT;
     (void)snprintf(period, sizeof period, "%d", PERIOD_MS);
-    (void)sigemptyset(&none);
-    (void)sigfillset(&all);
-    (void)posix_spawnattr_init(&attributes);
-    (void)posix_spawn_file_actions_init(&actions);
-    (void)posix_spawnattr_setflags(&attributes,
-                                   POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSID);
-    (void)posix_spawnattr_setsigmask(&attributes, &none);
-    (void)posix_spawnattr_setsigdefault(&attributes, &all);
-    int code = posix_spawn_file_actions_adddup2(&actions, socket, 0);
-    if (code == 0) code = posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_RDWR, 0);
-    if (code == 0) code = posix_spawn_file_actions_adddup2(&actions, 1, 2);
-    if (code == 0) code = posix_spawn(pid, command, &actions, &attributes, argv, environ);
-    (void)posix_spawn_file_actions_destroy(&actions);
-    (void)posix_spawnattr_destroy(&attributes);
-    return -code;
+    return program_start(&start, pid);
 }
 
 void metrics_file_open(struct ty_run *run) {
@@ -66,7 +50,7 @@ void metrics_file_open(struct ty_run *run) {
     if (run->request->settings.metrics_file == NULL) return;
     int result = socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0 ? -errno : 0;
     if (result == 0) {
-        result = start(run, pair[1], &file->pid);
+        result = start_writer(run, pair[1], &file->pid);
         (void)close(pair[1]);
         if (result < 0) (void)close(pair[0]);
     }
