@@ -208,8 +208,9 @@ static void free_start(Wire__Start **start) {
 
 static void on_tried(void *context, const Wire__Tried *tried) {
     struct resting *resting = context;
-    if (resting->channel != NULL)
-        (void)channel_send(resting->channel, &WIRE_MESSAGE(TRIED, tried, (Wire__Tried *)tried));
+    if (resting->channel == NULL) return;
+    (void)channel_send(resting->channel, &WIRE_MESSAGE(TRIED, tried, (Wire__Tried *)tried));
+    channel_flush(resting->channel);
 }
 
 /* What follows a Start is read by the run. */

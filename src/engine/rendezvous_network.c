@@ -82,6 +82,7 @@ static int ask(const struct party *party, uint32_t i, struct network_trial *own,
     if (slot->targets == NULL) return 0;
     if (slot->channel == NULL) return trial_begin(own, &trial, on_own_tried, slot, err);
     (void)channel_send(slot->channel, &WIRE_MESSAGE(TRIAL, trial, &trial)); /* one that is lost is heard of */
+    channel_flush(slot->channel);
     return 0;
 }
 
