@@ -44,7 +44,8 @@ const struct accelerator *accelerator_for(const char *resource, const char *acce
 
 /* -- probing -- */
 
-/* The order in which vendors are asked: for GPU the first that has devices is the machine's (1.3). */
+/* The order in which vendors are asked: for GPU the first that has devices is the machine's
+ * (docs/spec/accelerators.md 1.3). */
 static const struct accelerator *const probe_order[] = {
     &accelerator_amd,     &accelerator_intel,      &accelerator_metax,    &accelerator_nvidia,
     &accelerator_google,  &accelerator_neuron,     &accelerator_habana,   &accelerator_ascend,

@@ -69,7 +69,7 @@ int inventory_restrict(struct inventory *inventory, const char *value) {
     const char *entry = entries.data;
     for (int i = 0; i < n; i++, entry += strlen(entry) + 1) {
         /* Several MIG instances lie on one device; other entries cannot be more than there are devices
-         * (1.4). */
+         * (docs/spec/accelerators.md 1.4). */
         if (left.n >= inventory->n && !str_prefix(entry, "MIG-", NULL)) break;
         const struct device *found = find_device(inventory, entry);
         if (found != NULL && has_device(&left, found)) continue;

@@ -191,8 +191,8 @@ static const char *skip_word(const char *text) {
     return skip_blanks(text);
 }
 
-/* Rules 2 and 3 of 1.5: words in capitals behind the vendor's, up to the first that holds a digit, which is
- * cut where its capitals and digits end. False when no such word comes. */
+/* Rules 2 and 3 of docs/spec/accelerators.md 1.5: words in capitals behind the vendor's, up to the first that
+ * holds a digit, which is cut where its capitals and digits end. False when no such word comes. */
 static bool capitals(const char *name, struct buffer *out) {
     for (const char *at = skip_word(skip_blanks(name)); *at != '\0'; at = skip_word(at)) {
         size_t size = 0;

@@ -104,8 +104,8 @@ static bool whole(quantity amount) {
     return amount % QUANTITY_ONE == 0;
 }
 
-/* How often `amount` can be granted on devices with these free parts (3.6: whole ones, or a part of a single
- * one). */
+/* How often `amount` can be granted on devices with these free parts: whole ones, or a part of a single one
+ * (docs/spec/placement.md 3.6). */
 static int64_t device_count(quantity amount, const uint16_t *free_parts, size_t n) {
     if (amount > QUANTITY_ONE && !whole(amount)) return 0;
     int64_t count = 0;

@@ -64,7 +64,7 @@ static int place_anywhere(struct planner *planner, const struct gang *gang, uint
     return result;
 }
 
-/* ---- label domains (3.2 step 9) ---- */
+/* ---- label domains (docs/spec/placement.md 3.2 step 9) ---- */
 
 struct domain {
     const char *value;

@@ -70,7 +70,8 @@ static const struct accelerator_type types[] = {
     TYPE("mobilint", "MBLT", "MOBILINT_REGULUS"),
 };
 
-/* How the types begin that detectors make of device names (1.3, and rule 4 of 1.5). */
+/* How the types begin that detectors make of device names (docs/spec/accelerators.md 1.3, and rule 4 of
+ * 1.5). */
 static const char *const made_prefixes[] = {
     "GeForce-", "GTX-",      "RTX-",   "TITAN-",  "Quadro-",   "Tesla-", "NVS-",  "CMP-", "DGX-",   "GRID-",
     "Orin",     "Thor",      "AMD-",   "Intel-",  "Ascend",    "Atlas-", "RBLN-", "MLU",  "MetaX-", "MXC",

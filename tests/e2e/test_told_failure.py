@@ -1,4 +1,4 @@
-"""ty_report_failure: what a worker tells of the exception that it ends with is on the screen once, and in its log (row W5 of the faults)."""
+"""ty_report_failure: what a worker tells of the exception that it ends with is on the screen once, and in its log (docs/faults.md W5)."""
 import json
 import os
 import subprocess

@@ -26,6 +26,8 @@ PAGE = re.compile(r"(?<![\w./-])((?:[\w.-]+/)*[\w-]+\.md)\b(?!\s*\])")
 LABEL = r"(?:\d+(?:\.\d+)+|[A-Z]\d+(?:-[a-z]+)?|\d+)(?![\w.]*\w)"
 LABELS = re.compile(rf"`?[ ]({LABEL}(?:(?:, | and | to |-){LABEL})*)")
 VECTORS = re.compile(r"(?:, | )vectors? (\d+(?:(?:, | and | to |-)\d+)*)")
+# A section without its page, in a comment of C: "(1.3)", "rules of 1.5", "3.2 step 3", and a row of one's table.
+BARE_SECTION = re.compile(r"(?:\(|\b(?:of|and|what|order of) |\* )([1-9]\.[1-9]\d?)(?=[),:]|'s| (?:step|say|and)|, \w|\.? ?\*/)")
 QUOTED = re.compile(r',? "([^"]+)"')
 # How docs/faults.md names tests: `failure`, `faults/disk`, unit `agent`.
 TEST = re.compile(r"(?:\b(unit|sim|python) )?`([\w/]+)`")
@@ -167,6 +169,15 @@ def wrong_labels(name, text):
     return wrong
 
 
+def wrong_bare_sections(name, text):
+    """A section without a page is one of a page that the same file names."""
+    if not name.endswith((".c", ".h")):
+        return []
+    known = {label for page in PAGE.findall(text) if page in texts() for label in labels_of(page)}
+    comments = map(flatten, re.findall(r"/\*.*?\*/", text, re.S))
+    return [found for comment in comments for found in BARE_SECTION.findall(comment) if found not in known]
+
+
 def wrong_links(name, text):
     wrong = []
     for target in LINK.findall(prose(text)) if name.endswith(".md") else []:
@@ -203,7 +214,16 @@ def wrong_tests(name, text):
     return wrong
 
 
-CHECKS = (wrong_paths, wrong_files, wrong_pages, wrong_labels, wrong_links, wrong_words, wrong_tests)
+CHECKS = (
+    wrong_paths,
+    wrong_files,
+    wrong_pages,
+    wrong_labels,
+    wrong_bare_sections,
+    wrong_links,
+    wrong_words,
+    wrong_tests,
+)
 
 PLANTED = (
     (wrong_paths, "src/run/run.c", "as src/gone/gone.c has it"),
@@ -213,11 +233,15 @@ PLANTED = (
     (wrong_files, "src/run/run.c", "/* as gone_for_good.c has it */"),
     (wrong_pages, "src/run/run.c", "/* docs/gone.md */"),
     (wrong_pages, "README.md", "see spec/design.md"),
+    (wrong_pages, "bench/run", "the limits of limits.md E6"),
+    (wrong_pages, "src/run/run.c", "/* DESIGN.md 4 */"),
     (wrong_labels, "src/run/run.c", "/* the rule of docs/spec/placement.md\n * 3.9 */"),
     (wrong_labels, "src/run/run.c", "# docs/design.md 2 and 4.7"),
     (wrong_labels, "docs/code.md", "(docs/faults.md W1, Z9)"),
     (wrong_labels, "tests/unit/test_ranks.c", "/* docs/spec/train-api.md 8, vectors 55 to 65 */"),
     (wrong_labels, "src/run/run.c", '/* docs/design.md 4, "No such decision" */'),
+    (wrong_bare_sections, "src/run/run.c", "/* in their order (1.3) */"),
+    (wrong_bare_sections, "src/run/run.c", "/* docs/design.md 2; the rules of 3.9 */"),
     (wrong_links, "README.md", "[there](docs/gone.md)"),
     (wrong_links, "README.md", "[there](docs/code.md#no-such-part)"),
     (wrong_tests, "docs/faults.md", "| W1 | a fault | what happens | - | `failure`, unit `gone` |"),
@@ -239,6 +263,16 @@ class References(unittest.TestCase):
         for check, name, text in PLANTED:
             with self.subTest(text=text):
                 self.assertEqual(len(check(name, text)), 1)
+
+    def test_every_measurement_has_its_limit(self):
+        """The rows of bench/run, and those that they print, are those of docs/spec/limits.md."""
+        run = set(re.findall(r'"([\w-]+)": \w+\.run', texts()["bench/run"]))
+        rows = [text for name, text in texts().items() if name.startswith("bench/rows/")]
+        printed = set(re.findall(r'bench\.row\(\s*"([\w-]+)"', "".join(rows)))
+        limits = set(re.findall(r"^\| ([\w-]+) \| `bench/", texts()["docs/spec/limits.md"], re.M))
+        self.assertGreater(len(run), 20)
+        self.assertEqual(run - limits, {"python"})  # whose rows have the names of others
+        self.assertEqual(limits - (run | printed), set())
 
     def test_every_page_is_listed_in_the_readme(self):
         pages = [name for name in texts() if re.fullmatch(r"docs/[\w-]+\.md", name)]
