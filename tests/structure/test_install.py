@@ -36,34 +36,35 @@ PROGRAM = textwrap.dedent('''
     }
 ''').replace('\\\\n', '\\n')
 
+# A program is linked as the library is.
+SANITIZE = ['-fsanitize=address,undefined'] if 'sanitized' in str(BUILD) else []
 
-class Install(unittest.TestCase):
-    def setUp(self):
-        self.directory = tempfile.TemporaryDirectory()
-        self.path = pathlib.Path(self.directory.name)
-        self.prefix = self.path / 'a prefix'
-        self.install(self.prefix)
 
-    def tearDown(self):
-        self.directory.cleanup()
+def install(prefix, *words):
+    """All that is installed was built before this test (meson.build): no ninja is run, so none can read another one's log."""
+    subprocess.run(['make', '-s', 'install', f'PREFIX={prefix}', f'BUILD={BUILD}', 'NINJA=true', *words], cwd=ROOT, check=True,
+                   stdout=subprocess.DEVNULL, umask=0o077)
 
-    def install(self, prefix, *words):
-        """All that is installed was built before this test (meson.build): no ninja is run, so none can read another one's log."""
-        subprocess.run(['make', '-s', 'install', f'PREFIX={prefix}', f'BUILD={BUILD}', 'NINJA=true', *words], cwd=ROOT, check=True,
-                       stdout=subprocess.DEVNULL, umask=0o077)
 
-    def build(self, name):
-        flags = subprocess.run(['pkg-config', '--cflags', '--libs', 'trainyard'], check=True, capture_output=True, text=True,
-                               env={**os.environ, 'PKG_CONFIG_PATH': str(self.prefix / 'lib/pkgconfig')}).stdout
-        (self.path / 'program.c').write_text(PROGRAM)
-        program = self.path / name
-        sanitize = ['-fsanitize=address,undefined'] if 'sanitized' in str(BUILD) else []
-        subprocess.run(['gcc', '-Wall', '-Werror', '-o', program, self.path / 'program.c', *sanitize, *shlex.split(flags),
-                        f'-Wl,-rpath,{self.prefix}/lib'], check=True)
-        return program
+class Installed(unittest.TestCase):
+    """One prefix, in which nothing is changed."""
+
+    @classmethod
+    def setUpClass(cls):
+        directory = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(directory.cleanup)
+        cls.path = pathlib.Path(directory.name)
+        cls.path.chmod(0o755)
+        cls.prefix = cls.path / 'a prefix'
+        install(cls.prefix)
 
     def test_a_program_outside_the_tree_builds_and_runs(self):
-        program = self.build('program')
+        flags = subprocess.run(['pkg-config', '--cflags', '--libs', 'trainyard'], check=True, capture_output=True, text=True,
+                               env={**os.environ, 'PKG_CONFIG_PATH': str(self.prefix / 'lib/pkgconfig')}).stdout
+        program = self.path / 'program'
+        program.with_suffix('.c').write_text(PROGRAM)
+        subprocess.run(['gcc', '-Wall', '-Werror', '-o', program, program.with_suffix('.c'), *SANITIZE, *shlex.split(flags),
+                        f'-Wl,-rpath,{self.prefix}/lib'], check=True)
         done = subprocess.run([program, self.path / 'runs'], capture_output=True, text=True, timeout=60)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(sorted(done.stdout.splitlines()), ['[rank 0] worker 0 of 2', '[rank 1] worker 1 of 2'])
@@ -78,55 +79,96 @@ class Install(unittest.TestCase):
         for page in ('trainyard.1', *(f'trainyard-{name}.1' for name in names)):
             self.assertTrue((self.prefix / 'share/man/man1' / page).exists(), page)
 
-    def test_uninstall_removes_what_was_installed_and_nothing_else(self):
-        mine = self.prefix / 'lib' / 'mine.txt'
-        mine.write_text('kept')
-        for _ in range(2):  # the second time there is nothing to do, which is told
-            done = subprocess.run(['make', '-s', 'uninstall', f'PREFIX={self.prefix}'], cwd=ROOT, capture_output=True, text=True)
-        self.assertNotEqual(done.returncode, 0)
-        self.assertIn('nothing is installed', done.stderr)
-        self.assertEqual([mine], [path for path in self.prefix.rglob('*') if not path.is_dir()])
-        self.assertEqual([self.prefix / 'lib'], list(self.prefix.iterdir()))
-
-    def test_a_package_is_made_in_a_folder_of_its_own(self):
-        """Nothing is put below the prefix itself, which may be /usr."""
-        place, prefix = self.path / 'package', self.path / 'usr'
-        self.install(prefix, f'DESTDIR={place}')
-        self.assertFalse(prefix.exists())
-        self.assertTrue((place / prefix.relative_to('/') / 'bin/trainyard').exists())
-        subprocess.run(['make', '-s', 'uninstall', f'PREFIX={prefix}', f'DESTDIR={place}'], cwd=ROOT, check=True)
-        self.assertEqual([], [path for path in place.rglob('*') if not path.is_dir()])
+    def test_the_programs_of_the_page_are_built_and_run_as_they_stand_there(self):
+        """Where root installed, another user runs them; the prefix is seen where pkg-config's words need no quotes."""
+        page = (ROOT / 'docs/install.md').read_text()
+        kinds = ('c', 'sh', 'cmake', 'meson')
+        (program,), (line,), (cmake,), (meson,) = (re.findall(rf'```{kind}\n(.*?)```', page, re.S) for kind in kinds)
+        place, prefix = self.path / 'user', self.path / 'prefix'
+        prefix.symlink_to(self.prefix)
+        place.mkdir()
+        compiler = ' '.join(['#!/bin/sh\nexec gcc', *SANITIZE, '"$@"\n'])
+        for name, text in ('train.c', program), ('CMakeLists.txt', cmake), ('meson.build', meson), ('cc', compiler):
+            (place / name).write_text(text)
+        (place / 'cc').chmod(0o755)
+        other = {'user': 65534, 'group': 65534, 'extra_groups': []} if os.getuid() == 0 else {}
+        if other:
+            os.chown(place, 65534, 65534)
+        environment = os.environ | {'PATH': f'{place}:{prefix}/bin:{os.environ["PATH"]}', 'HOME': str(place),
+                                    'PKG_CONFIG_PATH': f'{prefix}/lib/pkgconfig'}
+        tool = shlex.quote(str(ROOT / 'scripts/tool'))
+        for script in 'cmake -B by-cmake && cmake --build by-cmake', f'{tool} meson setup by-meson && {tool} ninja -C by-meson':
+            done = subprocess.run(script, shell=True, cwd=place, env=environment, capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        for script, more in ((line, {'LD_LIBRARY_PATH': f'{prefix}/lib'}), ('trainyard run -n 2 -- by-cmake/train', {}),
+                             ('trainyard run -n 2 -- by-meson/train', {})):
+            done = subprocess.run(['sh', '-euc', script], cwd=place, env=environment | more, **other,
+                                  capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(sorted(done.stdout.splitlines()), ['[rank 0] worker 0 of 2', '[rank 1] worker 1 of 2'])
 
     def test_completions_are_installed(self):
         for path in ('bash-completion/completions/trainyard.bash', 'zsh/site-functions/_trainyard',
                      'fish/vendor_completions.d/trainyard.fish'):
             self.assertIn('trainyard', (self.prefix / 'share' / path).read_text(), path)
 
-    def test_all_users_may_read_what_is_installed_and_nothing_else_changes(self):
-        """Whatever the umask of who installs; a prefix that is there keeps its mode, and what lies in it."""
+    def test_all_users_may_read_what_is_installed(self):
+        """Whatever the umask of who installs."""
+        installed = [path for path in self.prefix.rglob('*') if not path.is_symlink()]
+        self.assertGreater(len(installed), 20)
+        for path in (self.prefix, *installed):
+            readable = 0o555 if path.is_dir() or path.parent.name == 'bin' else 0o444
+            self.assertEqual(path.stat().st_mode & readable, readable, path)
+
+    @unittest.skipUnless(os.getuid() == 0, 'only root can install what is not its own')
+    def test_what_root_installs_is_roots(self):
+        self.assertEqual({path.lstat().st_uid for path in self.prefix.rglob('*')}, {0})
+
+
+class Changed(unittest.TestCase):
+    """Prefixes of their own."""
+
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.path = pathlib.Path(directory.name)
+
+    def test_uninstall_removes_what_was_installed_and_nothing_else(self):
+        prefix = self.path / 'a prefix'
+        install(prefix)
+        mine = prefix / 'lib' / 'mine.txt'
+        mine.write_text('kept')
+        for _ in range(2):  # the second time there is nothing to do, which is told
+            done = subprocess.run(['make', '-s', 'uninstall', f'PREFIX={prefix}'], cwd=ROOT, capture_output=True, text=True)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn('nothing is installed', done.stderr)
+        self.assertEqual([mine], [path for path in prefix.rglob('*') if not path.is_dir()])
+        self.assertEqual([prefix / 'lib'], list(prefix.iterdir()))
+
+    def test_a_package_is_made_in_a_folder_of_its_own(self):
+        """Nothing is put below the prefix itself, which may be /usr."""
+        place, prefix = self.path / 'package', self.path / 'usr'
+        install(prefix, f'DESTDIR={place}')
+        self.assertFalse(prefix.exists())
+        self.assertTrue((place / prefix.relative_to('/') / 'bin/trainyard').exists())
+        subprocess.run(['make', '-s', 'uninstall', f'PREFIX={prefix}', f'DESTDIR={place}'], cwd=ROOT, check=True)
+        self.assertEqual([], [path for path in place.rglob('*') if not path.is_dir()])
+
+    def test_a_prefix_that_is_there_keeps_its_mode_and_what_lies_in_it(self):
         shared = self.path / 'shared'
         (shared / 'lib').mkdir(parents=True)
         os.chown(shared, -1, 100 if os.getuid() == 0 else max(os.getgroups()))
         shared.chmod(0o2775)
         (shared / 'lib').chmod(0o750)
         (shared / 'lib/other.so').write_text('other')
-        self.install(shared)
-        self.install(shared)
+        install(shared)
+        install(shared)
         self.assertEqual([path.stat().st_mode & 0o7777 for path in (shared, shared / 'lib')], [0o2775, 0o750])
         self.assertEqual((shared / 'lib/other.so').read_text(), 'other')
         made = [(shared / name).stat() for name in ('share', 'share/man/man1', 'bin/trainyard')]
         self.assertEqual({status.st_gid for status in made}, {shared.stat().st_gid})
         self.assertTrue(all(status.st_mode & 0o2000 for status in made[:2]))
-        installed = [path for path in self.prefix.rglob('*') if not path.is_symlink()]
-        self.assertGreater(len(installed), 20)
-        for path in (self.prefix, *installed):
-            readable = 0o555 if path.is_dir() or path.parent.name == 'bin' else 0o444
-            self.assertEqual(path.stat().st_mode & readable, readable, path)
         self.assertFalse((BUILD / 'stage').exists())
-
-    @unittest.skipUnless(os.getuid() == 0, 'only root can install what is not its own')
-    def test_what_root_installs_is_roots(self):
-        self.assertEqual({path.lstat().st_uid for path in self.prefix.rglob('*')}, {0})
 
 
 if __name__ == '__main__':
