@@ -138,7 +138,7 @@ class SlurmRuns(Case):
                 self.wait_for(lambda: os.path.exists(os.path.join(self.place, "down-%d" % rank)), "rank %d" % rank, process)
             self.slurm.run("head", "scontrol", "update", "NodeName=h2", "State=DOWN", "Reason=disk bad")
             finished = self.finish(process)
-            self.assertIn(finished.status, (5, 143), finished)  # the node was lost, or its agent told to end
+            self.assertIn(finished.status, (5, 137, 143), finished)  # lost, its worker killed, or its agent told to end: what Slurm does there races
             self.assertIn("slurm: node h2 is down: disk bad\n", finished.err)
             self.nothing_left()
 
