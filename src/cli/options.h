@@ -22,8 +22,9 @@ struct option_spec {
     const char *help; /* one sentence or two; the first letter small, no full stop at the end */
     /* Sets the value in the group's target; fails with what is allowed (the caller names option and value). */
     int (*set)(const struct option_spec *option, void *target, const char *value, ty_error *err);
-    size_t offset;              /* of the field in the target, for the setters below */
-    const char *const *choices; /* option_choice: NULL-terminated; the field is an int, the index */
+    size_t offset; /* of the field in the target, for the setters below */
+    /* NULL-terminated. With option_choice the field is an int, the index; shells offer them with any setter. */
+    const char *const *choices;
 };
 
 /* Options that belong together, and are set in one struct. */

@@ -117,6 +117,10 @@ static int set_interval(const struct option_spec *option, void *target, const ch
     return 0;
 }
 
+#define X(name, text) text,
+static const char *const strategies[] = {PLACEMENT_STRATEGIES(X) NULL};
+#undef X
+
 static const struct option_spec scaling_specs[] = {
     {"num-workers", 'n', "N|MIN:MAX",
      "how many workers; MIN:MAX takes as many as fit, at least MIN (default: 1)", set_workers, 0, NULL},
@@ -132,7 +136,7 @@ static const struct option_spec scaling_specs[] = {
      set_resources, 0, NULL},
     {"placement", 0, "PACK|SPREAD|STRICT_PACK|STRICT_SPREAD",
      "workers together on few nodes or apart on many; STRICT refuses what cannot be so (default: PACK)",
-     set_placement, 0, NULL},
+     set_placement, 0, strategies},
     {"label-selector", 0, "KEY=VALUE[,...]",
      "only nodes with these labels; VALUE may be !v, in(a,b) or !in(a,b)", set_labels, 0, NULL},
     {"elastic-resize-monitor-interval", 0, "DURATION",

@@ -1,10 +1,13 @@
 """The command itself: version, help, manual pages, names of commands and options, outside of a worker."""
 
 import os
+import pty
 import re
+import select
 import shutil
 import signal
 import subprocess
+import time
 import unittest
 
 from harness import COMMAND, Case, main
@@ -85,6 +88,10 @@ class Names(Case):
 
     def test_option_before_command(self):
         self.assert_usage(self.trainyard("--name", "x", "run"), None, "--name", "command comes first")
+
+    def test_another_shell_is_refused(self):
+        self.assert_usage(self.trainyard("completion", "tcsh"), "completion", "tcsh", "bash, zsh or fish")
+        self.assert_usage(self.trainyard("completion", "bash", "zsh"), "completion", "unexpected", "zsh")
 
     def test_control_characters_are_shown(self):
         finished = self.trainyard("\x1b[31mred\x1b[0m\nline")
@@ -224,32 +231,75 @@ class Environment(Case):
 
 
 class Completion(Case):
-    def completed(self, *words):
-        """What bash offers for a command line whose last word is not whole."""
-        script = self.write("complete.sh", """
-            source <("$1" completion bash); shift
-            COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _trainyard; printf '%s\\n' "${COMPREPLY[@]}"
-        """)
-        finished = subprocess.run(["/bin/bash", script, COMMAND, *words], env=self.environment, capture_output=True, text=True)
-        self.assertEqual("", finished.stderr)
-        return finished.stdout.split()
+    """Real shells, in which `trainyard` completes as the command does, and shows what it is called with."""
 
-    def test_bash_completes_commands_options_choices_and_runs(self):
-        self.assertEqual(["status", "stacks", "stop", "store"], self.completed("trainyard", "st"))
-        self.assertEqual(["--older-than"], self.completed("trainyard", "prune", "--old"))
-        self.assertEqual(["text", "json"], self.completed("trainyard", "status", "--format", ""))
+    LINES = (("stat\t", "<status>"), ("status --form\tjs\t", "<status><--format><json>"), ("status --format=te\t", "<status><--format=text>"),
+             ("run --placement STRICT_S\t", "<run><--placement><STRICT_SPREAD>"), ("run --config nod\t", "<run><--config><nodes.yaml>"),
+             ("logs mi\t", "<logs><mine>"), ("rm an\t", "<rm><an other run>"), ("stop --storage-path mo\t th\t", "<stop><--storage-path><more><third>"),
+             ("checkpoints ver\tan\t", "<checkpoints><verify><an other run>"), ("run -n 2 -- unmist\t", "<run><-n><2><--><unmistakable>"))
+
+    def setUp(self):
+        super().setUp()
+        shown = self.write("trainyard", '#!/bin/sh\n[ "$1" != completion ] || exec "%s" "$@"\nprintf "<%%s>" "$@"\necho\n' % COMMAND)
+        for program in shown, self.write("unmistakable", ""):
+            os.chmod(program, 0o755)
+        self.write("nodes.yaml", "")
+        self.environment.update(PATH=self.place + ":" + os.environ["PATH"], TRAINYARD_STORAGE=self.storage, TERM="dumb")
         self.assert_status(0, self.trainyard("run", "--name", "mine", "--", "true"))
-        self.assertEqual(["mine"], self.completed("trainyard", "logs", "m"))
-        shutil.rmtree(os.path.join(self.place, "trainyard_runs"))
+        for path in (self.storage, "an other run"), (self.place, "more", "third"):
+            shutil.copytree(os.path.join(self.storage, "mine"), os.path.join(*path))
 
-    def test_zsh_and_fish_take_what_is_printed(self):
-        for shell in ("zsh", "fish"):
-            script = self.write(shell, self.assert_status(0, self.trainyard("completion", shell)).out)
-            finished = subprocess.run([shell, "-n", script], env=self.environment, capture_output=True, text=True)
-            self.assertEqual((0, ""), (finished.returncode, finished.stderr))
+    def assert_completes(self, *shell, begin):
+        """What is typed into the shell, on a terminal of its own, gives the words that are expected."""
+        master, slave = pty.openpty()
+        process = subprocess.Popen(shell, stdin=slave, stdout=slave, stderr=slave, env=self.environment, cwd=self.place, start_new_session=True)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        os.close(slave)
+        with open(master, "r+b", buffering=0) as terminal:
+            for text, expected in ((begin, "<begun>"), *(("trainyard " + line, words) for line, words in self.LINES)):
+                terminal.write(text.encode() + b"\n")
+                seen, limit = "", time.monotonic() + 60
+                while expected not in seen.replace("\r", "").replace("/>", ">"):  # as zsh leaves a directory
+                    self.assertLess(time.monotonic(), limit, (text, seen))
+                    if select.select([terminal], [], [], 1)[0]:
+                        seen += terminal.read(4096).decode()
 
-    def test_another_shell_is_refused(self):
-        self.assert_usage(self.trainyard("completion", "tcsh"), "completion", "tcsh", "bash, zsh or fish")
+    def test_bash(self):
+        self.assert_completes("bash", "--norc", "--noprofile", "-i", begin="source <(trainyard completion bash); trainyard begun")
+
+    def test_zsh(self):
+        """With those of its functions alone that are called here: it reads the first lines of all."""
+        functions = "/usr/share/zsh/functions/Completion"
+        for name in ("Unix/_files", "Unix/_path_files", "Unix/_list_files", "Unix/_have_glob_qual", "Zsh/_command_names"):
+            os.symlink(os.path.join(functions, name), os.path.join(self.place, os.path.basename(name)))
+        self.assert_completes("zsh", "-f", "-i", begin="fpath=(%s %s/Base %s); autoload -Uz compinit; compinit -u -D; "
+                              "source <(trainyard completion zsh); trainyard begun" % (functions, functions, self.place))
+
+    def test_fish(self):
+        for line, expected in self.LINES:
+            *before, word = re.findall("<(.*?)>", expected)
+            with self.subTest(line):
+                asked = " ".join(["trainyard", *before, re.split("[ \t]", line[:-1])[-1]])
+                finished = subprocess.run(["fish", "--no-config", "-c", "trainyard completion fish | source; complete -C $argv[1]", asked],
+                                          env=self.environment, cwd=self.place, capture_output=True, text=True)
+                self.assertEqual("", finished.stderr)
+                self.assertIn(word, [row.split("\t")[0] for row in finished.stdout.splitlines()])
+
+    def test_what_may_stand_in_place_of_a_word(self):
+        for line, *expected in (
+                ([], "run\trun a program on many workers", "version\tprint the version, and those of the libraries in use"),
+                (["run", "--framework", ""], "plain", "torch", "jax", "tensorflow", "mpi"), (["run", "--sample", ""], "off"),
+                (["run", "--resume", ""], "mine", "an other run"), (["run", "-n", ""],), (["run", "--name", ""],), (["run", "-n2", ""], ":programs"),
+                (["run", "true", "--na"], ":files"), (["torchrun", "--standalone", ""], ":files"), (["status", "mine", ""],),
+                (["rm", "mine", ""], "mine", "an other run"), (["checkpoints", ""], "list", "verify"),
+                (["checkpoints", "list", ""], "mine", "an other run", ":files"), (["logs", "--storage-path=" + self.place + "/more", ""], "third"),
+                (["logs", "--storage-path", "=", self.place + "/more", ""], "third"), (["logs", "--storage-path", ""], ":directories"),
+                (["logs", "--storage-path", "/dev/null", ""],), (["store", ""], "get", "set", "wait", "add"), (["nothing", ""],), (["prune", ""],)):
+            finished = self.assert_status(0, self.trainyard("completion", "words", *line))
+            with self.subTest(line):
+                told = finished.out.splitlines()
+                self.assertEqual(sorted(expected), sorted(told) if line else [row for row in told if row in expected])
 
 
 class EmptyStorage(Case):
