@@ -62,7 +62,7 @@ struct errand {
     void (*act)(struct errand *errand); /* in the thread */
     const char *what;                   /* "opening", for messages; static */
     char *path;                         /* of the file, or of a place; copied */
-    unsigned rank;                      /* of what is made in the place */
+    unsigned rank;                      /* of what is made in the place, or its attempt */
     int64_t from;                       /* where a text begins */
     int fd;                             /* what was opened, or -errno; who takes it leaves -1 */
     int64_t size;                       /* of the file */

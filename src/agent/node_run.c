@@ -50,17 +50,22 @@ static void say_bye(struct node_run *run) {
     (void)loop_timer_start(run->loop, &run->goodbye, GOODBYE_LIMIT);
 }
 
+static void sweep_given(struct errand *errand) {
+    checkpoint_sweep_given(errand->path, (int)errand->rank);
+}
+
 static void swept(void *context, bool clean) {
     struct node_run *run = context;
     run->unclean |= !clean;
     if (run->launch.body != NULL) worker_files_remove(run->launch.body->token);
-    if (run->lost) {
-        /* What workers gave away may lie in the memory of this node, and there is no controller any more to
-         * clear up behind them. */
-        const Wire__Launch *body = run->launch.body;
-        if (body != NULL && body->run_path[0] != '\0')
-            checkpoint_sweep_given(body->run_path, (int)body->attempt);
-    }
+    /* What workers gave away may lie in the memory of this node, and there is no controller any more to clear up
+     * behind them. */
+    const Wire__Launch *body = run->launch.body;
+    if (run->lost && body != NULL && body->run_path[0] != '\0')
+        logs_leave_to(&run->logs, (struct errand){.act = sweep_given,
+                                                  .what = "clearing up",
+                                                  .path = body->run_path,
+                                                  .rank = body->attempt});
     attempt_end(run);
 }
 

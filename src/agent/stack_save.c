@@ -1,13 +1,13 @@
-/* Runs alone, and may wait. */
+/* Runs alone, and may wait: for the worker, and for debuggers, but for no storage. */
 #include "agent/stack_save.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -19,11 +19,11 @@
 #include "base/process.h"
 #include "base/str.h"
 
-enum { PROCESSES_MAX = 4, STEP_MS = 20, DUMP_LIMIT_MS = 2000, DUMP_QUIET_LOOKS = 4 };
+enum { PROCESSES_MAX = 4, STEP_MS = 20, DUMP_LIMIT_MS = 2000, DUMP_QUIET_LOOKS = 4, FOUND_MAX = 8 << 20 };
 #define NATIVE_LIMIT_MS 8000
 
 struct saving {
-    int fd; /* of the stack file */
+    int fd;
     bool hung;
 };
 
@@ -97,7 +97,14 @@ static void add_native(const struct saving *saving, pid_t pid) {
     say(saving, "none: neither gdb nor eu-stack is installed on this node\n");
 }
 
-static void save(const struct saving *saving, pid_t worker) {
+void stack_save(int fd, pid_t worker, const char *rank, const char *attempt, bool hung) {
+    const struct saving asked = {.fd = fd, .hung = hung}, *saving = &asked;
+    struct tm local;
+    char when[32] = "";
+    time_t seconds = time(NULL);
+    if (localtime_r(&seconds, &local) != NULL) (void)strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S", &local);
+    say(saving, "==== %s, attempt %s: rank %s%s\n", when, attempt, rank, hung ? ", which hangs" : "");
+    (void)setenv("DEBUGINFOD_URLS", "", 1); /* a debugger is to ask nobody */
     pid_t pids[PROCESSES_MAX];
     size_t n = stack_facts_group(worker, pids, PROCESSES_MAX);
     for (size_t i = 0; i < n; i++) {
@@ -114,19 +121,18 @@ static void save(const struct saving *saving, pid_t worker) {
     }
 }
 
+void stack_found(int fd, struct buffer *out) {
+    struct stat status;
+    size_t most =
+        fstat(fd, &status) < 0 ? 0 : (size_t)(status.st_size < FOUND_MAX ? status.st_size : FOUND_MAX);
+    char *room = buffer_reserve(out, most);
+    ssize_t size = room == NULL ? -1 : pread(fd, room, most, 0);
+    if (size > 0) out->size += (size_t)size;
+}
+
 int stack_save_main(int argc, char **argv) {
     int64_t pid;
-    if (argc != 6 || !str_to_int64(argv[1], 1, INT32_MAX, &pid)) return ty_error_exit_status(TY_EUSAGE);
-    CLEANUP_FD int fd = open(argv[2], O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
-    if (fd < 0) return EXIT_FAILURE;
-    struct saving saving = {.fd = fd, .hung = str_equal(argv[5], "hung")};
-    (void)setenv("DEBUGINFOD_URLS", "", 1); /* a debugger is to ask nobody */
-    time_t seconds = time(NULL);
-    struct tm local;
-    char when[32] = "";
-    if (localtime_r(&seconds, &local) != NULL) (void)strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S", &local);
-    say(&saving, "==== %s, attempt %s: rank %s%s\n", when, argv[4], argv[3],
-        saving.hung ? ", which hangs" : "");
-    save(&saving, (pid_t)pid);
+    if (argc != 5 || !str_to_int64(argv[1], 1, INT32_MAX, &pid)) return ty_error_exit_status(TY_EUSAGE);
+    stack_save(STDOUT_FILENO, (pid_t)pid, argv[2], argv[3], str_equal(argv[4], "hung"));
     return EXIT_SUCCESS;
 }

@@ -1,7 +1,7 @@
-/* Where workers stand. It is saved by a process for each: `trainyard agent --stacks PID PATH RANK ATTEMPT
- * hung|other`.
+/* Where workers stand. A process for each of them finds it out: `trainyard agent --stacks PID RANK ATTEMPT
+ * hung|other`, whose standard output is a file in memory, since it would be stuck in one on storage that hangs.
  *
- * Appended to PATH, for the worker and the first other processes of its group: what /proc tells; Python's
+ * Told are, for the worker and the first other processes of its group: what /proc tells; Python's
  * own dump where the process registered one with us (python/trainyard/stacks.py), which works while the
  * interpreter lock is held; frames by gdb, or eu-stack, where installed. A part that is there for another
  * rank than the hung one is left out when Python told enough. Each step has a limit. */
@@ -23,6 +23,10 @@
 
 /* Exit status. argv[0] is the word before PID. */
 int stack_save_main(int argc, char **argv);
+/* The same within this process; `rank` and `attempt` are for the heading. */
+void stack_save(int fd, pid_t worker, const char *rank, const char *attempt, bool hung);
+/* Appends what was found out in that file in memory, its first 8 MiB. */
+void stack_found(int fd, struct buffer *out);
 
 /* -- stack_python.c: Python's own dump, as its process writes it when it is asked. */
 

@@ -10,14 +10,11 @@
 
 #include "agent/stack_save.h"
 #include "base/cleanup.h"
+#include "base/kernel.h"
 #include "base/log.h"
 
 /* All stacks of a node; less than what the controller waits. */
 #define STACKS_LIMIT (25 * NS_PER_S)
-
-static void format_path(const struct stacks *stacks, const struct worker_process *worker, struct buffer *path) {
-    buffer_printf(path, "%s/logs/rank-%u.stack", stacks->launch->body->run_path, worker->rank);
-}
 
 /* Those that hang, then the others: in two rounds through the same list. NULL behind the last one. */
 static struct worker_process *next_worker(struct stacks *stacks) {
@@ -29,52 +26,49 @@ static struct worker_process *next_worker(struct stacks *stacks) {
     return NULL;
 }
 
-static int start_job(const struct stacks *stacks, const struct worker_process *worker, pid_t *pid,
+static int start_job(const struct stacks *stacks, const struct worker_process *worker, struct stacks_job *job,
                      ty_error *err) {
-    CLEANUP(buffer_done) struct buffer path = {0};
     char process[16], rank[16], attempt[16];
-    CLEANUP_FD int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-    if (null < 0) return ty_fail(err, -errno, "cannot open /dev/null: %s", strerror(errno));
-    format_path(stacks, worker, &path);
-    if (path.failed) return ty_fail_memory(err);
+    CLEANUP_FD int null = open("/dev/null", O_RDWR | O_CLOEXEC), found = kernel_memory_file("trainyard-stack");
+    if (null < 0 || found < 0) return ty_fail(err, -errno, "no descriptor: %s", strerror(errno));
     (void)snprintf(process, sizeof process, "%d", worker->pid);
     (void)snprintf(rank, sizeof rank, "%u", worker->rank);
     (void)snprintf(attempt, sizeof attempt, "%u", stacks->launch->body->attempt);
-    char *argv[] = {"trainyard", "agent", "--stacks", process,
-                    path.data,   rank,    attempt,    worker->hung ? "hung" : "other",
+    char *argv[] = {"trainyard", "agent", "--stacks", process, rank, attempt, worker->hung ? "hung" : "other",
                     NULL};
     struct spawn spawn = {
-        .path = "/proc/self/exe", .argv = argv, .envp = environ, .fds = {null, null, null, -1, -1}};
-    return spawn_start(&spawn, pid, err);
+        .path = "/proc/self/exe", .argv = argv, .envp = environ, .fds = {null, found, null, -1, -1}};
+    int result = spawn_start(&spawn, &job->pid, err);
+    job->worker = worker;
+    job->fd = result < 0 ? -1 : TAKE_FD(found);
+    return result;
 }
 
-static struct errand *read_saved(const struct stacks *stacks, const struct worker_process *worker,
-                                 int64_t from) {
-    CLEANUP(buffer_done) struct buffer path = {0};
-    format_path(stacks, worker, &path);
-    if (path.failed) return NULL;
-    return logs_do(stacks->logs,
-                   (struct errand){.act = errand_read, .what = "reading", .path = path.data, .from = from});
-}
-
-static struct worker_process *first_hung(const struct stacks *stacks) {
+static const struct worker_process *first_hung(const struct stacks *stacks) {
     for (size_t i = 0; i < stacks->n; i++)
         if (stacks->workers[i].hung) return &stacks->workers[i];
     return NULL;
 }
 
-static void read_frames(const struct stacks *stacks, struct buffer *frames) {
-    const struct worker_process *worker = first_hung(stacks);
-    const struct errand *saved = worker != NULL ? read_saved(stacks, worker, stacks->offset) : NULL;
-    if (saved != NULL && saved->text.size > 0 && !saved->text.failed)
-        stack_text_frames(saved->text.data, saved->text.size, frames);
+/* What a process has found out so far goes to its file; of the first that hangs it is told as well. */
+static void take_found(struct stacks *stacks, struct stacks_job *job) {
+    CLEANUP(buffer_done) struct buffer path = {0}, text = {0};
+    CLEANUP_FD int fd = TAKE_FD(job->fd);
+    if (fd < 0) return;
+    stack_found(fd, &text);
+    buffer_printf(&path, "%s/logs/rank-%u.stack", stacks->launch->body->run_path, job->worker->rank);
+    if (text.failed || path.failed) return;
+    if (job->worker == first_hung(stacks)) stack_text_frames(text.data, text.size, &stacks->frames);
+    struct log *log = log_open(stacks->logs, path.data, -1);
+    log_add(log, text.data, text.size);
+    log_close(log);
 }
 
 static void finish(struct stacks *stacks) {
-    CLEANUP(buffer_done) struct buffer frames = {0};
+    CLEANUP(buffer_done) struct buffer frames = stacks->frames;
     loop_timer_stop(stacks->loop, &stacks->limit);
+    stacks->frames = (struct buffer){0};
     stacks->running = false;
-    read_frames(stacks, &frames);
     stacks->done(stacks->context, &frames);
 }
 
@@ -85,11 +79,11 @@ bool stacks_busy(const struct stacks *stacks) {
 }
 
 /* The next that can be started; none: its pid stays 0. */
-static void start_next(struct stacks *stacks, pid_t *pid) {
+static void start_next(struct stacks *stacks, struct stacks_job *job) {
     for (struct worker_process *worker; (worker = next_worker(stacks)) != NULL;) {
         ty_error err = {0};
-        if (start_job(stacks, worker, pid, &err) == 0) return;
-        *pid = 0;
+        if (start_job(stacks, worker, job, &err) == 0) return;
+        job->pid = 0;
         log_warning("agent", "rank %u: its stack cannot be saved: %s", worker->rank, err.message);
     }
 }
@@ -97,13 +91,16 @@ static void start_next(struct stacks *stacks, pid_t *pid) {
 /* Starts what there is room for. */
 static void go_on(struct stacks *stacks) {
     for (size_t i = 0; i < STACKS_AT_ONCE && stacks->running; i++)
-        if (stacks->jobs[i].pid == 0) start_next(stacks, &stacks->jobs[i].pid);
+        if (stacks->jobs[i].pid == 0) start_next(stacks, &stacks->jobs[i]);
     if (stacks->running && !stacks_busy(stacks)) finish(stacks);
 }
 
 static void end_jobs(struct stacks *stacks) {
-    for (size_t i = 0; i < STACKS_AT_ONCE; i++)
-        if (stacks->jobs[i].pid > 0) (void)kill(-stacks->jobs[i].pid, SIGKILL);
+    for (size_t i = 0; i < STACKS_AT_ONCE; i++) {
+        if (stacks->jobs[i].pid == 0) continue;
+        take_found(stacks, &stacks->jobs[i]);
+        (void)kill(-stacks->jobs[i].pid, SIGKILL);
+    }
 }
 
 static void on_limit(void *context) {
@@ -122,15 +119,13 @@ void stacks_start(struct stacks *stacks, const struct node_launch *launch, struc
     stacks->running = true;
     stacks->limit = (struct loop_timer){.callback = on_limit, .context = stacks};
     (void)loop_timer_start(stacks->loop, &stacks->limit, STACKS_LIMIT);
-    const struct worker_process *hung = first_hung(stacks);
-    const struct errand *before = hung != NULL ? read_saved(stacks, hung, INT64_MAX) : NULL;
-    stacks->offset = before != NULL ? before->size : 0; /* the news in its file begin there */
     go_on(stacks);
 }
 
 bool stacks_reaped(struct stacks *stacks, pid_t pid) {
     for (size_t i = 0; i < STACKS_AT_ONCE; i++) {
         if (stacks->jobs[i].pid != pid) continue;
+        take_found(stacks, &stacks->jobs[i]);
         stacks->jobs[i].pid = 0;
         go_on(stacks);
         return true;
@@ -143,4 +138,5 @@ void stacks_cancel(struct stacks *stacks) {
     loop_timer_stop(stacks->loop, &stacks->limit);
     stacks->running = false;
     end_jobs(stacks);
+    buffer_done(&stacks->frames);
 }

@@ -1,5 +1,6 @@
 /* Saves the stacks of an agent's workers to {run}/logs/rank-N.stack: a process for each (stack_save.h), two
- * at a time, so that the agent's loop waits for nobody. Workers that hang come first. */
+ * at a time, so that the agent's loop waits for nobody; the thread of the logs writes the file. Workers that
+ * hang come first. */
 #ifndef AGENT_STACKS_H
 #define AGENT_STACKS_H
 
@@ -9,7 +10,7 @@ enum { STACKS_AT_ONCE = 2 };
 
 struct stacks { /* zero-initialised but for loop, done and context */
     struct loop *loop;
-    struct logs *logs; /* read what was saved */
+    struct logs *logs;
     /* All are saved, or the limit passed; `frames` are the innermost lines of the first that hangs, maybe
      * none. Borrowed. */
     void (*done)(void *context, const struct buffer *frames);
@@ -21,8 +22,10 @@ struct stacks { /* zero-initialised but for loop, done and context */
     bool running;
     struct stacks_job {
         pid_t pid; /* 0: free */
+        const struct worker_process *worker;
+        int fd; /* of what is found out, in memory; -1: it was taken */
     } jobs[STACKS_AT_ONCE];
-    int64_t offset; /* of what is new in the file of the first that hangs */
+    struct buffer frames;
     struct loop_timer limit;
 };
 

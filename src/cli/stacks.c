@@ -1,6 +1,7 @@
 /* `trainyard stacks`: where the workers of a run stand now, from outside: nothing is asked of the run's
  * controller or agents, which may hang themselves. Whose processes they are is in the journal. */
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +17,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/idset.h"
+#include "base/kernel.h"
 #include "base/process.h"
 #include "base/str.h"
 #include "cli/command.h"
@@ -74,23 +76,23 @@ static bool is_worker(const struct replay_worker *worker) {
 
 /* -- saved: once, in full */
 
-/* Appends what was saved. */
+/* Appends what was found out, here and to the rank's file. */
 static int save_one(const char *run_path, const struct stack_sampled *worker, int attempt, struct buffer *out,
                     ty_error *err) {
-    CLEANUP(buffer_done) struct buffer path = {0}, before = {0}, text = {0};
-    char words[3][16];
+    CLEANUP(buffer_done) struct buffer path = {0}, text = {0};
+    char words[2][16];
+    CLEANUP_FD int found = kernel_memory_file("trainyard-stack");
+    if (found < 0) return ty_fail(err, -errno, "cannot make a file in memory: %s", strerror(errno));
+    (void)snprintf(words[0], sizeof words[0], "%d", worker->rank);
+    (void)snprintf(words[1], sizeof words[1], "%d", attempt);
+    stack_save(found, worker->pid, words[0], words[1], false);
+    stack_found(found, &text);
     buffer_printf(&path, "%s/logs/rank-%d.stack", run_path, worker->rank);
-    if (path.failed) return ty_fail_memory(err);
-    (void)snprintf(words[0], sizeof words[0], "%d", worker->pid);
-    (void)snprintf(words[1], sizeof words[1], "%d", worker->rank);
-    (void)snprintf(words[2], sizeof words[2], "%d", attempt);
-    (void)file_read(path.data, SIZE_MAX / 2, &before, NULL); /* there may be none */
-    char *argv[] = {"--stacks", words[0], path.data, words[1], words[2], "other", NULL};
-    if (stack_save_main(6, argv) != 0) return ty_fail(err, -EIO, "cannot write %s", path.data);
-    int result = file_read(path.data, SIZE_MAX / 2, &text, err);
-    if (result >= 0 && text.size > before.size)
-        buffer_append(out, text.data + before.size, text.size - before.size);
-    return result < 0 ? result : 0;
+    if (path.failed || text.failed) return ty_fail_memory(err);
+    buffer_append(out, text.data, text.size);
+    CLEANUP_FD int file = open(path.data, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+    int result = file < 0 ? -errno : file_write_all(file, text.data, text.size);
+    return result < 0 ? ty_fail(err, -EIO, "cannot write %s: %s", path.data, strerror(-result)) : 0;
 }
 
 /* "1 rank (2): load_batch data.py:88" and the frames below. */

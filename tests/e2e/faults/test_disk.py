@@ -359,12 +359,14 @@ class Disks(FaultCase):
         """D6, C3: signals are heard, the workers end, the run tells its end, and its process is gone while the storage still hangs; what
         hangs is named and left behind. Nothing that was on record before is lost, and the run can be resumed."""
         for name, number, times, grace in (("once", signal.SIGTERM, 1, "300ms"), ("twice", signal.SIGTERM, 2, "1h"),
-                                           ("keys", signal.SIGINT, 2, "1h")):
+                                           ("keys", signal.SIGINT, 2, "1h"), ("stacks", signal.SIGQUIT, 1, "300ms")):
             with self.subTest(name):
                 process, thaw = self.freeze_under_the_logs(name, "--grace", grace)
                 self.signal(process, number, times)
                 self.assert_status(128 + number, self.finish(process, 30))
-                words = "interrupted by signal 2 (SIGINT); " if number == signal.SIGINT else "preempted by signal 15 (SIGTERM): it can be resumed; "
+                words = "interrupted by signal %d (%s); " % (number, number.name)
+                if number == signal.SIGTERM:
+                    words = "preempted by signal 15 (SIGTERM): it can be resumed; "
                 self.assert_last_line(name, words, self.read("err"))
                 thaw()
                 self.assert_clean()
