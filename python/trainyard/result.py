@@ -85,7 +85,8 @@ class Result:
         raise DeprecationWarning("`Result.config` is deprecated: the config is what you gave to the trainer")
 
     def get_best_checkpoint(self, metric: str, mode: str) -> Checkpoint:
-        """The kept checkpoint whose `metric` is highest ("max") or lowest ("min"); "a/b" is also b in the dict a.
+        """The kept checkpoint whose `metric` is highest ("max") or lowest ("min"), of equal ones the first; "a/b" is also b in the
+        dict a.
 
         RuntimeError when no checkpoint is kept, or no report of one has the metric.
         """
@@ -93,15 +94,16 @@ class Result:
             raise ValueError(f'`mode` must be "max" or "min", not {mode!r}')
         if not self.best_checkpoints:
             raise RuntimeError(f"No checkpoint exists in {self.path}")
-        values = [_metrics.find(metrics, metric) for _, metrics in self.best_checkpoints]
-        rows = [(value, i) for i, value in enumerate(values) if value is not None]
-        if not rows:
+        found = [(_metrics.find(metrics, metric), checkpoint) for checkpoint, metrics in self.best_checkpoints]
+        found = [row for row in found if row[0] is not None]
+        if not found:
             known = sorted({name for _, metrics in self.best_checkpoints for name in metrics})
             raise RuntimeError(
                 f"Invalid metric name {metric!r}: the reports have {', '.join(known) or 'no metrics'}"
             )
-        _, best = max(rows) if mode == "max" else min(rows)
-        return self.best_checkpoints[best][0]
+        numbers = [row for row in found if row[0] == row[0]]  # NaN is neither best nor worst
+        best = max if mode == "max" else min
+        return best(numbers or found, key=lambda row: row[0])[1]
 
     @classmethod
     def from_path(cls, path: str | os.PathLike[str], storage_filesystem: Any = None) -> Result:
@@ -240,7 +242,8 @@ def rank(kept: list[Any], config: Any) -> list[Any]:
 
     def score(row: Any) -> Any:
         value = _metrics.find(row[1], attribute)
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and value == value
+        value = value.item() if getattr(value, "shape", None) == () else value  # a number of numpy's
+        is_number = isinstance(value, (int, float)) and value == value
         return (is_number, sign * value if is_number else 0)
 
     return sorted(kept, key=score)[-most:] if kept else []

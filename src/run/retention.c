@@ -9,9 +9,10 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 
-/* A number, or one of the texts that stand for what JSON has no number for. */
+/* A number, a truth (1 or 0), or one of the texts that stand for what JSON has no number for. */
 static double number_of(const json_t *value) {
     if (json_is_number(value)) return json_number_value(value);
+    if (json_is_boolean(value)) return json_is_true(value) ? 1 : 0;
     if (str_equal(json_string_value(value), "Infinity")) return (double)INFINITY;
     if (str_equal(json_string_value(value), "-Infinity")) return -(double)INFINITY;
     return (double)NAN;

@@ -197,6 +197,18 @@ def test_a_metric_inside_of_another_is_found_by_its_path():
         result.get_best_checkpoint("eval/acc", "max")
 
 
+def test_of_equal_checkpoints_the_first_is_the_best_and_none_without_a_number():
+    numpy = pytest.importorskip("numpy")
+    nan = float("nan")
+    kept = [(Checkpoint(f"/{i}"), {"loss": loss}) for i, loss in enumerate([nan, 2, 1, None, 1, 2, nan])]
+    result = Result({}, kept[-1][0], None, "/run", kept)
+    assert [result.get_best_checkpoint("loss", mode).path for mode in ("min", "max")] == ["/2", "/1"]
+    kept = [(Checkpoint(f"/{i}"), {"good": numpy.float32(good)}) for i, good in enumerate([2, 0, 1])]
+    kept += [(Checkpoint("/3"), {"good": True}), (Checkpoint("/4"), {}), (Checkpoint("/5"), {"good": nan})]
+    ranked = trainyard.result.rank(kept, CheckpointConfig(checkpoint_score_attribute="good"))
+    assert [checkpoint.path for checkpoint, _ in ranked] == ["/4", "/5", "/1", "/2", "/3", "/0"]
+
+
 def test_results_name_their_file_system():
     result = Result({"a": 1}, Checkpoint("/x"), None, "/run")
     lines = ["Result(", "  metrics={'a': 1},", "  path='/run',", "  filesystem='local',"]

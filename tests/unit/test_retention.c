@@ -39,10 +39,11 @@ static void the_best_one_is_the_last_to_go(void **state) {
 
 static void a_score_is_a_number_among_the_metrics(void **state) {
     (void)state;
-    const char *metrics = "{\"loss\": 0.5, \"a\": {\"b\": {\"c\": 3}}, \"a/d\": 4, \"name\": \"x\", "
-                          "\"best\": \"Infinity\", \"worst\": \"-Infinity\", \"none\": \"NaN\"}";
+    const char *metrics =
+        "{\"loss\": 0.5, \"a\": {\"b\": {\"c\": 3}}, \"a/d\": 4, \"name\": \"x\", "
+        "\"best\": \"Infinity\", \"worst\": \"-Infinity\", \"none\": \"NaN\", \"good\": true}";
     assert_true(retention_score(metrics, "loss") == 0.5 && retention_score(metrics, "a/b/c") == 3);
-    assert_true(retention_score(metrics, "a/d") == 4);
+    assert_true(retention_score(metrics, "a/d") == 4 && retention_score(metrics, "good") == 1);
     assert_true(retention_score(metrics, "best") > 0 && isinf(retention_score(metrics, "best")));
     assert_true(retention_score(metrics, "worst") < 0 && isinf(retention_score(metrics, "worst")));
     static const char *const without[] = {"none", "name", "a", "a/b", "a/b/c/d", "missing", "", NULL};
