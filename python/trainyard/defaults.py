@@ -23,7 +23,7 @@ class Join:
 @dataclasses.dataclass
 class Defaults:
     """What `init` was given. The amounts are of this machine, instead of what was found on it. grows: nodes are added to the
-    cluster file while the program goes on, so that an elastic run waits where there are too few."""
+    cluster file while the program goes on, so that a run waits where there are too few."""
 
     num_cpus: float | None = None
     num_gpus: float | None = None

@@ -31,6 +31,7 @@ _EVENTS = ["log", "run", "attempt", "failure", "exited", "start_failed", "node_l
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _GRACE_S = 5.0  # where a run config gives none, as the library has it
 _LOOK_S = 1.0  # the longest time between two looks for the first nodes
+_TELL_S = 5.0  # between two lines that say what is missing, as the library has it where nodes join
 _PACKAGE_HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -136,19 +137,20 @@ class Driver:
         return result
 
     def _begun(self, data: bytes) -> Any:
-        """The run. An elastic one on nodes that come and go waits until the least workers fit."""
-        told = False
+        """The run. On nodes that come and go it waits until its workers, of an elastic one the least, fit."""
+        told = 0.0
         while True:
             try:
                 return _open(self.request(), data)
             except ControllerError as error:
                 short = isinstance(error.controller_failure, InsufficientClusterResourcesError)
-                grows = defaults.current.grows and self._scaling.elasticity_enabled
-                if not short or not grows or self._stopped or self._config.start_method == "fork":
+                grows = defaults.current.grows and self._config.start_method != "fork"
+                if not short or not grows or self._stopped:
                     raise
-                if not told and not (self._config.quiet or defaults.policy.quiet):
+                quiet = self._config.quiet or defaults.policy.quiet
+                if not quiet and (not told or time.monotonic() - told >= _TELL_S):
                     _warn(f"{error.controller_failure}: the run waits for nodes")
-                told = True
+                    told = time.monotonic()
                 time.sleep(min(self._scaling.elastic_resize_monitor_interval_s, _LOOK_S))
 
     def _find_remote(self) -> None:

@@ -1,11 +1,17 @@
 """Elastic runs from Python: the size changes while the training goes on from its last checkpoint."""
 
+import contextlib
 import json
 import os
+import threading
 import time
 
+import pytest
 import trainyard
-from trainyard import Checkpoint, DataParallelTrainer, RunConfig, ScalingConfig
+from conftest import wait_until
+from trainyard import Checkpoint, DataParallelTrainer, RunConfig, ScalingConfig, defaults, driver
+from trainyard.as_ray import cluster as ray_cluster
+from trainyard.as_ray import session
 
 
 def write_cluster(path, nodes):
@@ -50,19 +56,36 @@ def test_it_grows_from_the_last_checkpoint(tmp_path, storage):
     assert result.metrics["step"] == result.metrics["first"] + 3
 
 
-def test_nodes_of_a_cluster_come_and_go_from_none_on(tmp_path, storage, monkeypatch):
-    import threading
-
-    from conftest import wait_until
-    from trainyard import defaults, driver
-    from trainyard.as_ray import cluster, session
-
-    told = []
-    monkeypatch.setattr(driver, "_warn", told.append)
-    nodes = cluster.Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
+@pytest.fixture
+def nodes():
+    """A `Cluster` whose first node has no CPU, as what later runs go by."""
+    made = ray_cluster.Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
     defaults.current = defaults.Defaults()
-    session.init(address=nodes.address)
+    session.init(address=made.address)
+    yield made
+    session.shutdown()
+    made.shutdown()
 
+
+@pytest.fixture
+def told(monkeypatch):
+    """What the driver tells while it waits."""
+    lines = []
+    monkeypatch.setattr(driver, "_warn", lines.append)
+    return lines
+
+
+@contextlib.contextmanager
+def meanwhile(function):
+    hand = threading.Thread(target=function)
+    hand.start()
+    try:
+        yield
+    finally:
+        hand.join()
+
+
+def test_nodes_of_a_cluster_come_and_go_from_none_on(tmp_path, storage, nodes, told):
     def train():
         checkpoint = trainyard.get_checkpoint()
         sizes = []
@@ -92,17 +115,29 @@ def test_nodes_of_a_cluster_come_and_go_from_none_on(tmp_path, storage, monkeypa
         wait_until((tmp_path / "size-2").exists, 60)
         nodes.remove_node(first)
 
-    hand = threading.Thread(target=come_and_go)
-    hand.start()
-    try:
+    with meanwhile(come_and_go):
         result = DataParallelTrainer(
             train,
             scaling_config=ScalingConfig(num_workers=(2, 4), elastic_resize_monitor_interval_s=0.2),
             run_config=RunConfig(storage_path=storage),
         ).fit()
-    finally:
-        hand.join()
-        session.shutdown()
-        nodes.shutdown()
     assert result.return_value == [attempt.num_workers for attempt in result.history] == [2, 3, 2]
     assert told == ["no node has 1 CPU: there is no CPU on any; add nodes with 1 CPU: the run waits for nodes"]
+
+
+def test_a_run_of_fixed_size_waits_for_nodes_and_says_so_again_and_again(storage, nodes, told, monkeypatch):
+    monkeypatch.setattr(driver, "_TELL_S", 0.1)
+    nodes.add_node(num_cpus=1)
+
+    def come():
+        wait_until(lambda: len(told) > 1, 60)
+        nodes.add_node(num_cpus=1)
+
+    with meanwhile(come):
+        result = DataParallelTrainer(
+            lambda: trainyard.get_context().get_world_size(),
+            scaling_config=ScalingConfig(num_workers=2),
+            run_config=RunConfig(storage_path=storage),
+        ).fit()
+    assert result.return_value == 2
+    assert len(set(told)) == 1 and told[0].endswith("the run waits for nodes"), told
