@@ -29,6 +29,10 @@ json_t *manifest_read_list(int directory, const char *text);
  * of the directory; a file that is no JSON object is TY_EUSAGE. */
 int manifest_read(int directory, const char *name, json_t **metadata, ty_error *err);
 
+/* Whether each file that our part of a manifest lists is in the open directory, byte for byte: an empty list, or
+ * one of which some file was never read, tells nothing. (verify.c) */
+bool manifest_proves(int directory, const char *name, const json_t *ours);
+
 /* The manifest in the checkpoint `name`, in the open directory of its run, moves out where it is to stand
  * beside: one rename, and where that fails it is found where it was. Where it stays, that of an earlier
  * checkpoint of this name goes. */

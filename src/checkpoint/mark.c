@@ -39,10 +39,20 @@ struct mark_found mark_find(int run, const char *name, const char *id) {
     if (number > 0 && str_equal(text_of(ours, "run"), id) && str_equal(text_of(ours, "name"), name)) {
         found.number = (uint64_t)number;
         found.original = json_integer_value(json_object_get(ours, "directory")) == (json_int_t)status.st_ino;
-        if (place == 1 && !found.original) found.number = 0; /* it speaks of what lay here before */
+        bool speaks_of_this = place == 0 || found.original || manifest_proves(top, name, ours);
+        if (!speaks_of_this) found.number = 0; /* but of what lay here before */
     }
     json_decref(metadata);
     return found;
+}
+
+bool mark_is_whole(int run, const char *name) {
+    json_t *metadata = NULL;
+    CLEANUP_FD int top = tree_open(run, name, false, NULL);
+    bool whole = top >= 0 && manifest_read(top, name, &metadata, NULL) >= 0 &&
+                 manifest_proves(top, name, json_object_get(metadata, MANIFEST_KEY));
+    json_decref(metadata);
+    return whole;
 }
 
 static bool is_hex(const char *text) {

@@ -2,8 +2,9 @@
  *
  * A checkpoint says so itself: its manifest names the run, the name and the number that it was published under,
  * and the directory that it was published in. A copy of it, a checkpoint of another run, or one that was
- * renamed says something that is not so where it lies. What has no manifest yet, or no longer, has a name of a
- * form that nothing else gets. */
+ * renamed says something that is not so where it lies. A run may have been copied as a whole: a manifest beside
+ * a directory that is not the one of which it speaks counts where the files are the same, byte for byte. What
+ * has no manifest yet, or no longer, has a name of a form that nothing else gets. */
 #ifndef CHECKPOINT_MARK_H
 #define CHECKPOINT_MARK_H
 
@@ -22,6 +23,8 @@ struct mark_found {
     bool original;   /* this is the directory that was published, and no copy in its place */
 };
 struct mark_found mark_find(int run, const char *name, const char *id);
+/* Whether it holds what its manifest lists, as a copy does. Reads every byte. */
+bool mark_is_whole(int run, const char *name);
 
 /* Names of what is on its way: a staging directory, one of a rank or an owner beside it, or a checkpoint that
  * has lost its name. */

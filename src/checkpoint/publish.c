@@ -155,9 +155,9 @@ static json_t *by_path(const json_t *metadata) {
 
 /* Does nothing where the name is nobody's, or not that one's: the commit then says so. */
 static int merge(struct gathering *gathering, int run, int top, uint64_t adds_to, ty_error *err) {
-    struct mark_found found =
-        adds_to > 0 ? mark_find(run, gathering->name, gathering->run) : (struct mark_found){0};
-    if (!found.original || found.number < adds_to) return 0;
+    if (adds_to == 0) return 0;
+    struct mark_found found = mark_find(run, gathering->name, gathering->run);
+    if (found.number < adds_to || (!found.original && !mark_is_whole(run, gathering->name))) return 0;
     CLEANUP_FD int older = tree_open(run, gathering->name, false, err);
     int result = older < 0 ? older : manifest_read(older, gathering->name, &gathering->older, err);
     if (result < 0) return result;

@@ -71,6 +71,23 @@ bool checkpoint_measure(const char *path, size_t *n_files, int64_t *bytes) {
     return listed;
 }
 
+static bool was_read(const json_t *value) {
+    struct manifest_entry entry;
+    return manifest_entry_read(value, &entry) && (entry.link != NULL || entry.xxh3 != NULL);
+}
+
+bool manifest_proves(int directory, const char *name, const json_t *ours) {
+    const json_t *files = json_object_get(ours, "files"), *value;
+    struct bytes bytes = {0};
+    bool known = json_array_size(files) > 0;
+    size_t i;
+    json_array_foreach(files, i, value) known = known && was_read(value);
+    if (!known || bytes_init(&bytes) < 0) return false;
+    int result = check_all(name, directory, files, &bytes, NULL);
+    bytes_done(&bytes);
+    return result == 0;
+}
+
 static int verify(const char *path, bool every_byte, const atomic_bool *enough, ty_error *err) {
     CLEANUP_FD int top = tree_open(AT_FDCWD, path, true, err);
     if (top < 0) return top;

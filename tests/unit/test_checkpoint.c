@@ -336,6 +336,39 @@ static void a_manifest_beside(void **state) {
     shell("test -z \"$(ls -A run)\"");
 }
 
+/* The directory is another one then, its files are those of the manifest: it is added to, and it goes. */
+static void a_manifest_beside_in_a_run_that_was_copied(void **state) {
+    (void)state;
+    ty_error err = {0};
+    CLEANUP_FREE char *first = NULL, *second = NULL;
+    static const char copy[] = "cp -a run/best other && rm -r run/best && mv other run/best";
+    put(in(source, "a"), "1");
+    if (publish_beside(7, "best", 0, &first, &err) < 0) fail_msg("%s", err.message);
+    shell(copy);
+    shell("mv source/a source/b");
+    if (publish_beside(8, "best", 7, &second, &err) < 0) fail_msg("%s", err.message);
+    verify_well(second);
+    shell("test \"$(cat run/best/a run/best/b)\" = 11");
+    shell(copy);
+    put(in(second, "a"), "2"); /* of the same size */
+    struct checkpoint_mark mark = {RUN, "best", 8};
+    expect_refusal(checkpoint_remove(run_path, &mark, &err), TY_EUSAGE, &err, "but stays");
+    put(in(second, "a"), "1");
+    assert_int_equal(checkpoint_remove(run_path, &mark, &err), 0);
+    shell("test -z \"$(ls -A run)\"");
+}
+
+/* Of no file at all any directory would be the same. */
+static void a_manifest_beside_that_lists_nothing(void **state) {
+    (void)state;
+    ty_error err = {0};
+    CLEANUP_FREE char *path = NULL;
+    if (publish_beside(7, "best", 0, &path, &err) < 0) fail_msg("%s", err.message);
+    shell("mkdir other && rm -r run/best && mv other run/best && echo mine > run/best/mine");
+    expect_refusal(checkpoint_remove(run_path, &(struct checkpoint_mark){RUN, "best", 7}, &err), TY_EUSAGE,
+                   &err, "but stays");
+}
+
 /* Where it stands decides nothing about whose the name is. */
 static void a_manifest_beside_of_one_that_is_added_to(void **state) {
     (void)state;
@@ -882,6 +915,8 @@ int main(void) {
         TEST(the_users_metadata_stays),
         TEST(a_manifest_beside),
         TEST(a_manifest_beside_of_one_that_is_added_to),
+        TEST(a_manifest_beside_in_a_run_that_was_copied),
+        TEST(a_manifest_beside_that_lists_nothing),
         TEST(bad_metadata_is_refused),
         TEST(ranks_beside_each_other),
         TEST(ranks_that_differ),
