@@ -201,7 +201,8 @@ def get_all_reported_checkpoints(
     consistency_mode: CheckpointConsistencyMode = CheckpointConsistencyMode.VALIDATED,
     timeout_s: float | None = None,
 ) -> list[ReportedCheckpoint]:
-    """The kept checkpoints, oldest first, once every rank has made as many reports as this one and their checkpoints are committed.
+    """The kept checkpoints, oldest first, or worst first where a metric ranks them (CheckpointConfig), once every rank has made as
+    many reports as this one and their checkpoints are committed.
 
     TimeoutError names the ranks that have not made theirs within `timeout_s`; None waits for them. With VALIDATED what is
     to be validated is waited for as well, within the same time; `status` tells which still is.

@@ -315,6 +315,7 @@ class Driver:
     def _facts(self) -> dict[str, Any]:
         """Plain settings that go with the training function."""
         directory = check_directory(self._config.worker_runtime_env, "RunConfig.worker_runtime_env")
+        score = self._config.checkpoint_config.checkpoint_score_attribute
         return {
             "resources": self._scaling._resources_per_worker_not_none,
             "directory": directory or defaults.current.directory,
@@ -324,6 +325,7 @@ class Driver:
             "returned": self._returned.place,
             "exits_fail": defaults.policy.exits_fail,
             "validates": self._trainer.validation_config is not None,
+            "score": score and (score, self._config.checkpoint_config.checkpoint_score_order),
         }
 
     @contextlib.contextmanager

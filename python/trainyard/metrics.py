@@ -60,6 +60,15 @@ def find(metrics: dict[str, Any], name: str) -> Any:
     return found
 
 
+def score(metrics: dict[str, Any], name: str, order: str) -> tuple[bool, float]:
+    """What the metric of this name counts for, more where it is better (`order` is "max" or "min"); least where it is no number."""
+    value = find(metrics, name)
+    value = value.item() if getattr(value, "shape", None) == () else value  # a number of numpy's
+    if not isinstance(value, (int, float)) or value != value:
+        return False, 0
+    return True, -value if order == "min" else value
+
+
 def _is_flat(metrics: dict[str, Any]) -> bool:
     """Whether JSON gives every value back as it is."""
     for name, value in metrics.items():

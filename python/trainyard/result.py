@@ -237,13 +237,5 @@ def rank(kept: list[Any], config: Any) -> list[Any]:
     attribute = getattr(config, "checkpoint_score_attribute", None)
     if attribute is None:
         return kept
-    sign = -1 if config.checkpoint_score_order == "min" else 1
-    most = config.num_to_keep or len(kept)
-
-    def score(row: Any) -> Any:
-        value = _metrics.find(row[1], attribute)
-        value = value.item() if getattr(value, "shape", None) == () else value  # a number of numpy's
-        is_number = isinstance(value, (int, float)) and value == value
-        return (is_number, sign * value if is_number else 0)
-
-    return sorted(kept, key=score)[-most:] if kept else []
+    ranked = sorted(kept, key=lambda row: _metrics.score(row[1], attribute, config.checkpoint_score_order))
+    return ranked[-(config.num_to_keep or len(kept)) :] if kept else []

@@ -90,6 +90,7 @@ class WorkerSession(Session):
         self.resources = facts.get("resources", {})
         self._report = _core.report
         self._validates = facts.get("validates", False)
+        self._score: tuple[str, str] | None = facts.get("score")  # by which checkpoints are ranked, and the order
         self._uploads: upload.Uploads | None = None
         self._uploads_of = 0  # their process: the threads are not in its children
         self._interrupts = True  # Ctrl-C is KeyboardInterrupt
@@ -154,7 +155,10 @@ class WorkerSession(Session):
             found = reported.read(self.core)
         if reported.CheckpointConsistencyMode(consistency_mode) is reported.CheckpointConsistencyMode.VALIDATED:
             found = waiting.until_validated(self, found, timeout_s)
-        return found
+        if self._score is None:
+            return found
+        name, order = self._score
+        return sorted(found, key=lambda one: _metrics.score(one.metrics, name, order))
 
     def gather(self, label: str, piece: bytes) -> list[bytes]:
         from . import collective
