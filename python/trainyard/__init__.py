@@ -23,6 +23,7 @@ _HOMES = {
     "defaults": ("init",),
     "errors": ("ControllerError", "PreemptionError", "TrainingFailedError", "WorkerGroupError"),
     "preemption": ("PreemptionInfo", "get_preemption_info"),
+    "profiling": ("profile",),
     "reported": ("CheckpointUploadMode", "ReportedCheckpoint"),
     "result": ("Result",),
     "trainer": ("BackendConfig", "DataParallelTrainer"),
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     from .errors import WorkerGroupError as WorkerGroupError
     from .preemption import PreemptionInfo as PreemptionInfo
     from .preemption import get_preemption_info as get_preemption_info
+    from .profiling import profile as profile
     from .reported import CheckpointUploadMode as CheckpointUploadMode
     from .reported import ReportedCheckpoint as ReportedCheckpoint
     from .result import Result as Result

@@ -17,6 +17,7 @@ struct trace_options {
     struct rank_choice wanted;
     const char *output;
     int64_t from, to;
+    bool profile;
 };
 
 static int set_number(const struct option_spec *option, void *target, const char *value, ty_error *err) {
@@ -31,6 +32,8 @@ static const struct option_spec specs[] = {
     {"ranks", 0, "R[,R-R...]", "only these ranks", option_ranks, offsetof(struct trace_options, wanted), NULL},
     {"from", 0, "N", "reports from this number on", set_number, offsetof(struct trace_options, from), NULL},
     {"to", 0, "N", "reports up to this number", set_number, offsetof(struct trace_options, to), NULL},
+    {"with-profile", 0, NULL, "with what torch's profiler saw in the ranks that `trainyard.profile` was for",
+     option_flag, offsetof(struct trace_options, profile), NULL},
 };
 static const struct option_group trace_group = {"Options", specs, ARRAY_SIZE(specs)};
 
@@ -63,7 +66,8 @@ static int write_trace(const char *name, const char *path, const struct trace_op
     if (fd < 0) return ty_fail(err, TY_EUSAGE, "--output %s: %s", options->output, strerror(-fd));
     const struct view_trace trace = {.ranks = rank_choice_get(&options->wanted),
                                      .from = (uint64_t)options->from,
-                                     .to = (uint64_t)options->to};
+                                     .to = (uint64_t)options->to,
+                                     .with_profile = options->profile};
     struct trace_file to = {gzdopen(fd, str_equal(end, ".gz") ? "w" : "wT"), options->output};
     if (to.file == NULL) {
         (void)close(fd);

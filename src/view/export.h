@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "base/buffer.h"
+#include "base/duration.h"
 #include "base/error.h"
 #include "base/idset.h"
 #include "view/series.h"
@@ -34,6 +35,7 @@ int view_jsonl_write(const char *run_path, struct view_selection *selection, vie
 struct view_trace {
     const struct idset *ranks; /* NULL: all */
     uint64_t from, to;         /* report numbers; 0: from the first, to the last */
+    bool with_profile;         /* and what torch's profiler wrote; TY_EUSAGE where that is nothing */
 };
 int view_trace_write(const char *name, const char *run_path, const struct view_trace *trace, view_sink *sink,
                      void *context, ty_error *err);
@@ -81,5 +83,15 @@ struct view_outlet {
 int view_outlet_drain(struct view_outlet *outlet);
 /* Writes out the rest, unless `result` is an error, and frees; `result`, or why that failed. */
 int view_outlet_finish(struct view_outlet *outlet, int result);
+
+/* Traces of torch's profiler, logs/profile/rank-N and this ending. */
+#define VIEW_PROFILE_ENDING ".pt.trace.json.gz"
+
+/* The ranks that have one; a descriptor of their directory, negative where there is none. */
+int view_profiles_list(const char *run_path, struct idset *ranks);
+/* Writes their events, `,` before each, with times since `first`, until `limit` bytes went out: then 1. Each
+ * process is one of its own that is named after its rank. */
+int view_profiles_write(const char *run_path, const struct idset *chosen, nanoseconds first, uint64_t limit,
+                        struct view_outlet *outlet);
 
 #endif

@@ -508,6 +508,10 @@ static int write_all(struct trace_writing *writing, const char *name, const char
     if (result == 0) result = view_scan(run_path, &scan, write_report, writing, err);
     if (result == 0) result = write_counters(writing, run_path, err);
     if (result == 0 && !writing->cut) result = write_usage(writing, run_path, err);
+    if (result == 0 && !writing->cut && writing->asked->with_profile)
+        result = view_profiles_write(run_path, writing->asked->ranks, writing->facts.first, TRACE_BYTES_MAX,
+                                     &writing->outlet);
+    if (result > 0) writing->cut = true;
     buffer_text(out, "\n],\"otherData\":{\"run\":");
     buffer_json_text(out, name);
     buffer_printf(out, ",\"trainyard\":\"%s\",\"began_ns\":\"%lld\"", TY_VERSION,
@@ -516,7 +520,7 @@ static int write_all(struct trace_writing *writing, const char *name, const char
         buffer_printf(out, ",\"cut\":\"at %d MiB; --ranks, --from and --to choose what is traced\"",
                       TRACE_BYTES_MAX >> 20);
     buffer_text(out, "}}\n");
-    return result;
+    return result < 0 ? result : 0;
 }
 
 int view_trace_write(const char *name, const char *run_path, const struct view_trace *trace, view_sink *sink,

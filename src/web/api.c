@@ -477,22 +477,31 @@ static int answer_trace(struct api_call *call, ty_error *err) {
     if (result >= 0) result = whole(call, "to", 0, INT64_MAX, &to, err);
     trace.from = (uint64_t)from;
     trace.to = (uint64_t)to;
+    trace.with_profile = parameter(call, "with_profile") != NULL;
     return result < 0 ? result
                       : view_trace_write(call->run->name, call->run->path, &trace, write_pipe, call, err);
 }
 
-static int answer_whole_log(struct api_call *call, ty_error *err) {
-    CLEANUP_FD int fd = run_output_open(call->run->path, call->rank, err);
+static int send_file(struct api_call *call, int fd, ty_error *err) {
     CLEANUP_FREE char *block = malloc(EXPORT_BLOCK);
-    if (fd < 0) return fd;
     if (block == NULL) return ty_fail_memory(err);
     for (;;) {
         ssize_t got = read(fd, block, EXPORT_BLOCK);
         if (got < 0 && errno == EINTR) continue;
-        if (got <= 0) return got == 0 ? 0 : ty_fail(err, -errno, "cannot read the log: %s", strerror(errno));
+        if (got <= 0) return got == 0 ? 0 : ty_fail(err, -errno, "cannot read the file: %s", strerror(errno));
         int result = write_pipe(call, block, (size_t)got, err);
         if (result < 0) return result;
     }
+}
+
+static int answer_whole_log(struct api_call *call, ty_error *err) {
+    CLEANUP_FD int fd = run_output_open(call->run->path, call->rank, err);
+    return fd < 0 ? fd : send_file(call, fd, err);
+}
+
+static int answer_profile(struct api_call *call, ty_error *err) {
+    CLEANUP_FD int fd = run_output_profile(call->run->path, call->rank, err);
+    return fd < 0 ? fd : send_file(call, fd, err);
 }
 
 /* -- the table */
@@ -520,7 +529,8 @@ static const struct route routes[] = {
     {"/api/runs/*/stacks", answer_stacks, "", NULL, NULL},
     {"/api/runs/*/metrics.csv", answer_csv, "rank history", "text/csv; charset=utf-8", "csv"},
     {"/api/runs/*/metrics.jsonl", answer_jsonl, "rank history", "application/x-ndjson", "jsonl"},
-    {"/api/runs/*/trace.json", answer_trace, "ranks from to", "application/json", "json"},
+    {"/api/runs/*/trace.json", answer_trace, "ranks from to with_profile", "application/json", "json"},
+    {"/api/runs/*/profile/*", answer_profile, "", "application/gzip", "pt.trace.json.gz"},
 };
 
 /* By POST, with --allow-actions. Each in a lane of its own: what waits for a run is not held up. */

@@ -17,6 +17,7 @@
 #include "base/cleanup.h"
 #include "base/duration.h"
 #include "base/str.h"
+#include "view/export.h"
 
 enum { LINE_SHOWN = 400, CHUNK = 256 << 10 };
 
@@ -91,21 +92,29 @@ static int list_ranks(int directory, const char *ending, int **ranks, size_t *n,
 }
 
 /* Traces of torch's profiler that the run's workers wrote. */
-static void list_profiles(int logs, struct buffer *out) {
-    int fd = openat(logs, "profile", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    DIR *entries = fd >= 0 ? fdopendir(fd) : NULL;
+static void list_profiles(const char *run_path, struct buffer *out) {
+    CLEANUP(idset_done) struct idset ranks = {0};
+    CLEANUP_FD int fd = view_profiles_list(run_path, &ranks);
     const char *between = "";
-    while (entries != NULL) {
-        struct dirent *entry = readdir(entries);
+    for (int64_t rank = -1; (rank = idset_next(&ranks, rank)) != IDSET_END;) {
         struct stat status;
-        if (entry == NULL) break;
-        if (fstatat(fd, entry->d_name, &status, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(status.st_mode)) continue;
-        buffer_printf(out, "%s{\"name\": ", between);
-        buffer_json_text(out, entry->d_name);
-        buffer_printf(out, ", \"size\": %lld}", (long long)status.st_size);
+        char name[64];
+        (void)snprintf(name, sizeof name, "rank-%d" VIEW_PROFILE_ENDING, (int)rank);
+        if (fstatat(fd, name, &status, AT_SYMLINK_NOFOLLOW) < 0) continue;
+        buffer_printf(out, "%s{\"rank\": %d, \"name\": \"%s\", \"size\": %lld}", between, (int)rank, name,
+                      (long long)status.st_size);
         between = ", ";
     }
-    if (entries != NULL) (void)closedir(entries);
+}
+
+int run_output_profile(const char *run_path, int rank, ty_error *err) {
+    CLEANUP(idset_done) struct idset ranks = {0};
+    CLEANUP_FD int fd = view_profiles_list(run_path, &ranks);
+    struct stat status;
+    char name[64];
+    if (!idset_has(&ranks, rank)) return ty_fail(err, -ENOENT, "rank %d has no profile", rank);
+    (void)snprintf(name, sizeof name, "rank-%d" VIEW_PROFILE_ENDING, rank);
+    return open_file(fd, name, &status, err);
 }
 
 int run_output_list(const char *run_path, struct buffer *out, ty_error *err) {
@@ -132,7 +141,7 @@ int run_output_list(const char *run_path, struct buffer *out, ty_error *err) {
         between = ", ";
     }
     buffer_text(out, "], \"profiles\": [");
-    list_profiles(logs, out);
+    list_profiles(run_path, out);
     buffer_text(out, "]}");
     return 0;
 }

@@ -19,10 +19,12 @@ enum {
     OUTPUT_QUERY_MAX = 256
 };
 
-/* A descriptor of rank's log. -ENOENT, or TY_EUSAGE where it is no regular file of the run. */
+/* A descriptor of rank's log, or of what torch's profiler wrote of it. -ENOENT, or TY_EUSAGE where it is no
+ * regular file of the run. */
 int run_output_open(const char *run_path, int rank, ty_error *err);
+int run_output_profile(const char *run_path, int rank, ty_error *err);
 
-/* {"ranks": [{"rank", "size", "modified"}], "profiles": [{"name", "size"}]}, by rank. */
+/* {"ranks": [{"rank", "size", "modified"}], "profiles": [{"rank", "name", "size"}]}, by rank. */
 int run_output_list(const char *run_path, struct buffer *out, ty_error *err);
 
 /* {"rank", "from", "next", "size", "text"}: `bytes` from byte `from` on, one from below 0 counted from the end.

@@ -1,6 +1,7 @@
 """Runs for the tests of what is seen of them: journals written by their documented tables (docs/journal.md), without a controller."""
 
 import contextlib
+import gzip
 import json
 import os
 import sqlite3
@@ -9,6 +10,7 @@ from journals import SCHEMA
 
 BEGAN = 1_700_000_000 * 10**9
 SECOND = 10**9
+BASE = 1_699_000_000 * 10**9  # from which the profiler of torch counts
 
 
 class Journal:
@@ -112,3 +114,22 @@ def write_d(storage, name="d", ranks=10000, numbers=3, metrics=300):
                     for n in range(1, numbers + 1) for rank in range(ranks))
     journal.end((numbers + 1) * SECOND, 1)
     return journal.path
+
+
+def write_profile(run_path, rank, after, base=True):
+    """What torch's profiler wrote of the rank: a step of 2 ms, `after` ns after the run's beginning, and an arrow from it to a kernel of
+    GPU 0. Before torch 2.3 times counted from the epoch."""
+    start = (BEGAN + after - (BASE if base else 0)) / 1000
+    events = [{"ph": "M", "name": "process_name", "ts": start, "pid": 77, "tid": 0, "args": {"name": "python"}},
+              {"ph": "M", "name": "process_sort_index", "ts": start, "pid": 77, "tid": 0, "args": {"sort_index": 77}},
+              {"ph": "M", "name": "process_labels", "ts": start, "pid": 77, "tid": 0, "args": {"labels": "CPU"}},
+              {"ph": "M", "name": "process_labels", "ts": start, "pid": 0, "tid": 0, "args": {"labels": "GPU 0"}},
+              {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#2", "pid": 77, "tid": 77, "ts": start, "dur": 2000.5, "args": {"a": "]},{\\\""}},
+              {"ph": "s", "id": 1, "pid": 77, "tid": 77, "ts": start + 1, "cat": "ac2g", "name": "ac2g"},
+              {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": start + 500, "dur": 300, "args": {"stream": 7}},
+              {"ph": "f", "bp": "e", "id": 1, "pid": 0, "tid": 7, "ts": start + 500, "cat": "ac2g", "name": "ac2g"},
+              {"ph": "X", "cat": "Trace", "name": "PyTorch Profiler (0)", "pid": "Spans", "tid": "PyTorch Profiler", "ts": start, "dur": 2001, "args": {}}]
+    whole = {"schemaVersion": 1, "deviceProperties": [{"id": 0}], "traceEvents": events, **({"baseTimeNanoseconds": BASE} if base else {})}
+    os.makedirs(os.path.join(run_path, "logs", "profile"), exist_ok=True)
+    with gzip.open(os.path.join(run_path, "logs", "profile", "rank-%d.pt.trace.json.gz" % rank), "wt") as file:
+        json.dump(whole, file, indent=1)

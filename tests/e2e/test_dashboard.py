@@ -13,6 +13,7 @@ import time
 import unittest
 
 import harness
+import seen
 from journals import Journal, make_a, make_b, make_usage
 
 
@@ -412,6 +413,8 @@ class Dashboard(harness.Case):
         run = Journal(self.storage, "a")
         run.log(0, b"caf\xc3\xa9 \xff\xfe broken\x00\n" + b"x" * 100 + b"\xe2\x82")
         logs = os.path.join(run.path, "logs")
+        seen.write_profile(run.path, 3, seen.SECOND)
+        os.symlink("/etc/passwd", os.path.join(logs, "profile", "rank-4.pt.trace.json.gz"))
         os.symlink("/etc/passwd", os.path.join(logs, "rank-1.log"))
         os.mkfifo(os.path.join(logs, "rank-2.log"))
         os.mkdir(os.path.join(logs, "rank-3.log"))
@@ -420,6 +423,8 @@ class Dashboard(harness.Case):
         base = f"/api/runs/{server.ids()['a']}/logs"
         told = server.json(base)
         self.assertEqual([0, 1, 2, 3], [one["rank"] for one in told["ranks"]])
+        profile = os.path.join(logs, "profile", "rank-3.pt.trace.json.gz")
+        self.assertEqual([{"rank": 3, "name": os.path.basename(profile), "size": os.path.getsize(profile)}], told["profiles"])
         self.assertEqual([None] * 3, [one["size"] for one in told["ranks"][1:]])
         for rank in (1, 2, 3):
             status, data, _ = server.ask(f"{base}/rank-{rank}")
@@ -433,6 +438,13 @@ class Dashboard(harness.Case):
         self.assertEqual(400, server.ask(base + "/rank-0?bytes=1048577")[0])
         whole = server.ask(base + "/rank-0/whole")
         self.assertEqual((200, text["size"]), (whole[0], len(whole[1])))
+        run_base = base.removesuffix("logs")
+        with open(profile, "rb") as file:
+            self.assertEqual(file.read(), server.ask(run_base + "profile/rank-3")[1])
+        with_profile = json.loads(server.ask(run_base + "trace.json?with_profile=1")[1])["traceEvents"]
+        self.assertIn("gemm", [event["name"] for event in with_profile])
+        with self.assertRaises(http.client.IncompleteRead):
+            server.ask(run_base + "profile/rank-4")
 
     def test_logs_are_searched_in_slices(self):
         run = Journal(self.storage, "a")

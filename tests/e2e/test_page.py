@@ -9,6 +9,7 @@ import sqlite3
 import unittest
 
 import harness
+import seen
 from journals import BEGAN, Journal, make_a, make_b, make_usage
 from playwright.sync_api import expect, sync_playwright
 from test_dashboard import Server
@@ -48,7 +49,7 @@ class Page(harness.Case):
 
     def test_every_part_of_known_runs(self):
         make_a(self.storage)
-        make_b(self.storage)
+        seen.write_profile(make_b(self.storage), 1, seen.SECOND)
         server = self.serve()
         ids = server.ids()
         page = self.open(server)
@@ -67,6 +68,10 @@ class Page(harness.Case):
         page.goto(page.url.split("#")[0] + f"#run={ids['b']}&tab=attempts")
         expect(page.locator("tbody tr").nth(0)).to_contain_text("rank 1 exited with code 7")
         expect(page.locator("tbody tr").nth(1)).to_contain_text("checkpoint_000100")
+        page.goto(page.url.split("#")[0] + f"#run={ids['b']}&tab=time")
+        with page.expect_download() as download:
+            page.get_by_role("button", name="download", exact=True).click()
+        self.assertEqual("rank-1.pt.trace.json.gz", download.value.suggested_filename)
         page.goto(page.url.split("#")[0] + f"#compare={ids['a']},{ids['b']}")
         expect(page.locator(".card[data-metric=loss] canvas")).to_be_visible()
         expect(page.locator("td.best[data-metric=loss]").nth(0)).to_have_text("0.001998")

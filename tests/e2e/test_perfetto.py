@@ -56,11 +56,13 @@ class Perfetto(Case):
         return rows
 
     def test_a_trace_by_sql(self):
-        """E35: nothing in it is an error; slices, counters, instants and tracks are those that the run had."""
-        seen.write_b(self.storage)
+        """E35: nothing in it is an error; slices, counters, instants and tracks are those that the run had, and torch's profiler saw."""
+        run = seen.write_b(self.storage)
+        for rank in range(2):
+            seen.write_profile(run, rank, 3 * seen.SECOND + rank * 1000)
         path = os.path.join(self.place, "b.json")
-        self.assert_status(0, self.trainyard("trace", "--storage-path", self.storage, "b", "-o", path))
-        errors, attempts, reports, counters, instants, first = self.ask(
+        self.assert_status(0, self.trainyard("trace", "--storage-path", self.storage, "b", "-o", path, "--with-profile"))
+        errors, attempts, reports, counters, instants, first, profiles, arrows = self.ask(
             path, "SELECT name, value FROM stats WHERE severity = 'error' AND value > 0",
             "SELECT count(*) FROM slice WHERE category = 'attempt'",
             "SELECT thread.name, count(*) FROM slice JOIN thread_track ON track_id = thread_track.id JOIN thread USING (utid) "
@@ -68,12 +70,18 @@ class Perfetto(Case):
             "SELECT process_counter_track.name, count(*) FROM counter JOIN process_counter_track ON track_id = process_counter_track.id "
             "GROUP BY 1 ORDER BY 1",
             "SELECT name FROM slice WHERE category = 'event' ORDER BY ts",
-            "SELECT ts / 1000, dur / 1000 FROM slice WHERE name = 'report 2' ORDER BY ts")
+            "SELECT ts / 1000, dur / 1000 FROM slice WHERE name = 'report 2' ORDER BY ts",
+            "SELECT process.name, slice.name, ts, dur FROM slice JOIN thread_track ON track_id = thread_track.id JOIN thread USING (utid) "
+            "JOIN process USING (upid) WHERE category IN ('user_annotation', 'kernel') ORDER BY process.name, ts",
+            "SELECT count(*) FROM flow")
         self.assertEqual([], errors)
         self.assertEqual([[2]], attempts)
         self.assertEqual([["rank 0", 248], ["rank 1", 248]], reports)
         self.assertEqual(["loss mean", "step mean"], [name for name, _ in counters])
         self.assertEqual([["checkpoint"], ["exited"]], instants)
+        self.assertEqual([["rank %d profile: %s" % (rank, where), what, 3 * seen.SECOND + rank * 1000 + after, took] for rank in range(2)
+                          for where, what, after, took in (("CPU", "ProfilerStep#2", 0, 2_000_500), ("GPU 0", "gemm", 500_000, 300_000))], profiles)
+        self.assertEqual([[2]], arrows)
         self.assertEqual([1000, 1_000_000, 1_000_000], [first[1][0] - first[0][0], first[0][1], first[1][1]])
 
 

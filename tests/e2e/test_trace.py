@@ -71,6 +71,46 @@ class Trace(Case):
         self.assertEqual([2, 2], [event["tid"] for event in events if event["ph"] == "s"])
         self.assertEqual([1, 3], [event["tid"] for event in events if event["ph"] == "f"])
 
+    def test_profiles_beside_the_reports_of_their_rank(self):
+        path = seen.write_b(self.storage)
+        seen.write_profile(path, 0, 3 * seen.SECOND)
+        seen.write_profile(path, 1, 3 * seen.SECOND + 1_000_500, base=False)
+        self.assertEqual([], [event for event in self.trace("b") if event["name"] == "gemm"])
+        events = self.trace("b", "--with-profile")
+        steps = [event for event in events if event["name"] == "ProfilerStep#2"]
+        self.assertEqual([3_000_000, 2000.5, "]},{\\\""], [steps[0]["ts"], steps[0]["dur"], steps[0]["args"]["a"]])
+        self.assertAlmostEqual(3_001_000.5, steps[1]["ts"], delta=0.5)  # of so large a number a float tells no less
+        names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
+        ours = sorted(name for pid, name in names.items() if pid > 2)
+        self.assertEqual([f"rank {rank} profile: {name}" for rank in range(2) for name in ("CPU", "GPU 0", "Spans")], ours)
+        self.assertEqual(["rank 0 profile: CPU", "rank 1 profile: CPU"], [names[event["pid"]] for event in steps])
+        self.assertEqual(2, len({event["id"] for event in events if event["ph"] in "sf" and event["name"] == "ac2g"}))
+        only = self.trace("b", "--with-profile", "--ranks", "1")
+        self.assertEqual(1, sum(event["name"] == "gemm" for event in only))
+
+    def test_profiles_that_are_none(self):
+        path = seen.write_b(self.storage)
+        place = os.path.join(path, "logs", "profile", "rank-0.pt.trace.json.gz")
+
+        def refused(word):
+            words = ("trace", "--storage-path", self.storage, "b", "-o", os.path.join(self.place, "t.json"), "--with-profile")
+            self.assert_line(self.assert_status(2, self.trainyard(*words)), "trace", word)
+
+        refused("no profile")
+        seen.write_profile(path, 0, 0)
+        with open(place, "rb") as file:
+            whole = file.read()
+        for text, word in ((whole[:-40], "rank-0.pt.trace.json.gz"), (gzip.compress(b'{"traceEvents": [{"ph": "X"'), "in the middle"),
+                           (b'{"traceEvents": [{"ph" "X"}]}', "expected"), (b"]", "no JSON"), (b"{" * 100, "in the middle")):
+            with open(place, "wb") as file:
+                file.write(text)
+            refused(word)
+        os.unlink(place)
+        os.symlink("/etc/passwd", place)
+        os.mkfifo(place.replace("rank-0", "rank-1"))
+        refused("no profile")
+        self.assertEqual(["runs"], os.listdir(self.place))
+
     def test_wrong_use(self):
         seen.write_b(self.storage)
         for args, word in (((), "--output"), (("-o", "/no/such/t.json"), "/no/such"), (("-o", "t", "--from", "0"), "--from"),

@@ -1,8 +1,11 @@
 """TorchTrainer: the process group of a run, models, and training on several workers."""
 
+import json
 import os
 import socket
+import subprocess
 import sys
+from contextlib import nullcontext
 
 import pytest
 import trainyard
@@ -12,6 +15,7 @@ from trainyard import (
     RunConfig,
     ScalingConfig,
     WorkerGroupError,
+    _command,
     init,
     limits,
 )
@@ -563,6 +567,40 @@ def test_functions_that_need_no_compiler(function):
 )
 def test_functions_that_need_the_compiler(function):
     assert hints.needs_compiler(function)
+
+
+def profiled():
+    options = {"ranks": 1, "activities": [torch.profiler.ProfilerActivity.CPU]}
+    with trainyard.profile(steps=range(2, 4), record_shapes=True, **options) as profiler:
+        for step in range(6):
+            torch.nn.Linear(8, 8)(torch.randn(8, 8)).sum().backward()
+            trainyard.report({"step": step})
+            profiler.step()
+    told = pytest.warns(RuntimeWarning, match="step 9 was not reached")
+    with told if trainyard.get_context().get_world_rank() == 1 else nullcontext():
+        with trainyard.profile(range(9, 10), **options):
+            pass
+    for wrong in ({"steps": 0}, {"steps": True}, {"steps": range(3, 3)}, {"steps": range(0, 4, 2)}, {"ranks": -1}, {"ranks": "0"}):
+        with pytest.raises(ValueError, match="`(steps|ranks)` must be"):
+            trainyard.profile(**wrong)
+
+
+def test_profiles_of_steps(fit, storage, tmp_path):
+    """E35: what the profiler saw lies between the reports that its rank made around it."""
+    with pytest.raises(RuntimeError, match="outside of a"):
+        trainyard.profile()
+    path = fit(profiled, name="p").path
+    assert os.listdir(f"{path}/logs/profile") == ["rank-1.pt.trace.json.gz"]
+    command = [_command.path(), "trace", "p", "--storage-path", storage, "--with-profile", "-o", str(tmp_path / "t.json")]
+    subprocess.run(command, check=True)
+    events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    reports = {event["name"]: event for event in events if event.get("cat") == "report"}
+    steps = [event for event in events if event["name"].startswith("ProfilerStep")]
+    assert [step["name"] for step in steps] == ["ProfilerStep#2", "ProfilerStep#3"]
+    for step, number in zip(steps, (3, 4)):
+        report = reports[f"report {number}"]
+        assert report["ts"] <= step["ts"] + step["dur"] and step["ts"] <= report["ts"] + report["dur"]
+    assert any(event["name"] == "aten::linear" and event["pid"] == steps[0]["pid"] for event in events)
 
 
 def test_a_config_serves_several_trainers():

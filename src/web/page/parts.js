@@ -31,9 +31,10 @@ const SHARES = ["training", "start", "lost work", "waiting"];
 export function time(context) {
   const { run, main, controls } = context;
   const name = run.name.replace(/[^\w.-]/g, "_") + ".trace.json";
-  fill(controls, h("button", { class: "bare", title: "for Perfetto, or chrome://tracing", onclick: () => save(`runs/${run.id}/trace.json`, name).catch(context.fail) }, "trace"));
   return live(context, ["run"], async () => {
-    const reply = await api(`runs/${run.id}/timeline`);
+    const [reply, { profiles }] = await Promise.all([api(`runs/${run.id}/timeline`), api(`runs/${run.id}/logs`)]);
+    const trace = `runs/${run.id}/trace.json` + (profiles.length ? "?with_profile=1" : "");
+    fill(controls, h("button", { class: "bare", title: "for Perfetto, or chrome://tracing", onclick: () => save(trace, name).catch(context.fail) }, "trace"));
     const whole = reply.shares.reduce((sum, share) => sum + share.seconds, 0) || 1;
     const shares = h("div", { class: "shares" }, reply.shares.map((share) => {
       const part = h("div", { class: "s" + SHARES.indexOf(share.share), title: `${share.share} ${seconds(share.seconds)}` });
@@ -53,7 +54,9 @@ export function time(context) {
           return row;
         }), "flow")],
       Object.values(reply.quantiles || {}).flat().some((value) => value !== null) && [h("h2", {}, "Over the ranks"), table(["part", "#least", "#lower quarter", "#median", "#upper quarter", "#greatest"], Object.entries(reply.quantiles).filter(([, q]) => q.some((value) => value !== null)).map(([name, q]) => h("tr", {}, td(name), q.map((value) => num(seconds(value))))), "fit")],
-      reply.slowest?.length > 0 && [h("h2", {}, "The slowest to start"), table(["#rank", "#spawn", "#interpreter or loader", "#rendezvous", "#in all"], reply.slowest.map((one) => h("tr", {}, num(one.rank), num(seconds(one.spawn)), num(seconds(one.loader)), num(seconds(one.rendezvous)), num(seconds(one.seconds)))), "fit")]);
+      reply.slowest?.length > 0 && [h("h2", {}, "The slowest to start"), table(["#rank", "#spawn", "#interpreter or loader", "#rendezvous", "#in all"], reply.slowest.map((one) => h("tr", {}, num(one.rank), num(seconds(one.spawn)), num(seconds(one.loader)), num(seconds(one.rendezvous)), num(seconds(one.seconds)))), "fit")],
+      profiles.length > 0 && [h("h2", {}, "Profiles, which the trace has beside all else"), table(["#rank", "#size", ""], profiles.map((one) => h("tr", {}, num(one.rank), num(bytes(one.size)),
+        td(h("button", { class: "bare", onclick: () => save(`runs/${run.id}/profile/rank-${one.rank}`, one.name).catch(context.fail) }, "download")))), "fit")]);
   });
 }
 
