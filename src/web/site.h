@@ -24,7 +24,6 @@ enum { SITE_STREAMS = 32, SITE_EXPORTS = 4, SITE_PATIENCE_SECONDS = 5 };
 struct news {
     size_t n_streams;
     int directory, logs; /* inotify's, -1: none */
-    bool polled;         /* the run lies where no news of writes come from */
     bool dirty, looking;
     struct loop_timer timer;
     nanoseconds looked;

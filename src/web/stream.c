@@ -1,5 +1,6 @@
-/* Server-sent events: what changed, never the data. A run is looked at only while somebody watches it: where
- * its files are this machine's own the kernel tells of writes, elsewhere it is looked at every 2 s. */
+/* Server-sent events: what changed, never the data. A run is looked at only while somebody watches it: when the
+ * kernel tells of writes, and every 2 s. Nobody tells of what other hosts write; and a transaction is seen only
+ * some time after its bytes were written, of which nobody tells either. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -168,13 +169,13 @@ static void on_due(void *context) {
     lane_post(run->site->lanes, &run->lane, &job->base);
 }
 
-/* At most 4 looks a second, and none while nothing changed. */
+/* At most 4 looks a second. */
 static void arm(struct site_run *run) {
     struct news *news = &run->news;
     struct site *site = run->site;
-    if (news->n_streams == 0 || news->looking || news->timer.state != NULL || !(news->dirty || news->polled))
-        return;
+    if (news->n_streams == 0 || news->looking) return;
     nanoseconds due = news->looked + (news->dirty ? NEWS_MS : POLL_MS) * NS_PER_MS - loop_now(site->loop);
+    loop_timer_stop(site->loop, &news->timer);
     news->timer = (struct loop_timer){.callback = on_due, .context = run};
     (void)loop_timer_start(site->loop, &news->timer, due > 0 ? due : 0);
 }
@@ -218,17 +219,12 @@ static void on_inotify(void *context, unsigned events) {
 static void watch_run(struct site_run *run) {
     struct news *news = &run->news;
     CLEANUP(buffer_done) struct buffer logs = {0};
-    CLEANUP_FD int fd = open(run->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     buffer_printf(&logs, "%s/logs", run->path);
-    news->polled = run->site->inotify < 0 || fd < 0 || !file_is_local(fd);
-    if (!news->polled)
-        news->directory =
-            inotify_add_watch(run->site->inotify, run->path,
-                              IN_MODIFY | IN_CREATE | IN_DELETE | IN_MOVE | IN_DELETE_SELF | IN_ONLYDIR);
-    if (!news->polled && !logs.failed)
+    news->directory = inotify_add_watch(run->site->inotify, run->path,
+                                        IN_MODIFY | IN_CREATE | IN_DELETE | IN_MOVE | IN_DELETE_SELF | IN_ONLYDIR);
+    if (!logs.failed)
         news->logs = inotify_add_watch(run->site->inotify, logs.data,
                                        IN_MODIFY | IN_CREATE | IN_ONLYDIR | IN_DONT_FOLLOW);
-    news->polled |= news->directory < 0;
     news->last_report = news->last_sequence = 0;
     news->dirty = true; /* begins with what there is */
     arm(run);

@@ -1,5 +1,6 @@
 """`trainyard dashboard` over HTTP: who may ask, what is refused, what it costs to have it open, logs, the stream, the file."""
 
+import contextlib
 import http.client
 import json
 import os
@@ -483,6 +484,13 @@ class Dashboard(harness.Case):
         self.assertEqual({"id": 5}, self.next_event(reply, "reports"))
         run.log(0, "hello\n")
         self.assertEqual({"rank": 0, "size": 6}, self.next_event(reply, "logs"))
+        os.mkdir(os.path.join(self.place, "elsewhere"))
+        for name in ("run.db", "run.db-wal", "run.db-shm"):
+            os.link(os.path.join(run.path, name), os.path.join(self.place, "elsewhere", name))
+        with contextlib.closing(sqlite3.connect(os.path.join(self.place, "elsewhere", "run.db"))) as other:
+            other.execute("INSERT INTO reports(time, attempt, rank, number, metrics) VALUES(0, 1, 0, 6, '{}')")
+            other.commit()  # of which the kernel tells nobody who watches the run's directory
+        self.assertEqual({"id": 6}, self.next_event(reply, "reports"))
         run.done()
         for name in ("run.db", "run.db-wal", "run.db-shm"):
             if os.path.exists(os.path.join(run.path, name)):

@@ -108,9 +108,10 @@ export class Plot {
       this.onSeries?.(this.metric, this.reply.series);
     } catch (error) {
       if (error.status !== 410) fill(this.foot, h("span", { class: "bad" }, error.message));
+      this.stale ||= !(error.status < 500); // a server that is busy, or gone for a moment
     }
     this.loading = false;
-    if (this.again || this.stale) setTimeout(() => this.load(), this.again ? 0 : LIVE_MS);
+    if ((this.again || this.stale) && !this.over) setTimeout(() => this.load(), this.again ? 0 : LIVE_MS);
   }
 
   zoom() {
@@ -297,6 +298,7 @@ export class Plot {
   }
 
   end() {
+    this.over = true;
     this.watcher.disconnect();
     this.u?.destroy();
   }
