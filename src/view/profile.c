@@ -19,19 +19,19 @@
 #include "view/export.h"
 
 enum {
-    CHUNK = 64 << 10,
-    ITEM_MAX = 16 << 20,    /* bytes of an event */
-    PROCESSES_MAX = 256,    /* of a file; what lies beyond shares one */
-    FIRST_PROCESS = 2000000 /* those of the nodes lie below */
+    PROFILE_CHUNK = 64 << 10,
+    PROFILE_ITEM = 16 << 20, /* bytes of an event */
+    PROFILE_PROCESSES = 256, /* of a file; what lies beyond shares one */
+    FIRST_PROCESS = 2000000  /* those of the nodes lie below */
 };
 
 struct profile {
     gzFile file;
     char name[64];
     int rank;
-    int64_t base;                     /* of its times, ns since the epoch */
-    nanoseconds first;                /* of the run's trace */
-    json_t *processes[PROCESSES_MAX]; /* n_processes, owned: their `pid` */
+    int64_t base;                         /* of its times, ns since the epoch */
+    nanoseconds first;                    /* of the run's trace */
+    json_t *processes[PROFILE_PROCESSES]; /* n_processes, owned: their `pid` */
     size_t n_processes;
     int first_process;  /* its number here; the others follow */
     struct buffer item; /* what is being read */
@@ -106,13 +106,13 @@ static int take_chunk(struct profile *profile, struct split *split, const char *
             buffer_char(item, text[i]);
         if (split->depth < 0) return fail_profile(profile, "it is no JSON");
         if (item->failed) return ty_fail_memory(profile->err);
-        if (item->size > ITEM_MAX) return fail_profile(profile, "it has an event of more than 16 MiB");
+        if (item->size > PROFILE_ITEM) return fail_profile(profile, "it has an event of more than 16 MiB");
     }
     return 0;
 }
 
 static int each_item(struct profile *profile, take_item *take) {
-    char text[CHUNK];
+    char text[PROFILE_CHUNK];
     struct split split = {0};
     buffer_clear(&profile->item);
     if (gzrewind(profile->file) != 0) return fail_profile(profile, "it cannot be read again");
@@ -170,7 +170,7 @@ static int number_process(struct profile *profile, json_t *pid, int *number) {
     size_t i = 0;
     while (i < profile->n_processes && !json_equal(profile->processes[i], pid))
         i++;
-    if (i == PROCESSES_MAX) i--;
+    if (i == PROFILE_PROCESSES) i--;
     *number = profile->first_process + (int)i;
     if (i < profile->n_processes) return 0;
     profile->processes[profile->n_processes++] = json_incref(pid);

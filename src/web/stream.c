@@ -220,8 +220,9 @@ static void watch_run(struct site_run *run) {
     struct news *news = &run->news;
     CLEANUP(buffer_done) struct buffer logs = {0};
     buffer_printf(&logs, "%s/logs", run->path);
-    news->directory = inotify_add_watch(run->site->inotify, run->path,
-                                        IN_MODIFY | IN_CREATE | IN_DELETE | IN_MOVE | IN_DELETE_SELF | IN_ONLYDIR);
+    news->directory =
+        inotify_add_watch(run->site->inotify, run->path,
+                          IN_MODIFY | IN_CREATE | IN_DELETE | IN_MOVE | IN_DELETE_SELF | IN_ONLYDIR);
     if (!logs.failed)
         news->logs = inotify_add_watch(run->site->inotify, logs.data,
                                        IN_MODIFY | IN_CREATE | IN_ONLYDIR | IN_DONT_FOLLOW);
