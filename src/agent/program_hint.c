@@ -23,6 +23,17 @@ const char *program_interpreter(const char *name) {
     return NULL;
 }
 
+bool program_is_interpreter(const char *name) {
+    static const char *const known[] = {"python", "pypy", "sh",    "bash", "dash", "ksh",  "zsh",
+                                        "perl",   "ruby", "julia", "lua",  "node", "Rscript"};
+    const char *slash = strrchr(name, '/'), *version = NULL;
+    for (size_t i = 0; i < ARRAY_SIZE(known); i++)
+        if (str_prefix(slash != NULL ? slash + 1 : name, known[i], &version) &&
+            version[strspn(version, "0123456789.")] == '\0')
+            return true;
+    return false;
+}
+
 /* The mode of a file; false when there is none. */
 static bool look_at(const char *path, const char *directory, bool *is_directory, bool *is_executable) {
     struct stat status;

@@ -50,6 +50,8 @@ int program_refuse(const char *path, const char *directory, int error, ty_error 
 
 /* What runs files whose names end so ("train.py": "python"); NULL: nothing that is known. */
 const char *program_interpreter(const char *name);
+/* It runs the script that is its first argument ("/usr/bin/python3.11"). */
+bool program_is_interpreter(const char *name);
 
 /* Where a program is looked for, by its path or in `search`, and from where. */
 struct program_whereabouts {

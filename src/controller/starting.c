@@ -44,9 +44,10 @@ static void list_programs(struct node_programs *programs, const struct run_reque
     programs->search = path_of(request);
     if (file_working_directory(programs->directory, sizeof programs->directory, NULL) < 0) return;
     const char *program = request->executable != NULL ? request->executable : request->argv[0];
-    const char *script = request->executable == NULL ? request->argv[1] : NULL;
+    const char *script =
+        request->executable == NULL && program_is_interpreter(program) ? request->argv[1] : NULL;
     add_program(programs, program, false);
-    if (script != NULL && program_interpreter(script) != NULL) add_program(programs, script, true);
+    if (script != NULL && script[0] != '-') add_program(programs, script, true);
 }
 
 /* -- devices */

@@ -77,16 +77,19 @@ class Apart(harness.Case):
 
     def test_programs_that_differ(self):
         self.shell("h1", "printf '#!/bin/sh\\nexit 0\\n' > /tmp/prog && chmod +x /tmp/prog && cp /tmp/prog /tmp/script.sh")
-        home, away = self.both(program=("/tmp/prog",))
+        home, away = self.both(program=("echo", "/tmp/script.sh"))
+        self.assertIn("[rank 3] /tmp/script.sh", self.assert_status(0, home).out)
+        home, away = self.both("--resume", program=("/tmp/prog",))
         self.assert_status(4, home)
         self.assertRegex(home.err, "node h2: cannot execute /tmp/prog: No such file or directory; it must be at the same path on every node")
         self.assert_status(4, away)
         self.shell("h2", "printf '#!/bin/sh\\n exit 0\\n' > /tmp/prog && chmod +x /tmp/prog && cp /tmp/prog /tmp/script.sh")
-        home, away = self.both("--resume", program=("/tmp/prog", "/tmp/script.sh"))
-        self.assert_status(0, home)
-        differs = r"/tmp/%s is another there \(18 bytes, here 17\)"
-        self.assertRegex(home.err, "warning: node h2: %s, %s: bring the same to all nodes" % (differs % "prog", differs % "script.sh"))
-        self.assert_status(0, away)
+        differs = r"warning: node h2: /tmp/%s is another there \(18 bytes, here 17\): bring the same to all nodes"
+        for program, differing in (("/tmp/prog", "prog"), ("sh", r"script\.sh")):  # only the file of an interpreter is looked at
+            home, away = self.both("--resume", program=(program, "/tmp/script.sh"))
+            self.assert_status(0, home)
+            self.assertRegex(home.err, differs % differing)
+            self.assert_status(0, away)
 
     def test_what_a_killed_agent_left_goes(self):
         self.shell("h2", "mkdir -p %s/r/logs && echo other > %s/r/.trainyard-node && echo old > %s/r/stale" % (STORAGE, STORAGE, STORAGE))
