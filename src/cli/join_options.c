@@ -100,9 +100,10 @@ int join_options_finish(struct join_options *join, ty_error *err) {
     return join_check(&join->options, err);
 }
 
-int join_options_serve(const struct join_options *join, const struct cluster_options *cluster) {
+int join_options_serve(const struct join_options *join, const char *command,
+                       const struct cluster_options *cluster) {
     const struct join_node node = {
-        .command = "run",
+        .command = command,
         .rendezvous = join->options.rendezvous,
         .node_rank = (uint32_t)join->options.node_rank,
         .key = join->options.key,

@@ -1,4 +1,4 @@
-/* The options of `trainyard run` for a run on several machines, on each of which the same command is
+/* The options of `trainyard run` and `trainyard plan` for several machines, on each of which the same command is
  * started. */
 #ifndef CLI_JOIN_OPTIONS_H
 #define CLI_JOIN_OPTIONS_H
@@ -21,6 +21,7 @@ void join_options_init(struct join_options *join);
 /* Reads the key, and checks what belongs together. */
 int join_options_finish(struct join_options *join, ty_error *err);
 /* A node of another rank than 0: serves the controller of that one; the run's exit status. */
-int join_options_serve(const struct join_options *join, const struct cluster_options *cluster);
+int join_options_serve(const struct join_options *join, const char *command,
+                       const struct cluster_options *cluster);
 
 #endif

@@ -1,11 +1,17 @@
 /* `trainyard plan`: who would go where with which devices, or why not. Starts nothing. */
 #include "placement/plan.h"
 
+#include <jansson.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/document.h"
+#include "base/error.h"
+#include "base/log.h"
 #include "base/str.h"
 #include "cli/command.h"
+#include "cli/join_options.h"
 #include "cli/scaling_options.h"
 #include "cli/slurm_view.h"
 #include "cli/terminal.h"
@@ -16,6 +22,7 @@
 struct plan_command {
     struct scaling_options scaling;
     struct cluster_options cluster;
+    struct join_options join;
     struct format_options format;
     bool environment; /* a framework was named */
 };
@@ -57,21 +64,55 @@ static int find_cluster(const struct cluster_options *options, const struct dema
     return 0;
 }
 
-/* `slurm` may be NULL: then the nodes are not Slurm's. */
-static int show(const struct plan_command *command, const struct plan *plan, const struct cluster *cluster,
-                const struct demand *demand, const struct slurm_view *slurm, ty_error *err) {
-    const struct plan_environment environment = {plan, cluster, demand, &command->scaling.settings};
+/* What is shown, with where its nodes come from; both NULL: this machine, or a cluster file. */
+struct planned {
+    struct plan *plan; /* owned */
+    struct cluster *cluster;
+    const struct demand *demand;
+    const struct slurm_view *slurm;
+    const struct rendezvous *rendezvous;
+};
+
+static void network_text(const struct rendezvous *rendezvous, struct buffer *out) {
+    const char *line = rendezvous_table(rendezvous);
+    if (*line != '\0') buffer_text(out, "\nThe network\n");
+    for (const char *end; (end = strchr(line, '\n')) != NULL; line = end + 1)
+        buffer_printf(out, "  %.*s\n", (int)(end - line), line);
+}
+
+static int network_json(const struct rendezvous *rendezvous, struct buffer *json, ty_error *err) {
+    json_t *tree = json_loadb(json->data, json->size, 0, NULL), *tried = json_array();
+    const char *used = rendezvous_network(rendezvous), *line = rendezvous_table(rendezvous);
+    for (const char *end; (end = strchr(line, '\n')) != NULL; line = end + 1)
+        (void)json_array_append_new(tried, json_stringn(line, (size_t)(end - line)));
+    json_t *network = json_pack("{s:s?, s:o}", "used", *used != '\0' ? used : NULL, "tried", tried);
+    bool failed = json_object_set_new(tree, "network", network) < 0;
+    CLEANUP_FREE char *text = failed ? NULL : json_format(tree, JSON_INDENT(2));
+    json_decref(tree);
+    if (text == NULL) return ty_fail_memory(err);
+    buffer_clear(json);
+    buffer_text(json, text);
+    return 0;
+}
+
+/* The exit status. */
+static int show(const struct plan_command *command, const struct planned *planned, ty_error *err) {
+    const struct plan *plan = planned->plan;
+    const struct plan_environment environment = {plan, planned->cluster, planned->demand,
+                                                 &command->scaling.settings};
     bool with_environment = command->environment && plan->verdict == PLAN_FEASIBLE;
     int result = 0;
     CLEANUP(buffer_done) struct buffer text = {0};
     if (command->format.format == FORMAT_JSON) {
-        plan_format_json(plan, cluster, demand, &text);
+        plan_format_json(plan, planned->cluster, planned->demand, &text);
         if (with_environment) result = plan_environment_json(&environment, &text, err);
-        if (slurm != NULL && result >= 0) result = slurm_view_json(slurm, &text, err);
+        if (planned->slurm != NULL && result >= 0) result = slurm_view_json(planned->slurm, &text, err);
+        if (planned->rendezvous != NULL && result >= 0) result = network_json(planned->rendezvous, &text, err);
         if (text.size > 0 && text.data[text.size - 1] != '\n') buffer_char(&text, '\n');
     } else {
-        plan_format_text(plan, cluster, demand, terminal_colour(STDOUT_FILENO), &text);
-        if (slurm != NULL) slurm_view_text(slurm, &text);
+        plan_format_text(plan, planned->cluster, planned->demand, terminal_colour(STDOUT_FILENO), &text);
+        if (planned->slurm != NULL) slurm_view_text(planned->slurm, &text);
+        if (planned->rendezvous != NULL) network_text(planned->rendezvous, &text);
         if (with_environment) result = plan_environment_text(&environment, &text, err);
     }
     if (result >= 0) result = cli_print(&text, err);
@@ -80,27 +121,56 @@ static int show(const struct plan_command *command, const struct plan *plan, con
 }
 
 static int plan_for(const struct plan_command *command, const struct demand *demand, ty_error *err) {
-    struct cluster *cluster = NULL;
-    int result = find_cluster(&command->cluster, demand, &cluster, err);
+    struct planned planned = {.demand = demand};
+    int result = find_cluster(&command->cluster, demand, &planned.cluster, err);
     if (result < 0) return result;
-    struct plan *plan = NULL;
-    result = plan_make(cluster, demand, &plan, err);
-    if (result >= 0) result = show(command, plan, cluster, demand, NULL, err);
-    plan_destroy(plan);
-    cluster_destroy(cluster);
+    result = plan_make(planned.cluster, demand, &planned.plan, err);
+    if (result >= 0) result = show(command, &planned, err);
+    plan_destroy(planned.plan);
+    cluster_destroy(planned.cluster);
+    return result;
+}
+
+static void tell_log(void *context, enum log_level level, const char *subsystem, const char *text) {
+    (void)context, (void)level, (void)subsystem;
+    terminal_warning("plan", text);
+}
+
+/* The nodes come as to a run, and are let go. */
+static int plan_for_nodes(const struct plan_command *command, const struct demand *demand, ty_error *err) {
+    const struct run_request request = {.engine = command->cluster.engine,
+                                        .engine_options = &command->join.options,
+                                        .overrides = &command->cluster.overrides};
+    struct prepared nodes = {0};
+    struct planned planned = {.demand = demand};
+    log_set_sink(tell_log, NULL);
+    int result = prepare_engine(&request, &nodes.engine, err);
+    if (result >= 0) result = prepare_gather(&request, &nodes, err);
+    if (result >= 0) result = rendezvous_cluster(nodes.rendezvous, &planned.cluster, err);
+    if (result >= 0 && command->join.options.hosts == NULL && prepare_needs_devices(demand))
+        result = apply_leases(planned.cluster, err); /* of the first node, which is this machine */
+    if (result >= 0) result = plan_make(planned.cluster, demand, &planned.plan, err);
+    planned.rendezvous = nodes.rendezvous;
+    if (result >= 0) result = show(command, &planned, err);
+    rendezvous_close(TAKE(nodes.rendezvous), result < 0 ? ty_error_exit_status(result) : result);
+    prepare_done(&nodes);
+    plan_destroy(planned.plan);
+    cluster_destroy(planned.cluster);
     return result;
 }
 
 /* On Slurm's nodes; with the request, where there is no allocation yet and something can be asked for. */
 static int plan_for_slurm(const struct plan_command *command, const struct demand *demand, ty_error *err) {
     CLEANUP(slurm_view_done) struct slurm_view view = {0};
-    struct plan *plan = NULL;
+    struct planned planned = {.demand = demand, .slurm = &view};
     int result = slurm_view_look(&command->cluster, demand, &view, err);
-    if (result >= 0) result = slurm_plan(&view.site, demand, &plan, err);
-    bool hopeless = result >= 0 && plan->verdict == PLAN_INFEASIBLE && demand->tpu.workers_per_slice == 0;
+    if (result >= 0) result = slurm_plan(&view.site, demand, &planned.plan, err);
+    bool hopeless =
+        result >= 0 && planned.plan->verdict == PLAN_INFEASIBLE && demand->tpu.workers_per_slice == 0;
     if (result >= 0 && !hopeless) result = slurm_view_ask(&command->cluster, demand, &view, err);
-    if (result >= 0) result = show(command, plan, view.site.nodes, demand, &view, err);
-    plan_destroy(plan);
+    planned.cluster = view.site.nodes;
+    if (result >= 0) result = show(command, &planned, err);
+    plan_destroy(planned.plan);
     return result;
 }
 
@@ -114,8 +184,11 @@ static int resolve_and_plan(const struct plan_command *command, ty_error *err) {
                                  demand_sharing_warning(&demand, command->scaling.settings.backend)};
     for (size_t i = 0; i < ARRAY_SIZE(lines); i++)
         if (lines[i] != NULL) terminal_warning("plan", lines[i]);
+    bool joins = command->join.options.max_nodes > 1 || command->join.options.hosts != NULL;
     bool slurm = str_equal(command->cluster.engine, "slurm");
-    result = slurm ? plan_for_slurm(command, &demand, err) : plan_for(command, &demand, err);
+    result = joins   ? plan_for_nodes(command, &demand, err)
+             : slurm ? plan_for_slurm(command, &demand, err)
+                     : plan_for(command, &demand, err);
     demand_done(&demand);
     return result;
 }
@@ -123,11 +196,18 @@ static int resolve_and_plan(const struct plan_command *command, ty_error *err) {
 static int plan_run(const struct arguments *arguments, ty_error *err) {
     struct plan_command command = {0};
     cluster_options_init(&command.cluster);
+    join_options_init(&command.join);
     int result = scaling_options_init(&command.scaling, arguments, err);
     if (result < 0) return result;
-    void *const targets[] = {&command.scaling, &command.cluster, &command, &command.format};
+    void *const targets[] = {&command.scaling, &command.cluster, &command.join, &command, &command.format};
     result = options_apply(arguments, targets, err);
-    if (result >= 0) result = resolve_and_plan(&command, err);
+    if (result >= 0) result = join_options_finish(&command.join, err);
+    if (result >= 0 && command.join.options.node_rank > 0)
+        result = join_options_serve(&command.join, "plan", &command.cluster);
+    else if (result >= 0)
+        result = resolve_and_plan(&command, err);
+    key_forget(&command.join.options.key);
+    hosts_done(&command.join.hosts);
     scaling_options_done(&command.scaling);
     cluster_options_done(&command.cluster);
     return result;
@@ -137,14 +217,18 @@ const struct command command_plan = {
     .name = "plan",
     .summary = "show which worker would go on which node with which devices, or why that is impossible",
     .usage = (const char *const[]){"[OPTION...]", NULL},
-    .description = "Plans as `trainyard run` would with the same options, for this machine or the nodes of a "
-                   "cluster file, and starts nothing. When the request does not fit, one sentence says what is "
-                   "short and the smallest change that would fit; the exit status is then 3.",
+    .description = "Plans as `trainyard run` would with the same options, for this machine, the nodes of a "
+                   "cluster file, hosts, or the nodes on which this command is started, and starts no worker. "
+                   "Of several machines it also says which network connects them. When the request does not "
+                   "fit, one sentence says what is short and the smallest change that would fit; the exit "
+                   "status is then 3.",
     .examples = (const char *const[]){"trainyard plan -n 8 --use-gpu --cluster cluster.yaml",
                                       "eight workers with a GPU each on the nodes of a file",
+                                      "trainyard plan -n 16 --hosts a,b:8",
+                                      "sixteen workers on hosts that ssh reaches, and the network between them",
                                       "trainyard plan -n 4 --resources CPU=2 --format json",
                                       "the same facts for a program", NULL},
-    .groups = (const struct option_group *const[]){&scaling_group, &cluster_group, &environment_group,
-                                                   &format_group, NULL},
+    .groups = (const struct option_group *const[]){&scaling_group, &cluster_group, &join_group,
+                                                   &environment_group, &format_group, NULL},
     .run = plan_run,
 };

@@ -67,6 +67,10 @@ class Network(harness.Case):
             self.assertIn(network + " connects 0 of 3 nodes; h", "\n".join(table["tried"]))
         shown = hosts.trainyard("h1", "status", "run", "--storage-path", self.storage)
         self.assertIn("network      " + table["tried"][0], shown.out)
+        planned = [hosts.start_trainyard("h%d" % (rank + 1), "plan", "--nnodes", 3, "--node-rank", rank, "--rendezvous", "h1:29401",
+                                         "--num-cpus", 2, "--placement", "STRICT_SPREAD", "-n", 3, env={"TRAINYARD_RUN_KEY": KEY})
+                   for rank in range(3)]
+        self.assertIn("\n\nThe network\n  " + table["tried"][0], self.end(planned).out)
 
     def test_ipv6_alone(self):
         hosts = Hosts(self, 2)
