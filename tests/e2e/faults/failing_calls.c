@@ -8,7 +8,7 @@
  * ("read"). ERRNO -2, -3
  * ..: it takes 2, 3 .. tenths of a second. TRAINYARD_FAIL_WHEN names a file without which nothing fails,
  * TRAINYARD_FAIL_MARK one that is made when a call begins to hang. TRAINYARD_CLOCK_JUMPS makes the wall clock
- * alternate between an hour too early and an hour too late. */
+ * alternate between an hour too early and an hour too late, TRAINYARD_CLOCK_AHEAD be so many seconds too late. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -30,6 +30,7 @@ static char call_name[32], part[256];
 static const char *when; /* NULL: from the beginning */
 static int fault;
 static bool jumps;
+static long ahead;
 static atomic_uint turn;
 
 __attribute__((constructor)) static void begin(void) {
@@ -37,6 +38,7 @@ __attribute__((constructor)) static void begin(void) {
     if (text == NULL || sscanf(text, "%31s %d %255s", call_name, &fault, part) != 3) call_name[0] = '\0';
     when = getenv("TRAINYARD_FAIL_WHEN");
     jumps = getenv("TRAINYARD_CLOCK_JUMPS") != NULL;
+    ahead = getenv("TRAINYARD_CLOCK_AHEAD") != NULL ? atol(getenv("TRAINYARD_CLOCK_AHEAD")) : 0;
 }
 
 static bool is_due(const char *name) {
@@ -151,6 +153,7 @@ EXPORT int clock_gettime(clockid_t clock, struct timespec *time) {
     NEXT(int, clock_gettime, clockid_t, struct timespec *);
     int result = next(clock, time);
     bool wall = clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE;
+    if (wall && result == 0) time->tv_sec += ahead;
     if (jumps && wall && result == 0) time->tv_sec += turn++ % 2 == 0 ? 3600 : -3600;
     return result;
 }

@@ -3,6 +3,7 @@ agent or a vanished machine comes to. Most of them take the ten seconds after wh
 each on hosts of its own.
 """
 
+import json
 import os
 import secrets
 import signal
@@ -12,6 +13,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import harness
 from hosts import Hosts
+from place import FAILING
 
 # Each worker notes its attempt and the time, which is that of one kernel, as long as it lives; the second attempt is a short one.
 WORKER = """
@@ -34,11 +36,11 @@ class Links(harness.Case):
         self.notes = os.path.join(self.place, "notes")
         os.mkdir(self.notes)
 
-    def join(self, name, host, rank, meeting, *args, nodes="2:3", program=None, **more):
+    def join(self, name, host, rank, meeting, *args, nodes="2:3", program=None, env=None, **more):
         program = program or ("python3", self.worker, self.notes, name)
         return self.hosts.start_trainyard(
-            host, "run", "--storage-path", self.storage, "--name", name, "--num-cpus", "4", "--nnodes", nodes, "--node-rank", rank,
-            "--rendezvous", meeting, "--progress", "none", *args, "--", *program, env={"TRAINYARD_RUN_KEY": self.key}, **more)
+            host, "run", "--storage-path", more.pop("storage", self.storage), "--name", name, "--num-cpus", "4", "--nnodes", nodes, "--node-rank", rank,
+            "--rendezvous", meeting, "--progress", "none", *args, "--", *program, env={"TRAINYARD_RUN_KEY": self.key, **(env or {})}, **more)
 
     def begin(self, name, hosts, *args, n=None, **more):
         """The same run on each of these hosts, one worker a host, with another attempt on those that are left; once all work."""
@@ -121,8 +123,30 @@ class Trouble(Links):
         hosts.change("reset", "h1", "h3")
         self.assert_next_attempt("reset", nodes, 2)
         hosts.mend()
-        for node in nodes[1:]:
-            self.finish(node)
+        self.assert_status(0, self.finish(nodes[1]))
+        nodes[2].kill()  # it would try to come back for a minute
+        nodes[2].wait()
+
+    def test_one_node_with_a_clock_an_hour_ahead_and_one_with_a_full_disk(self):
+        self.hosts = hosts = Hosts(self, 4)
+        hosts.run("h4", "sh", "-c", "mkdir /tmp/full && mount -n -t tmpfs -o size=1m tmpfs /tmp/full")
+        clock = ('"$0" report step=$TRAINYARD_ATTEMPT; test $RANK = 0 || exit $((TRAINYARD_ATTEMPT == 1 ? 3 : 0)); '
+                 "test $TRAINYARD_ATTEMPT = 2 || exec sleep 60")
+        full = 'mkdir "$HOME/big"; head -c 3000000 /dev/zero > "$HOME/big/file"; "$0" report step=1 --checkpoint "$HOME/big" || echo rank $RANK has saved nothing'
+        ahead = {"LD_PRELOAD": FAILING, "TRAINYARD_CLOCK_AHEAD": "3600"}
+        common = ("-n", "2", "--placement", "SPREAD", "--max-failures", "1")
+        nodes = [self.join(name, host, rank, meeting, *common, nodes="2", program=("sh", "-c", script, harness.COMMAND), env=env, storage=storage)
+                 for name, host, rank, meeting, script, env, storage in (
+                     ("clock", "h1", 0, "h1:7000", clock, None, self.storage), ("clock", "h2", 1, "h1:7000", clock, ahead, self.storage),
+                     ("full", "h3", 0, "h3:7000", full, None, "/tmp/full/runs"), ("full", "h4", 1, "h3:7000", full, None, "/tmp/full/runs"))]
+        ended = [self.assert_status(0, self.finish(node)) for node in nodes]
+        self.assertIn("attempt 2 begins", ended[0].err)
+        run = json.loads(hosts.trainyard("h1", "status", "clock", "--storage-path", self.storage, "--format", "json").out)
+        self.assertEqual((2, 2), (run["attempts"], run["workers"]))
+        self.assertTrue(0 <= run["seconds"] < 600, run)
+        self.assertEqual({"[rank 0] rank 0 has saved nothing", "[rank 1] rank 1 has saved nothing"}, set(ended[2].out.splitlines()))
+        self.assertIn("No space left on device", ended[2].err)
+        self.assertNotIn("checkpoint_", hosts.run("h3", "ls", "/tmp/full/runs/full").out)
 
     def test_a_slow_link_that_loses_packets_is_slow(self):
         self.hosts = hosts = Hosts(self, 2)
