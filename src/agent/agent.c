@@ -130,7 +130,7 @@ void agent_process_close(struct agent_process *process) {
 
 enum agent_end agent_serve(struct agent_process *process, struct agent_service *asked) {
     struct service service = {.transport = asked->transport,
-                              .leased = true,
+                              .leased = asked,
                               .parent_fd = asked->parent_fd,
                               .lease_fd = asked->lease_fd,
                               .refusal = asked->refusal,

@@ -42,12 +42,15 @@ void agent_process_close(struct agent_process *process); /* fine when it was not
 struct agent_service {
     struct transport *transport; /* the controller's end has sent `start` over it */
     int parent_fd;               /* a pidfd of who keeps it, -1: nobody; borrowed */
-    int lease_fd;                /* of its devices (lease_take), taken over; -1 */
-    const char *refusal;         /* why it cannot serve the run; NULL */
-    const char *warning;         /* what the controller is to hear with its hello; NULL */
+    int lease_fd;                /* of its devices, taken over; -1 */
+    /* Claims these devices, and no others, from now on. `*held`, while it is -1, receives the lease. */
+    int (*claim)(void *context, Wire__Claim *const *claims, size_t n, int *held, ty_error *err);
+    void *context;
+    const char *refusal; /* why it cannot serve the run; NULL */
+    const char *warning; /* what the controller is to hear with its hello; NULL */
     const Wire__Start *start;
-    bool cut_off; /* set when its lease ran out, or the connection broke */
-    int status;   /* set when the controller said goodbye: the run's exit status */
+    bool lost;  /* set when its lease ran out, the connection broke, or the controller went without a goodbye */
+    int status; /* set when the controller said goodbye: the run's exit status */
 };
 
 /* Kept: another Start, or goodbye, may come over the transport. Else it is empty. */

@@ -123,8 +123,19 @@ void attempt_storage_ready(void *context, const ty_error *err) {
     attempt_go_on(run);
 }
 
+/* A later attempt may take other devices than the one for which the agent was started. */
+static int claim(struct node_run *run, const Wire__Launch *body, ty_error *err) {
+    const struct agent_service *leased = run->service->leased;
+    if (leased == NULL) return 0;
+    return leased->claim(leased->context, body->claims, body->n_claims, &run->lease_fd, err);
+}
+
 void attempt_begin(struct node_run *run, const Wire__Launch *body) {
     ty_error err = {0};
+    if (claim(run, body, &err) < 0) {
+        node_run_refuse(run, err.message);
+        return;
+    }
     struct worker_process *workers = calloc(body->n_workers + 1, sizeof *workers);
     int result = workers == NULL ? ty_fail_memory(&err)
                                  : node_launch_init(&run->launch, body, run->service->nofile, &err);

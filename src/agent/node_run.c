@@ -190,19 +190,25 @@ static bool has_ipv4_loopback(void) {
     return fd >= 0 && bind(fd, (const struct sockaddr *)&loopback, sizeof loopback) == 0;
 }
 
-static void say_hello(struct node_run *run) {
+static void say_hello(struct node_run *run, const char *refusal) {
     Wire__Hello hello = WIRE__HELLO__INIT;
     hello.protocol = FRAME_PROTOCOL;
     hello.version = (char *)base_build;
     hello.node = run->service->start->node;
     hello.node_name = (char *)run->service->start->node_name;
     hello.pid = getpid();
-    if (run->service->refusal != NULL) hello.refusal = (char *)run->service->refusal;
+    if (refusal != NULL) hello.refusal = (char *)refusal;
     if (run->service->warning != NULL) hello.warning = (char *)run->service->warning;
     hello.address = (char *)(has_ipv4_loopback() ? "127.0.0.1" : "::1");
     outbox_send(&run->outbox, &WIRE_MESSAGE(HELLO, hello, &hello));
     channel_flush(run->outbox.channel);
 }
+void node_run_refuse(struct node_run *run, const char *why) {
+    say_hello(run, why);
+    run->keep = true;
+    node_run_end(run, STOP_TOLD);
+}
+
 
 /* What its storage does is for the user to know. */
 static void write_log(void *context, enum log_level level, const char *subsystem, const char *text) {
@@ -334,7 +340,7 @@ enum node_run_result node_run_serve(struct service *service) {
     int code = open_run(&run, &err);
     if (code == 0) {
         oom_init(&run.oom);
-        say_hello(&run);
+        say_hello(&run, service->refusal);
         loop_on_turn_end(run.loop, turn_ended, &run);
         loop_run(run.loop);
     } else {

@@ -16,6 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "agent/agent.h"
 #include "agent/hang.h"
 #include "agent/logs.h"
 #include "agent/node_storage.h"
@@ -76,7 +77,9 @@ void node_sweep_done(struct node_sweep *sweep);
 /* What the agent gives to each run. */
 struct service {
     struct transport *transport; /* to the controller; borrowed, and empty while the run has it */
-    bool leased;                 /* between machines: without a controller the agent's lease runs out */
+    /* Between machines, where devices are claimed by the agent, which has a lease of its own: without a
+     * controller that runs out. Else NULL. */
+    const struct agent_service *leased;
     int parent_fd;       /* pidfd of the controller, -1: its end is only seen by the channel; borrowed */
     int lease_fd;        /* kept open during the run, so that its lease holds; taken over; -1 without */
     const char *refusal; /* why this node cannot serve the run, NULL: it can */
@@ -144,6 +147,8 @@ struct node_run {
 
 /* After the attempt comes the end of the run; workers are stopped so (worker_process_stop). */
 void node_run_end(struct node_run *run, enum worker_process_stop how);
+/* This node cannot serve the run any more; none of its workers is there. It may be started again. */
+void node_run_refuse(struct node_run *run, const char *why);
 
 /* A message of the controller; `context` is the run. */
 void orders_take(void *context, const Wire__Message *message);

@@ -183,23 +183,14 @@ static int claim_once(const struct lease *lease, const struct lease_claim *claim
     return result < 0 ? result : fits;
 }
 
-int lease_take(const char *run, const struct lease_claim *claims, size_t n, struct cluster *cluster,
+int lease_take(const struct lease *lease, const struct lease_claim *claims, size_t n, struct cluster *cluster,
                ty_error *err) {
-    struct lease *lease;
-    int result = lease_open(run, &lease, err);
-    if (result < 0) return result;
-    result = claim_once(lease, claims, n, cluster, err);
+    int result = claim_once(lease, claims, n, cluster, err);
     for (int tries = 0; result == 0 && tries < LEASE_TRIES; tries++) {
         lease_pause(tries);
         result = claim_once(lease, claims, n, cluster, err);
     }
-    if (result <= 0) {
-        lease_release(lease);
-        return result < 0 ? result : TY_EBUSY;
-    }
-    int fd = TAKE_FD(lease->fd);
-    lease_release(lease); /* its file stays */
-    return fd;
+    return result == 0 ? TY_EBUSY : result < 0 ? result : 0;
 }
 
 int lease_fd(const struct lease *lease) {

@@ -537,13 +537,14 @@ int peer_start(struct peer *peer, ty_error *err) {
         .rendezvous = prepared->rendezvous,
     };
     CLEANUP(buffer_done) struct buffer log = {0};
-    CLEANUP(starting_done) Wire__Start start = WIRE__START__INIT;
+    Wire__Start start = WIRE__START__INIT;
     buffer_printf(&log, "%s/logs/agent-%s.log", run->path, agent.node_name);
     if (log.failed) return ty_fail_memory(err);
     int result = peer_is_remote(peer) ? starting_fill(run, peer, &start, err) : 0;
     agent.start = &start;
     int lease = prepared->lease == NULL ? -1 : lease_fd(prepared->lease);
     if (result == 0) result = prepared->engine->start_agent(&agent, lease, log.data, &peer->handle, err);
+    claims_free(start.claims, start.n_claims);
     peer->awaited = result == TY_ENODE;
     if (peer->awaited) return 0; /* within the start limit it may join again */
     if (result < 0) return result;

@@ -312,9 +312,12 @@ int launch_frame(const struct launch *launch, const struct peer *peer, struct bu
         else
             body.n_workers++;
     }
+    if (result >= 0 && peer_is_remote(peer))
+        result = claims_list(&launch->run->prepared, node_rank, &body.claims, &body.n_claims, err);
     if (result >= 0) result = append_frame(&WIRE_MESSAGE(LAUNCH, launch, &body), node_rank, out, err);
     for (size_t i = 0; i < body.n_workers; i++)
         free_worker(body.workers[i]);
     free(body.workers);
+    claims_free(body.claims, body.n_claims);
     return result;
 }

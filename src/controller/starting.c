@@ -52,23 +52,34 @@ static void list_programs(struct node_programs *programs, const struct run_reque
 
 /* -- devices */
 
-static int list_claims(const struct prepared *prepared, size_t node_rank, Wire__Start *start, ty_error *err) {
+int claims_list(const struct prepared *prepared, uint32_t node_rank, Wire__Claim ***list, size_t *n,
+                ty_error *err) {
     CLEANUP_FREE struct lease_claim *claims = NULL;
-    size_t n = 0;
-    int result = prepared->engine->allots ? 0 : prepare_claims(prepared, node_rank, &claims, &n, err);
-    if (result < 0 || n == 0) return result;
-    start->claims = calloc(n, sizeof(Wire__Claim *));
-    for (size_t i = 0; i < n && start->claims != NULL; i++) {
-        Wire__Claim *claim = start->claims[i] = calloc(1, sizeof *claim);
-        if (claim == NULL) break;
-        start->n_claims++;
+    size_t wanted = 0;
+    bool leased = !prepared->engine->allots && node_rank != NODE_UNUSED;
+    int result = leased ? prepare_claims(prepared, node_rank, &claims, &wanted, err) : 0;
+    if (result < 0 || wanted == 0) return result;
+    *list = calloc(wanted, sizeof(Wire__Claim *));
+    for (size_t i = 0; i < wanted && *list != NULL; i++) {
+        Wire__Claim *claim = (*list)[i] = calloc(1, sizeof *claim);
+        if (claim == NULL) return ty_fail_memory(err);
+        *n = i + 1;
         wire__claim__init(claim);
         claim->resource = strdup(claims[i].resource);
         claim->id = strdup(claims[i].id);
         claim->amount = claims[i].amount;
-        if (claim->resource == NULL || claim->id == NULL) break;
+        if (claim->resource == NULL || claim->id == NULL) return ty_fail_memory(err);
     }
-    return start->n_claims == n ? 0 : ty_fail_memory(err);
+    return *list != NULL ? 0 : ty_fail_memory(err);
+}
+
+void claims_free(Wire__Claim **list, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        free(list[i]->resource);
+        free(list[i]->id);
+        free(list[i]);
+    }
+    free(list);
 }
 
 int starting_fill(struct ty_run *run, const struct peer *peer, Wire__Start *start, ty_error *err) {
@@ -79,14 +90,5 @@ int starting_fill(struct ty_run *run, const struct peer *peer, Wire__Start *star
     start->directory = programs->directory;
     start->programs = programs->list;
     start->n_programs = programs->n;
-    return peer->node_rank == NODE_UNUSED ? 0 : list_claims(&run->prepared, peer->node_rank, start, err);
-}
-
-void starting_done(Wire__Start *start) {
-    for (size_t i = 0; i < start->n_claims; i++) {
-        free(start->claims[i]->resource);
-        free(start->claims[i]->id);
-        free(start->claims[i]);
-    }
-    free(start->claims);
+    return claims_list(&run->prepared, peer->node_rank, &start->claims, &start->n_claims, err);
 }

@@ -182,9 +182,14 @@ struct node_programs { /* zero-initialised */
     size_t n;
 };
 
-/* Its run, its claims and its programs; to be freed with starting_done, also when it fails. */
+/* Its run, its claims and its programs; the claims are to be freed, also when it fails. */
 int starting_fill(struct ty_run *run, const struct peer *peer, Wire__Start *start, ty_error *err);
-void starting_done(Wire__Start *start);
+
+/* What the plan takes of the devices of a node that joined; nothing where a scheduler gives them, or the node has
+ * no workers. To be freed, also when it fails. */
+int claims_list(const struct prepared *prepared, uint32_t node_rank, Wire__Claim ***list, size_t *n,
+                ty_error *err);
+void claims_free(Wire__Claim **list, size_t n);
 
 /* -- act.c: what run/ asks for */
 

@@ -3,6 +3,7 @@
 #include "engine/join_node.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -273,25 +274,33 @@ struct node_agent {
     struct join_life *life;
     struct agent_process process;
     int parent_fd, leases;
+    struct cluster *cluster; /* this node as it joined; borrowed */
+    const char *run;         /* that is served */
+    struct lease *lease;     /* its; NULL: it has claimed nothing yet */
 };
 
-/* The lease of what the run is to use here, -1 where that is nothing. */
-static int claim_devices(const struct node_agent *agent, const Wire__Start *start, struct cluster *cluster,
-                         int *lease_fd, ty_error *err) {
-    CLEANUP_FREE struct lease_claim *claims = calloc(start->n_claims + 1, sizeof *claims);
-    if (claims == NULL) return ty_fail_memory(err);
-    *lease_fd = -1;
-    if (start->n_claims == 0 || cluster == NULL) return 0;
-    for (size_t i = 0; i < start->n_claims; i++) {
-        (void)snprintf(claims[i].resource, sizeof claims[i].resource, "%s", start->claims[i]->resource);
-        (void)snprintf(claims[i].id, sizeof claims[i].id, "%s", start->claims[i]->id);
-        claims[i].amount = start->claims[i]->amount;
-    }
-    int fd = lease_take(start->run, claims, start->n_claims, cluster, err);
-    if (fd < 0) return fd;
-    *lease_fd = fd;
+/* The keeper holds the lease as well. */
+static int open_lease(struct node_agent *agent, int *held, ty_error *err) {
+    int result = lease_open(agent->run, &agent->lease, err);
+    if (result < 0) return result;
+    int fd = lease_fd(agent->lease);
     (void)descriptors_send(agent->leases, "", 1, &fd, 1, MSG_DONTWAIT);
-    return 0;
+    *held = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    return *held < 0 ? ty_fail(err, -errno, "cannot keep a lease: %s", strerror(errno)) : 0;
+}
+
+static int claim_devices(void *context, Wire__Claim *const *claims, size_t n, int *held, ty_error *err) {
+    struct node_agent *agent = context;
+    CLEANUP_FREE struct lease_claim *wanted = calloc(n + 1, sizeof *wanted);
+    if (wanted == NULL) return ty_fail_memory(err);
+    if (agent->cluster == NULL || (n == 0 && agent->lease == NULL)) return 0;
+    for (size_t i = 0; i < n; i++) {
+        (void)snprintf(wanted[i].resource, sizeof wanted[i].resource, "%s", claims[i]->resource);
+        (void)snprintf(wanted[i].id, sizeof wanted[i].id, "%s", claims[i]->id);
+        wanted[i].amount = claims[i]->amount;
+    }
+    int result = agent->lease == NULL ? open_lease(agent, held, err) : 0;
+    return result < 0 ? result : lease_take(agent->lease, wanted, n, agent->cluster, err);
 }
 
 /* Each program must be there; one that is another is told of. */
@@ -316,16 +325,24 @@ static int look_at_programs(const Wire__Start *start, struct buffer *differing, 
 /* Exit status, or -1 to rest again. Whoever lost the controller by the network has ended what it ran. */
 static int serve_start(struct node_agent *agent, struct transport *transport, const Wire__Start *start,
                        struct cluster *cluster) {
-    struct agent_service service = {
-        .transport = transport, .parent_fd = agent->parent_fd, .lease_fd = -1, .start = start, .status = -1};
+    struct agent_service service = {.transport = transport,
+                                    .parent_fd = agent->parent_fd,
+                                    .lease_fd = -1,
+                                    .claim = claim_devices,
+                                    .context = agent,
+                                    .start = start,
+                                    .status = -1};
     ty_error err = {0};
     agent->life->served = true;
+    agent->cluster = cluster;
+    agent->run = start->run;
     CLEANUP(buffer_done) struct buffer differing = {0};
     int result = look_at_programs(start, &differing, &err);
-    if (result == 0) result = claim_devices(agent, start, cluster, &service.lease_fd, &err);
+    if (result == 0) result = claim_devices(agent, start->claims, start->n_claims, &service.lease_fd, &err);
     if (result < 0) service.refusal = err.message;
     if (differing.size > 0 && !differing.failed) service.warning = differing.data;
     enum agent_end end = agent_serve(&agent->process, &service);
+    lease_release(TAKE(agent->lease));
     if (end == AGENT_KEPT) return -1;
     transport_close(transport);
     agent->life->again = service.cut_off;

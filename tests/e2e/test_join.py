@@ -249,6 +249,23 @@ class Leases(JoinCase):
         self.end(holder)
         for process in waiting:
             self.assert_status(0, self.finish(process))
+    def test_what_an_elastic_run_grows_into_is_claimed(self):
+        script = ": > worker.$RANK.of.$WORLD_SIZE; exec sleep 3075"
+        grow = ("-n", "1:2", "--elastic-resize-monitor-interval", "200ms")
+
+        def wait_for_worker(rank, of):
+            self.wait_for(lambda: os.path.exists(os.path.join(self.place, "worker.%d.of.%d" % (rank, of))), "worker", started[0])
+
+        started = [self.node_of("growing", self.port, rank, script, "2:3", rank, *grow) for rank in (0, 1)]
+        wait_for_worker(0, 1)
+        started.append(self.node_of("growing", self.port, 2, script, "2:3", 2, *grow))
+        wait_for_worker(1, 2)
+        other = self.trainyard("run", "--storage-path", self.storage, "-n", 1, "--use-gpu", "--num-gpus", 2, "--no-wait", "--", "true")
+        self.assert_status(3, other)
+        self.assertIn("run growing of ", other.err)
+        self.end(started)
+        self.assert_free()
+
 
 
 class Refused(JoinCase):

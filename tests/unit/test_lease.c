@@ -742,21 +742,24 @@ static void test_take(void **state) {
     struct lease_claim wanted[] = {claim_of("3", QUANTITY_ONE), claim_of("GPU-two", QUANTITY_ONE / 2)};
     struct lease *other = claim("GPU-two", QUANTITY_ONE / 2);
     ty_error err = {0};
-    int fd = lease_take("b run", wanted, 2, cluster, &err);
-    if (fd < 0) fail_msg("%s", err.message);
-    assert_int_equal(count_holders(other), 1);
-    assert_int_equal(lease_take("c run", wanted, 2, cluster, &err), TY_EBUSY);
+    struct lease *first, *second;
+    assert_int_equal(lease_open("b run", &first, &err), 0);
+    assert_int_equal(lease_open("c run", &second, &err), 0);
+    if (lease_take(first, wanted, 2, cluster, &err) < 0) fail_msg("%s", err.message);
+    assert_int_equal(count_holders(other), 2);
+    assert_int_equal(lease_take(second, wanted, 2, cluster, &err), TY_EBUSY);
     assert_non_null(strstr(err.message, "GPU 3 is taken: run b run of "));
-    assert_int_equal(lease_take("c run", &wanted[1], 1, cluster, &err), TY_EBUSY);
+    assert_int_equal(lease_take(second, &wanted[1], 1, cluster, &err), TY_EBUSY);
     assert_non_null(strstr(err.message, "GPU GPU-two is taken: run "));
-    assert_int_equal(count_files(), 2); /* who was refused has left nothing */
-    lease_abandoned(fd);
-    assert_int_equal(count_files(), 1);
-    (void)close(fd);
     lease_release(other);
-    fd = lease_take("c run", wanted, 2, cluster, &err);
-    assert_true(fd >= 0);
-    (void)close(fd);
+    assert_int_equal(lease_take(second, &wanted[1], 1, cluster, &err), 0); /* what was refused is not claimed */
+    assert_int_equal(lease_take(first, wanted, 1, cluster, &err), 0);      /* less, */
+    assert_int_equal(lease_take(first, wanted, 2, cluster, &err), 0);      /* and more again */
+    lease_abandoned(lease_fd(first));
+    assert_int_equal(count_files(), 1);
+    assert_int_equal(lease_take(second, wanted, 2, cluster, &err), 0);
+    lease_release(first);
+    lease_release(second);
     assert_int_equal(count_holders(NULL), 0);
     cluster_destroy(cluster);
 }
