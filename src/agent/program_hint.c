@@ -24,7 +24,7 @@ const char *program_interpreter(const char *name) {
 }
 
 bool program_is_interpreter(const char *name) {
-    static const char *const known[] = {"python", "pypy", "sh",    "bash", "dash", "ksh",  "zsh",
+    static const char *const known[] = {"python", "pypy", "sh",    "bash", "dash", "ksh",    "zsh",
                                         "perl",   "ruby", "julia", "lua",  "node", "Rscript"};
     const char *slash = strrchr(name, '/'), *version = NULL;
     for (size_t i = 0; i < ARRAY_SIZE(known); i++)
