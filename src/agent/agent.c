@@ -141,6 +141,6 @@ enum agent_end agent_serve(struct agent_process *process, struct agent_service *
                               .status = -1};
     enum node_run_result served = serve(&service);
     asked->status = service.status;
-    asked->cut_off = service.cut_off;
+    asked->lost = service.lost;
     return served == NODE_RUN_KEPT ? AGENT_KEPT : served == NODE_RUN_DONE ? AGENT_DONE : AGENT_FAILED;
 }

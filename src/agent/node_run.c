@@ -139,7 +139,7 @@ static void on_drained(void *context) {
 
 static void lose_controller(struct node_run *run, const char *why, enum worker_process_stop how) {
     channel_destroy(TAKE(run->outbox.channel));
-    run->lost = !run->said_bye;
+    run->lost = run->service->lost = !run->said_bye;
     if (run->lost) log_warning("agent", "the controller is gone%s: stopping", why);
     logs_lose(&run->logs);
     outbox_wake(&run->outbox); /* nobody keeps workers from writing any more */
@@ -151,7 +151,6 @@ static void on_closed(void *context, const ty_error *reason) {
     CLEANUP(buffer_done) struct buffer why = {0};
     if (reason->code != 0) buffer_printf(&why, ": %s", reason->message);
     const struct node_run *run = context;
-    run->service->cut_off = reason->code != 0;
     lose_controller(context, why.size > 0 ? why.data : "",
                     run->service->leased && reason->code != 0 ? STOP_KILLED : STOP_TOLD);
 }
@@ -203,12 +202,12 @@ static void say_hello(struct node_run *run, const char *refusal) {
     outbox_send(&run->outbox, &WIRE_MESSAGE(HELLO, hello, &hello));
     channel_flush(run->outbox.channel);
 }
+
 void node_run_refuse(struct node_run *run, const char *why) {
     say_hello(run, why);
     run->keep = true;
     node_run_end(run, STOP_TOLD);
 }
-
 
 /* What its storage does is for the user to know. */
 static void write_log(void *context, enum log_level level, const char *subsystem, const char *text) {

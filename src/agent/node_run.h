@@ -88,7 +88,7 @@ struct service {
     const Wire__Start *start;
     struct template *template; /* borrowed */
     int status;                /* that the controller said goodbye with; set by the run */
-    bool cut_off;              /* the channel has failed; set by the run */
+    bool lost;                 /* the controller was; set by the run */
 };
 
 /* Kept: the channel is open, another run may come over it. Else it is closed. Failed: the controller was

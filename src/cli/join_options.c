@@ -108,6 +108,7 @@ int join_options_serve(const struct join_options *join, const char *command,
         .node_rank = (uint32_t)join->options.node_rank,
         .key = join->options.key,
         .overrides = &cluster->overrides,
+        .awaits_another = true,
         .limit = join->options.join_limit,
     };
     return join_node_serve(&node);

@@ -183,6 +183,8 @@ void act_fenced(struct ty_run *run) {
     run->agents.fencing = left > 0;
     if (left > 0)
         (void)loop_timer_start(run->loop, &run->agents.fence_timer, left);
+    else if (run->core == NULL)
+        opening_fenced(run);
     else if (run_checks(run->core) && !check_latest(run))
         run_checked(run->core);
 }

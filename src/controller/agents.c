@@ -210,8 +210,8 @@ void peer_abandon(struct peer *peer) {
         peer->awaited = false;
         if (peer->channel == NULL) return;
         peer->fenced_at = clock_boot() + CHANNEL_FENCED;
-        channel_destroy(take_channel(peer));
-        rendezvous_give_back(peer->run->prepared.rendezvous, peer->name, NULL, "it did not answer in time");
+        rendezvous_dismiss(peer->run->prepared.rendezvous, peer->name, take_channel(peer),
+                           "it did not answer in time");
         return;
     }
     int pid = peer->handle.pid;
@@ -558,8 +558,20 @@ int peer_start(struct peer *peer, ty_error *err) {
     return channel_create(run->loop, peer->handle.channel_fd, &peer_events, peer, &peer->channel, err);
 }
 
+/* Of the nodes that an earlier controller had: 0 once each is proven, having joined again. */
+static nanoseconds past_fence_left(const struct ty_run *run, nanoseconds now) {
+    const struct event_texts *nodes = &run->replay.plan.event.of.plan.nodes;
+    const struct rendezvous *rendezvous = run->prepared.rendezvous;
+    size_t proven = 0;
+    while (rendezvous != NULL && proven < nodes->n &&
+           (rendezvous_is_local(rendezvous, nodes->items[proven]) ||
+            rendezvous_is_swept(rendezvous, nodes->items[proven])))
+        proven++;
+    return run->core != NULL || proven == nodes->n ? 0 : run->past.fenced_at - now;
+}
+
 nanoseconds agents_fence_left(const struct ty_run *run) {
-    nanoseconds now = clock_boot(), most = 0;
+    nanoseconds now = clock_boot(), most = run->past.fenced_at > 0 ? past_fence_left(run, now) : 0;
     for (uint32_t node = 0; node < run->agents.n; node++) {
         const struct peer *peer = &run->agents.peers[node];
         bool proven = peer->fenced_at > 0 && rendezvous_is_swept(run->prepared.rendezvous, peer->name);
@@ -572,15 +584,14 @@ nanoseconds agents_fence_left(const struct ty_run *run) {
 /* A node has joined, perhaps again, or left before it was started. */
 static void on_nodes_changed(void *context) {
     struct ty_run *run = context;
-    if (run->core == NULL) return;
-    for (uint32_t node = 0; node < run->agents.n; node++) {
+    for (uint32_t node = 0; run->core != NULL && node < run->agents.n; node++) {
         struct peer *peer = &run->agents.peers[node];
         ty_error err = {0};
         if (!peer->awaited || run_node_state(run->core, node) != NODE_CONNECTING) continue;
         if (peer_start(peer, &err) < 0) run_node_lost(run->core, node, err.message);
     }
     act_fenced(run);
-    run_room_changed(run->core);
+    if (run->core != NULL) run_room_changed(run->core);
 }
 
 static void on_fence(void *context) {

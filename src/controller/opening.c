@@ -12,9 +12,12 @@
 #include "base/descriptors.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/str.h"
 #include "controller/run_directory.h"
 #include "controller/sweep.h"
 #include "controller/ty_run.h"
+#include "engine/local.h"
+#include "wire/channel.h"
 
 static const nanoseconds START_LIMIT = 60 * NS_PER_S;
 
@@ -63,6 +66,14 @@ static int note_past_metrics(void *context, const struct journal_report *report)
     return metrics->failed ? -ENOMEM : 0;
 }
 
+/* Agents elsewhere may not have heard yet that their controller died, or that it gave them up. */
+static bool left_nodes_behind(const struct run_replay *replay) {
+    const struct event_run_end *end = &replay->end.event.of.run_end;
+    bool apart = replay->n_attempts > 0 && !str_equal(replay->run.event.of.run.engine, engine_local.name);
+    return apart &&
+           (replay->end.event.time == 0 || str_equal(end->outcome, run_outcome_name(OUTCOME_NODE_LOST)));
+}
+
 /* Where an earlier controller of the run left it. */
 static int read_past(struct ty_run *run, ty_error *err) {
     struct journal *journal = records_journal(run->records);
@@ -70,6 +81,7 @@ static int read_past(struct ty_run *run, ty_error *err) {
     const char *id = run->replay.id;
     if (id != NULL && strlen(id) < sizeof run->id) strcpy(run->id, id);
     run->past.attempts = run->replay.attempt;
+    if (left_nodes_behind(&run->replay)) run->past.fenced_at = clock_boot() + CHANNEL_FENCED;
     if (result >= 0) result = journal_each_report(journal, 0, 1, note_past_metrics, run, err);
     return result < 0 ? result : journal_last_number(journal, &run->past.last_number, err);
 }
@@ -142,12 +154,28 @@ static int begin_core(struct ty_run *run, ty_error *err) {
     return 0;
 }
 
+void opening_fenced(struct ty_run *run) {
+    if (run->phase == PHASE_OPENING && begin_core(run, &run->error) < 0) run->phase = PHASE_OVER;
+}
+
 /* What an earlier controller left is in order, or cannot be brought into it. */
 static void on_opened(void *context, const ty_error *why_not) {
     struct ty_run *run = context;
     if (run->phase != PHASE_OPENING) return; /* interrupted meanwhile */
-    if (why_not != NULL) run->error = *why_not;
-    if (why_not != NULL || begin_core(run, &run->error) < 0) run->phase = PHASE_OVER;
+    nanoseconds left = why_not == NULL ? agents_fence_left(run) : 0;
+    if (why_not != NULL) {
+        run->error = *why_not;
+        run->phase = PHASE_OVER;
+    } else if (left > 0) {
+        run->agents.fencing = true;
+        (void)loop_timer_start(run->loop, &run->agents.fence_timer, left);
+        log_warning("controller",
+                    "waiting %lld s: until then workers of the attempt in which the controller before this one "
+                    "was lost may live on nodes that it cannot reach",
+                    (long long)(left / NS_PER_S + 1));
+    } else {
+        opening_fenced(run);
+    }
 }
 
 int opening_go_on(struct ty_run *run, ty_error *err) {

@@ -46,11 +46,15 @@ struct run_past {
     bool exists; /* it left a journal */
     int attempts;
     uint64_t last_number; /* of the reports */
+    /* By clock_boot: then nothing is left on other machines of the attempt in which it died; 0: there is none. */
+    nanoseconds fenced_at;
 };
 
 int opening_begin(struct ty_run *run, ty_error *err);
-/* The devices are ours: the run begins, behind a look at what an earlier controller left. */
+/* The devices are ours: the run begins, behind a look at what an earlier controller left, */
 int opening_go_on(struct ty_run *run, ty_error *err);
+/* and behind the end of what that one had running elsewhere. */
+void opening_fenced(struct ty_run *run);
 void opening_interrupt(struct ty_run *run); /* in that phase: the look ends as soon as it can */
 
 /* -- wait.c: devices that others hold */
@@ -101,7 +105,7 @@ struct run_agents {
     uint64_t since;      /* sweep_clock before the first agent */
     struct loop_timer store_timer;
     struct loop_timer fence_timer;
-    bool fencing; /* another attempt waits for that timer */
+    bool fencing; /* an attempt waits for that timer */
     struct buffer
         replaced; /* "c for b": which nodes took the places of which in the last attempt; empty: none */
 };

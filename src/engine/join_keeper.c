@@ -26,7 +26,8 @@
 /* A stopped agent's lease has run out then, and the controller has not given the node up yet. */
 #define STOPPED_LIMIT (CHANNEL_LEASE + NS_PER_S)
 #define SWEEP_LIMIT (5 * NS_PER_S)
-/* For the controller to be found again: where only the agent died it answers, or is gone too. */
+/* For the controller to be found again: where only the agent died it answers, or is gone too; else the network is
+ * mended, or the run resumed. */
 #define AGAIN_SOON (2 * NS_PER_S)
 #define AGAIN_LATER (60 * NS_PER_S)
 
@@ -129,8 +130,8 @@ static int serve_once(const struct join_node *node, bool swept, int *input, int 
     return keep(agent, input);
 }
 
-/* An agent that died in a run, or lost its controller by the network, is followed by another one: the run may
- * want the node again. */
+/* An agent that died in a run, or lost its controller, is followed by another one: the run may want the node again,
+ * and one that is resumed does. */
 static int serve(const struct join_node *node, struct join_life *life, const sigset_t *saved) {
     struct join_node again = *node;
     bool swept = false;
@@ -153,6 +154,8 @@ static int serve(const struct join_node *node, struct join_life *life, const sig
         if (!life->served || let_go) break;
         swept = true;
         again.limit = died ? AGAIN_SOON : AGAIN_LATER;
+        if (!died && node->awaits_another)
+            tell(node, "the controller is lost, all that ran here has ended; waiting 60 s for it to come back");
     }
     return ty_error_exit_status(TY_ENODE);
 }

@@ -120,7 +120,7 @@ static int try_all(const struct join_node *node, struct transport *transport, ty
     return last;
 }
 
-/* For one that comes back nobody at the door means that the run is over. */
+/* For one that comes back nobody at the door means that the run is over, unless it may be resumed. */
 static int connect_to_controller(const struct join_node *node, bool again, struct transport *transport,
                                  ty_error *err) {
     nanoseconds begin = clock_monotonic(), told = begin, answered = begin;
@@ -131,8 +131,8 @@ static int connect_to_controller(const struct join_node *node, bool again, struc
         if (result == 0 || result == TY_EUSAGE || result == TY_EPROTOCOL || result == TY_EUNSUPPORTED ||
             result == TY_EVERSION)
             return result;
-        if (result != -ECONNREFUSED) answered = now;
-        if (now - begin > limit || (again && now - answered > REFUSED_LIMIT))
+        if (result != -ECONNREFUSED || !again || node->awaits_another) answered = now;
+        if (now - begin > limit || now - answered > REFUSED_LIMIT)
             return ty_fail(err, TY_ESTART, "the controller at %s did not answer within %lld s: %s",
                            node->rendezvous, (long long)(limit / NS_PER_S), err->message);
         if (now - told > TELL_EACH) {
@@ -253,8 +253,7 @@ static int rest(const struct join_node *node, bool swept, struct transport *tran
     if (resting->loop == NULL) return err->code;
     int result =
         channel_create_over(resting->loop, transport, &resting_events, resting, &resting->channel, err);
-    /* A node that comes back is not tried again. */
-    if (node != NULL && !swept && node->key.text[0] != '\0')
+    if (node != NULL && node->key.text[0] != '\0')
         (void)trial_open(resting->loop, &node->key, node->node_rank, &resting->trial, NULL);
     if (result == 0 && node != NULL) result = say_join(node, swept, resting, err);
     if (result == 0) channel_keep_alive(resting->channel, CHANNEL_LEASED);
@@ -345,7 +344,7 @@ static int serve_start(struct node_agent *agent, struct transport *transport, co
     lease_release(TAKE(agent->lease));
     if (end == AGENT_KEPT) return -1;
     transport_close(transport);
-    agent->life->again = service.cut_off;
+    agent->life->again = service.lost && service.status < 0;
     return service.status >= 0 ? service.status : ty_error_exit_status(TY_ENODE);
 }
 

@@ -20,6 +20,7 @@ struct join_node {
     struct run_key key;                        /* "": none */
     const struct cluster_overrides *overrides; /* NULL: as probed */
     bool ends_with_input;                      /* whoever started this holds its standard input open */
+    bool awaits_another;                       /* where the controller died its user may resume the run there */
     nanoseconds limit;                         /* for the controller to be there; 0: the default */
 };
 
@@ -32,7 +33,7 @@ int join_node_serve(const struct join_node *node);
 /* What the keeper knows of the agent, in memory that both have. */
 struct join_life {
     bool served; /* it has joined a run */
-    bool again;  /* it has lost the controller by the network, ended what it ran, and may join again */
+    bool again;  /* it has lost the controller, ended what it ran, and may join that one, or another, again */
 };
 
 /* The agent's: connects, joins and serves until the end. `parent_fd`: a pidfd of the keeper, or -1. `leases`: a

@@ -377,6 +377,13 @@ void rendezvous_give_back(struct rendezvous *rendezvous, const char *node_name, 
     if (why != NULL) set_note(slot, why);
 }
 
+void rendezvous_dismiss(struct rendezvous *rendezvous, const char *node_name, struct channel *channel,
+                        const char *why) {
+    dismiss(channel, ty_error_exit_status(TY_ENODE), why);
+    channel_destroy(channel);
+    rendezvous_give_back(rendezvous, node_name, NULL, why);
+}
+
 /* -- the wait */
 
 static void list_missing(const struct rendezvous *rendezvous, struct buffer *out) {

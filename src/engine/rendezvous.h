@@ -107,5 +107,8 @@ int rendezvous_take(struct rendezvous *rendezvous, const char *node_name, const 
  * the node may join again; `why` is what was heard of it last. */
 void rendezvous_give_back(struct rendezvous *rendezvous, const char *node_name, struct channel *channel,
                           const char *why);
+/* The node is given up: told so, if it hears that, and not waited for. Takes over the channel. */
+void rendezvous_dismiss(struct rendezvous *rendezvous, const char *node_name, struct channel *channel,
+                        const char *why);
 
 #endif

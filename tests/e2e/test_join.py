@@ -28,6 +28,10 @@ class JoinCase(Case):
         return self.start("run", "--storage-path", self.storage, "--num-cpus", "64", "--nnodes", nodes, "--node-rank", rank,
                           "--rendezvous", self.meeting, *args, env=env, **more)
 
+    def wait_for_line(self, process, words):
+        while words not in (line := process.stderr.readline()):
+            self.assertNotEqual("", line, "ended without %r" % words)
+
     def all_nodes(self, *args, order=(0, 1), **more):
         started = {rank: self.node(rank, *args, **more) for rank in order}
         return [self.finish(started[rank]) for rank in sorted(started)]
@@ -163,10 +167,22 @@ class Lost(JoinCase):
         self.assert_status(0, first)
         self.assert_status(0, second)
 
-    def test_the_controller_is_killed(self):
+    def test_a_killed_controller_is_followed_by_another(self):
+        script = "echo $TRAINYARD_ATTEMPT $RANK begin >> notes; : > ready.$RANK; test $TRAINYARD_ATTEMPT = 2 || exec sleep 3072"
+        started = self.begin(script, "--name", "r")
+        os.kill(started[0].pid, signal.SIGKILL)
+        started[0].wait()
+        resumed = self.node(0, "-n", 2, "--placement", "SPREAD", "--name", "r", "--resume", "--", "sh", "-c", script)
+        first, second = self.assert_status(0, self.finish(resumed)), self.assert_status(0, self.finish(started[1]))
+        self.assertNotIn("waiting", first.err)  # the node that came back has proven that nothing is left there
+        self.assertIn("the controller is lost", second.err)
+
+    def test_a_node_that_waits_for_another_controller_can_be_ended(self):
         started = self.begin(": > ready.$RANK; exec sleep 3072")
         os.kill(started[0].pid, signal.SIGKILL)
         started[0].wait()
+        self.wait_for_line(started[1], "the controller is lost")
+        started[1].send_signal(signal.SIGINT)
         self.assert_status(5, self.finish(started[1]))
 
     def test_a_node_is_told_to_end(self):
@@ -184,10 +200,6 @@ class Leases(JoinCase):
         return self.start("run", "--storage-path", self.storage, "--name", run, "--num-cpus", 64, "--num-gpus", gpus, "--nnodes", nodes,
                           "--node-rank", rank, "--rendezvous", "127.0.0.1:%d" % port, "-n", 1, "--use-gpu", *args, "--", "sh", "-c", script,
                           env={"TRAINYARD_RUN_KEY": KEY})
-
-    def wait_for_line(self, process, words):
-        while words not in (line := process.stderr.readline()):
-            self.assertNotEqual("", line, "ended without %r" % words)
 
     def hold(self, gpus=(0, 1)):
         started = [self.node_of("holder", self.port, rank, "echo $PPID > agent; : > ready; exec sleep 3074", gpus=gpus[rank])
@@ -237,18 +249,6 @@ class Leases(JoinCase):
             self.assert_status(5, self.finish(process))
         self.assert_free()
 
-    def test_the_controller_claims_for_its_own_node(self):
-        holder = self.hold(gpus=(1, 0))
-        port = free_port()
-        first, _ = (self.finish(process) for process in
-                    [self.node_of("hasty", port, rank, "true", 2, 1 - rank, "--no-wait") for rank in (0, 1)])
-        self.assert_status(3, first)
-        self.assertIn("run holder of ", first.err)
-        waiting = [self.node_of("waiter", port, rank, gpus=1 - rank) for rank in (0, 1)]
-        self.wait_for_line(waiting[0], "waiting: ")
-        self.end(holder)
-        for process in waiting:
-            self.assert_status(0, self.finish(process))
     def test_what_an_elastic_run_grows_into_is_claimed(self):
         script = ": > worker.$RANK.of.$WORLD_SIZE; exec sleep 3075"
         grow = ("-n", "1:2", "--elastic-resize-monitor-interval", "200ms")
@@ -266,6 +266,18 @@ class Leases(JoinCase):
         self.end(started)
         self.assert_free()
 
+    def test_the_controller_claims_for_its_own_node(self):
+        holder = self.hold(gpus=(1, 0))
+        port = free_port()
+        first, _ = (self.finish(process) for process in
+                    [self.node_of("hasty", port, rank, "true", 2, 1 - rank, "--no-wait") for rank in (0, 1)])
+        self.assert_status(3, first)
+        self.assertIn("run holder of ", first.err)
+        waiting = [self.node_of("waiter", port, rank, gpus=1 - rank) for rank in (0, 1)]
+        self.wait_for_line(waiting[0], "waiting: ")
+        self.end(holder)
+        for process in waiting:
+            self.assert_status(0, self.finish(process))
 
 
 class Refused(JoinCase):

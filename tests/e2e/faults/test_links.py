@@ -72,7 +72,7 @@ class Links(harness.Case):
 
 class Silence(Links):
     def test_what_is_silent_is_given_up_and_ends_itself(self):
-        self.hosts = hosts = Hosts(self, 18)
+        self.hosts = hosts = Hosts(self, 21)
         runs = {name: ["h%d" % (3 * k + 1), "h%d" % (3 * k + 2), "h%d" % (3 * k + 3)]
                 for k, name in enumerate(("both-ways", "one-way-out", "one-way-in", "crash", "stopped", "killed"))}
         nodes = {name: self.begin(name, members) for name, members in runs.items()}
@@ -82,14 +82,29 @@ class Silence(Links):
         hosts.crash(runs["crash"][2])
         os.kill(self.agent_of_node(nodes["stopped"][2]), signal.SIGSTOP)
         os.kill(self.agent_of_node(nodes["killed"][2]), signal.SIGKILL)
+        resumed = self.resume_without(self.begin("resumed", ["h19", "h20"], n="2"), "resumed", ["h19", "h21"], cut="h20")
         for name in runs:
             with self.subTest(name):
                 self.assert_next_attempt(name, nodes[name], 2)
+        for node in resumed:
+            self.assert_status(0, self.finish(node))
+        self.assertLess(self.times("resumed", 1, 1)[-1], min(self.times("resumed", 2, rank)[0] for rank in (0, 1)),
+                        "a resumed run began before the node that is cut off had ended the attempt before")
         hosts.mend()
         for name in runs:
             self.assert_status(0, self.finish(nodes[name][1]))
             nodes[name][2].kill()  # it would try to come back for a minute
             nodes[name][2].wait()
+
+    def resume_without(self, nodes, name, hosts, cut):
+        """The controller is killed, and resumed at once, while one node that goes on cannot hear of it."""
+        self.hosts.cut(cut)
+        os.kill(self.hosts.pid_of(nodes[0]), signal.SIGKILL)
+        nodes[0].wait()
+        self.addCleanup(nodes[1].wait)
+        self.addCleanup(nodes[1].kill)  # it would wait for a minute
+        return [self.join(name, host, rank, hosts[0] + ":7000", "-n", "2", "--placement", "SPREAD", "--resume", nodes="2")
+                for rank, host in enumerate(hosts)]
 
     def test_a_short_silence_is_nothing(self):
         self.hosts = hosts = Hosts(self, 4)
