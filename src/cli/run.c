@@ -7,7 +7,6 @@
 
 #include "base/buffer.h"
 #include "base/cleanup.h"
-#include "base/file.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "cli/command.h"
@@ -17,6 +16,7 @@
 #include "cli/terminal.h"
 #include "controller/controller.h"
 #include "controller/prepare.h"
+#include "controller/sink.h"
 #include "engine/slurm.h"
 #include "worker/driver.h"
 
@@ -40,7 +40,7 @@ static int tell_outcome(const char *command, int code, const ty_result *result,
             buffer_char(&text, '\n');
             failure += size + (failure[size] == '\n');
         }
-        if (!text.failed) (void)file_write_all(STDERR_FILENO, text.data, text.size);
+        sink_say(&text);
     } else {
         terminal_error(command, err->message);
     }

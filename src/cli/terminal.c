@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "base/file.h"
 #include "base/str.h"
+#include "controller/sink.h"
 
 bool terminal_colour(int fd) {
     const char *no_colour = getenv("NO_COLOR"), *term = getenv("TERM");
@@ -23,7 +23,7 @@ static void tell(const char *command, const char *kind, const char *message) {
     buffer_printf(&line, ": %s", kind);
     utf8_escape(message, strlen(message), &line);
     buffer_char(&line, '\n');
-    if (!line.failed) (void)file_write_all(STDERR_FILENO, line.data, line.size);
+    sink_say(&line);
 }
 
 void terminal_error(const char *command, const char *message) {

@@ -272,6 +272,7 @@ int controller_run(const struct run_request *request, ty_result **result, ty_err
     if (err == NULL) err = &own;
     *result = NULL;
     sigpipe_hold(&hold);
+    sink_hurry(true);
     int code = open_run(request, NULL, &run, err);
     bool goes_on = code >= 0, stopped = false, owned = true;
     while (goes_on && owned) {
@@ -282,6 +283,7 @@ int controller_run(const struct run_request *request, ty_result **result, ty_err
         code = TY_EUSAGE;
     else if (code >= 0)
         code = close_run(run, result, err);
+    sink_hurry(code == TY_EINTERRUPTED || code == TY_EPREEMPTED);
     sigpipe_release(&hold);
     return code;
 }

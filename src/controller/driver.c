@@ -21,6 +21,7 @@
 #include "controller/events.h"
 #include "controller/result.h"
 #include "controller/run_directory.h"
+#include "controller/sink.h"
 #include "controller/site.h"
 #include "engine/local.h"
 #include "scaling/scaling.h"
@@ -68,7 +69,7 @@ static void tell_line(const char *text) {
     buffer_text(&line, "trainyard: ");
     utf8_escape(text, strlen(text), &line);
     buffer_char(&line, '\n');
-    if (!line.failed) (void)file_write_all(STDERR_FILENO, line.data, line.size);
+    sink_say(&line);
 }
 
 static void tell_log(void *context, enum log_level level, const char *subsystem, const char *text) {

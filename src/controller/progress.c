@@ -11,8 +11,8 @@
 
 #include "base/array.h"
 #include "base/buffer.h"
-#include "base/file.h"
 #include "base/str.h"
+#include "controller/sink.h"
 
 static const nanoseconds PLAIN_INTERVAL = 10 * NS_PER_S;
 static const nanoseconds REDRAW_INTERVAL = 100 * NS_PER_MS;
@@ -200,7 +200,7 @@ static struct screen measure(void) {
 }
 
 static void write_text(struct buffer *text) {
-    if (!text->failed) (void)file_write_all(STDERR_FILENO, text->data, text->size);
+    sink_say(text);
     buffer_done(text);
 }
 

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -74,7 +75,7 @@ void sink_discard(struct sink *sink) {
     sink->was_full = false;
 }
 
-bool sink_close(struct sink *sink, nanoseconds limit) {
+static void drain(struct sink *sink, nanoseconds limit) {
     nanoseconds end = clock_monotonic() + limit, left = limit;
     while (sink->queue.size > 0 && sink->error == 0 && (limit < 0 || left > 0)) {
         struct pollfd ready = {sink->fd, POLLOUT, 0};
@@ -83,10 +84,43 @@ bool sink_close(struct sink *sink, nanoseconds limit) {
         if (n > 0) buffer_consume(&sink->queue, write_some(sink, sink->queue.data, sink->queue.size));
         left = end - clock_monotonic();
     }
+}
+
+bool sink_close(struct sink *sink, nanoseconds limit) {
+    drain(sink, limit);
     bool all = sink->queue.size == 0 || sink->error != 0;
     loop_watch_stop(sink->loop, &sink->watch);
     buffer_done(&sink->queue);
     if (sink->owned) (void)close(sink->fd);
     sink->fd = -1;
     return all;
+}
+
+/* -- our own words */
+
+static struct {
+    pthread_mutex_t lock;
+    bool hurried;
+    struct buffer waiting;
+} said = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+void sink_say(const struct buffer *line) {
+    static const nanoseconds PATIENCE = NS_PER_S;
+    int anew = sink_open_anew(STDERR_FILENO, O_WRONLY);
+    (void)pthread_mutex_lock(&said.lock);
+    bool stuck = said.waiting.size > 0;
+    if (said.waiting.size > SINK_HIGH) buffer_done(&said.waiting);
+    if (!line->failed) buffer_append(&said.waiting, line->data, line->size);
+    struct sink sink = {.fd = anew >= 0 ? anew : STDERR_FILENO, .queue = said.waiting};
+    buffer_consume(&sink.queue, write_some(&sink, sink.queue.data, sink.queue.size));
+    drain(&sink, !said.hurried ? -1 : stuck ? 0 : PATIENCE);
+    if (sink.queue.size == 0 || sink.error != 0) buffer_done(&sink.queue);
+    said.waiting = sink.queue;
+    (void)pthread_mutex_unlock(&said.lock);
+    if (anew >= 0) (void)close(anew);
+}
+
+void sink_hurry(bool hurried) {
+    said.hurried = hurried;
+    if (!hurried) sink_say(&(struct buffer){0});
 }

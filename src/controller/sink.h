@@ -34,4 +34,10 @@ void sink_discard(struct sink *sink);
  * closes what was opened. False: not all was taken. */
 bool sink_close(struct sink *sink, nanoseconds limit);
 
+/* A line of our own to standard error, past what is queued for it. Whoever does not read, as a pager that
+ * stands still, must not hold a run that is to hear signals: while hurried, what is not taken within 1 s
+ * waits for the next line. Else sink_say waits as long as it takes. */
+void sink_say(const struct buffer *line);
+void sink_hurry(bool hurried);
+
 #endif

@@ -9,6 +9,7 @@ import time
 import zlib
 
 from harness import COMMAND, Case, main
+from runs import is_pending
 
 PYTHON = sys.executable
 PIECE = 64 << 10  # a longer line is shown in pieces of about this size
@@ -329,12 +330,11 @@ class Reader(OutputCase):
         self.assertIn(b"No space left on device", finished.stderr)
         self.assertTrue(self.log().endswith(b"\n50000\n"))
 
-    def stuck(self, *args):
+    def stuck(self, *args, stderr=subprocess.PIPE):
         """A flood that nobody reads, blocked; its Popen."""
         process = subprocess.Popen(self.command("-n", 2, *args, "--", "seq", 1, 10000000), cwd=self.place, env=self.environment,
-                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        self.addCleanup(process.stdout.close)
-        self.addCleanup(process.stderr.close)
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr)
+        self.addCleanup(process.communicate)
         logs = [os.path.join(self.storage, "r%d" % self.runs, "logs", "rank-%d.log" % rank) for rank in (0, 1)]
         self.wait_for(lambda: all(map(os.path.exists, logs)))
         self.wait_until_still(lambda: [os.path.getsize(log) for log in logs])
@@ -349,6 +349,15 @@ class Reader(OutputCase):
         self.assertIn(b"logs", process.stderr.readline())
         self.assertIn(b"interrupted", process.communicate(timeout=60)[1])
         self.assertEqual(130, process.returncode)
+
+    def test_a_reader_of_all_that_never_reads_cannot_either(self):
+        """As behind `2>&1 | less`: our own words find no room, and wait for none."""
+        process = self.stuck(stderr=subprocess.STDOUT)
+        self.addCleanup(process.kill)
+        for _ in range(2):
+            process.send_signal(signal.SIGINT)
+            self.wait_for(lambda: not is_pending(process.pid, signal.SIGINT))
+        self.assertEqual(130, process.wait(60))
 
     def test_what_is_left_in_the_end_cannot_keep_a_stopped_run(self):
         """A little more than a pipe holds: so little that the flood is none, and the run ends with it in hand."""
