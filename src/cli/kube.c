@@ -31,19 +31,14 @@ struct kube_command {
     bool apply;
 };
 
-static int set_number(const char *value, int64_t max, int64_t *number, ty_error *err) {
-    if (str_to_int64(value, 1, max, number)) return 0;
-    return ty_fail(err, TY_EUSAGE, "must be a whole number from 1 to %lld", (long long)max);
-}
-
 static int set_pods(const struct option_spec *option, void *target, const char *value, ty_error *err) {
     (void)option;
-    return set_number(value, PODS_MAX, &((struct kube_command *)target)->request.pods, err);
+    return option_whole(value, 1, PODS_MAX, &((struct kube_command *)target)->request.pods, err);
 }
 
 static int set_port(const struct option_spec *option, void *target, const char *value, ty_error *err) {
     (void)option;
-    return set_number(value, PORT_MAX, &((struct kube_command *)target)->request.port, err);
+    return option_whole(value, 1, PORT_MAX, &((struct kube_command *)target)->request.port, err);
 }
 
 /* NAME=VALUE; the text is kept for the life of the process. `alone`: the value may be left out. */

@@ -39,8 +39,7 @@ static int set_ranks(const struct option_spec *option, void *target, const char 
 
 static int set_tail(const struct option_spec *option, void *target, const char *value, ty_error *err) {
     (void)option;
-    if (str_to_int64(value, 0, INT32_MAX, &((struct logs_options *)target)->tail)) return 0;
-    return ty_fail(err, TY_EUSAGE, "must be a whole number of lines from 0 to %d", INT32_MAX);
+    return option_whole(value, 0, INT32_MAX, &((struct logs_options *)target)->tail, err);
 }
 
 #define AT(field) offsetof(struct logs_options, field)

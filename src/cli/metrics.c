@@ -40,7 +40,7 @@ struct metrics_options {
     int format, history;
     const char *output, *x, *metrics[METRICS_NAMED];
     size_t n_metrics;
-    int buckets; /* 0: VIEW_BUCKETS */
+    int64_t buckets; /* 0: VIEW_BUCKETS */
 };
 
 static int add_metric(const struct option_spec *option, void *target, const char *value, ty_error *err) {
@@ -54,11 +54,7 @@ static int add_metric(const struct option_spec *option, void *target, const char
 
 static int set_buckets(const struct option_spec *option, void *target, const char *value, ty_error *err) {
     (void)option;
-    int64_t buckets;
-    if (!str_to_int64(value, 1, VIEW_BUCKETS_MAX, &buckets))
-        return ty_fail(err, TY_EUSAGE, "must be a whole number from 1 to %d", VIEW_BUCKETS_MAX);
-    ((struct metrics_options *)target)->buckets = (int)buckets;
-    return 0;
+    return option_whole(value, 1, VIEW_BUCKETS_MAX, &((struct metrics_options *)target)->buckets, err);
 }
 
 static const struct option_spec specs[] = {
@@ -223,7 +219,7 @@ static int encode_one(const char *path, const char *metric, const struct metrics
     query.ranks = rank_choice_get(&options->wanted);
     query.history = (enum view_history)options->history;
     query.x = options->x;
-    query.buckets = options->buckets;
+    query.buckets = (int)options->buckets;
     int result = view_series_read(path, &query, &series, err);
     if (result < 0) return result;
     view_series_encode(&each, &name, 1, metric, out);

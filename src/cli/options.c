@@ -294,6 +294,12 @@ int option_duration(const struct option_spec *option, void *target, const char *
     return duration_parse(value, (nanoseconds *)(void *)((char *)target + option->offset), err);
 }
 
+int option_whole(const char *value, int64_t least, int64_t most, int64_t *number, ty_error *err) {
+    if (str_to_int64(value, least, most, number)) return 0;
+    return ty_fail(err, TY_EUSAGE, "must be a whole number from %lld to %lld", (long long)least,
+                   (long long)most);
+}
+
 int option_ranks(const struct option_spec *option, void *target, const char *value, ty_error *err) {
     struct rank_choice *choice = (void *)((char *)target + option->offset);
     choice->chosen = true;

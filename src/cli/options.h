@@ -45,6 +45,9 @@ int option_duration(const struct option_spec *option, void *target, const char *
 int option_ranks(const struct option_spec *option, void *target, const char *value,
                  ty_error *err); /* struct rank_choice */
 
+/* For setters of whole numbers: TY_EUSAGE, and `*number` as it was, unless `value` is one of least to most. */
+int option_whole(const char *value, int64_t least, int64_t most, int64_t *number, ty_error *err);
+
 struct rank_choice {
     bool chosen; /* else all */
     struct idset ranks;

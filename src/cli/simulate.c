@@ -17,24 +17,19 @@ static const double MOST_EVENTS = 1e7, MOST_WORK = 2e10;
 struct simulate_options {
     uint32_t nodes, workers;
     nanoseconds mtbf, interval, cost, restart, length;
-    uint64_t seed;
+    int64_t seed;
 };
 
 static int set_count(const struct option_spec *option, void *target, const char *value, ty_error *err) {
     int64_t most = option->offset == offsetof(struct simulate_options, nodes) ? MOST_NODES : 1024, number = 0;
-    if (!str_to_int64(value, 1, most, &number))
-        return ty_fail(err, TY_EUSAGE, "must be a whole number from 1 to %lld", (long long)most);
-    *(uint32_t *)((char *)target + option->offset) = (uint32_t)number;
-    return 0;
+    int result = option_whole(value, 1, most, &number, err);
+    if (result == 0) *(uint32_t *)((char *)target + option->offset) = (uint32_t)number;
+    return result;
 }
 
 static int set_seed(const struct option_spec *option, void *target, const char *value, ty_error *err) {
     (void)option;
-    int64_t number = 0;
-    if (!str_to_int64(value, 0, INT64_MAX, &number))
-        return ty_fail(err, TY_EUSAGE, "must be a whole number from 0 to 9223372036854775807");
-    ((struct simulate_options *)target)->seed = (uint64_t)number;
-    return 0;
+    return option_whole(value, 0, INT64_MAX, &((struct simulate_options *)target)->seed, err);
 }
 
 static int set_days(const struct option_spec *option, void *target, const char *value, ty_error *err) {
@@ -272,7 +267,7 @@ static int simulate_run(const struct arguments *arguments, ty_error *err) {
                                     .cost = options.cost,
                                     .restart = options.restart,
                                     .length = options.length,
-                                    .seed = options.seed};
+                                    .seed = (uint64_t)options.seed};
     return simulate(&training, format.format, err);
 }
 

@@ -31,18 +31,15 @@ static const char *const formats[] = {"text", "json", "folded", NULL};
 struct stacks_options {
     struct rank_choice wanted;
     nanoseconds length; /* 0: once */
-    int rate, format;
+    int64_t rate;
+    int format;
 };
 
 enum { RATE = 20, RATE_MOST = 100, SHOWN = 10 };
 
 static int set_rate(const struct option_spec *option, void *target, const char *value, ty_error *err) {
     (void)option;
-    int64_t rate;
-    if (!str_to_int64(value, 1, RATE_MOST, &rate))
-        return ty_fail(err, TY_EUSAGE, "must be a whole number from 1 to %d, of looks a second", RATE_MOST);
-    ((struct stacks_options *)target)->rate = (int)rate;
-    return 0;
+    return option_whole(value, 1, RATE_MOST, &((struct stacks_options *)target)->rate, err);
 }
 
 static const struct option_spec specs[] = {
@@ -158,8 +155,8 @@ static void sampled_json(const char *name, const struct stacks_options *options,
                          const struct stack_sampled *workers, size_t n, struct buffer *out) {
     buffer_text(out, "{\"run\": ");
     buffer_json_text(out, name);
-    buffer_printf(out, ", \"seconds\": %.3f, \"rate\": %d, \"ranks\": [",
-                  (double)options->length / (double)NS_PER_S, options->rate);
+    buffer_printf(out, ", \"seconds\": %.3f, \"rate\": %lld, \"ranks\": [",
+                  (double)options->length / (double)NS_PER_S, (long long)options->rate);
     for (size_t i = 0; i < n; i++) {
         size_t at = 0;
         uintptr_t times;

@@ -80,12 +80,11 @@ static int set_node_rank(const struct option_spec *option, void *target, const c
 }
 
 static int set_restarts(const struct option_spec *option, void *target, const char *value, ty_error *err) {
-    int64_t restarts;
+    int64_t restarts = 0;
     (void)option;
-    if (!str_to_int64(value, 0, SETTING_COUNT_MAX, &restarts))
-        return ty_fail(err, TY_EUSAGE, "must be a whole number from 0 to %d", SETTING_COUNT_MAX);
-    ((struct torchrun_options *)target)->run->settings.failures.max_failures = (int)restarts;
-    return 0;
+    int result = option_whole(value, 0, SETTING_COUNT_MAX, &restarts, err);
+    if (result == 0) ((struct torchrun_options *)target)->run->settings.failures.max_failures = (int)restarts;
+    return result;
 }
 
 static int set_port(const struct option_spec *option, void *target, const char *value, ty_error *err) {
