@@ -6,6 +6,7 @@ parent or session has become.
 """
 
 import atexit
+import concurrent.futures
 import contextlib
 import glob
 import json
@@ -255,7 +256,26 @@ class Case(unittest.TestCase):
         self.assertEqual([], told, "processes outlived the test")
 
 
-def main():
+def flatten(suite):
+    return [test for part in suite for test in (flatten(part) if isinstance(part, unittest.TestSuite) else [part])]
+
+
+def run_side_by_side(most):
+    """Each test in a process of its own, `most` of them at once; what failed is shown."""
+    tests = flatten(unittest.defaultTestLoader.loadTestsFromModule(sys.modules["__main__"]))
+    run = lambda test: subprocess.run([sys.executable, sys.argv[0], test.id().split(".", 1)[1]], stdout=subprocess.PIPE,
+                                      stderr=subprocess.STDOUT, errors="replace", text=True)
+    with concurrent.futures.ThreadPoolExecutor(most) as pool:
+        ended = list(pool.map(run, tests))
+    failed = [one for one in ended if one.returncode != 0]
+    print("".join(one.stdout for one in failed) + "%d of %d tests failed" % (len(failed), len(ended)))
+    sys.exit(bool(failed) or not ended)
+
+
+def main(side_by_side=1):
+    """The tests of this program, or those that the command line names. `side_by_side`: so many at once, where they mostly wait."""
     if not os.access(COMMAND, os.X_OK):
         sys.exit("no command at %s: build first, or set TRAINYARD_BUILD" % COMMAND)
+    if side_by_side > 1 and len(sys.argv) == 1:
+        run_side_by_side(side_by_side)
     unittest.main(module="__main__")

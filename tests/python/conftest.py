@@ -96,6 +96,12 @@ def place(tmp_path, monkeypatch):
 
 
 @pytest.fixture
+def common_directory(place, tmp_path_factory, monkeypatch):
+    """A working directory for all tests that use it: a zygote, and what it has imported, serves the runs from one directory."""
+    monkeypatch.chdir(tmp_path_factory.getbasetemp())
+
+
+@pytest.fixture
 def storage(place):
     return str(place / "runs")
 

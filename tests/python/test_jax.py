@@ -15,6 +15,7 @@ from trainyard import RunConfig, ScalingConfig, WorkerGroupError, init
 from trainyard.jax import JaxConfig, JaxTrainer, world
 
 pytest.importorskip("jax")
+pytestmark = pytest.mark.usefixtures("common_directory")
 
 
 @pytest.fixture

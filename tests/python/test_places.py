@@ -22,6 +22,7 @@ from trainyard import (
 )
 
 NO_UPLOAD = CheckpointUploadMode.NO_UPLOAD
+pytestmark = pytest.mark.usefixtures("common_directory")
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ from trainyard.torch import TorchConfig, TorchTrainer, group, hints
 from trainyard.torch.config import uses_nccl
 
 torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.usefixtures("common_directory")
 
 
 @pytest.fixture
@@ -286,6 +287,7 @@ def test_ranks_that_return_early_wait_for_the_others(fit):
 
 def test_a_rank_that_ends_without_returning_is_told(fit):
     def train():
+        trainyard.collective.barrier()  # the group stands on both
         if trainyard.get_context().get_world_rank() == 1:
             __import__("os")._exit(0)
 
@@ -403,7 +405,33 @@ def test_under_torchrun(start, tmp_path):
     assert lines == [f"{{'sum': 3.0, 'rank': {rank}, 'size': 2}}" for rank in range(2)], done.stderr
 
 
-# -- models
+def test_other_trainers_may_use_the_group(storage):
+    trainer = DataParallelTrainer(
+        look,
+        backend_config=TorchConfig(),
+        train_loop_config={},
+        scaling_config=ScalingConfig(num_workers=2),
+        run_config=RunConfig(storage_path=storage),
+    )
+    assert trainer.fit().metrics["sum"] == 3
+
+
+def test_reproducible(fit):
+    def train():
+        import random
+
+        import numpy
+        from trainyard.torch import enable_reproducibility
+
+        enable_reproducibility(7)
+        assert torch.are_deterministic_algorithms_enabled() and not torch.backends.cudnn.benchmark
+        assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+        trainyard.report({"numbers": [torch.rand(1).item(), random.random(), float(numpy.random.rand())]})
+
+    assert fit(train, 1).metrics == fit(train, 1).metrics
+
+
+# -- models; from here on templates have imported the compiler, too
 
 
 def test_models(fit):
@@ -435,21 +463,6 @@ def test_a_model_of_one_worker_is_not_wrapped():
     model = torch.nn.Linear(2, 2)
     fit = TorchTrainer(lambda: prepare_model(model), scaling_config=ScalingConfig(num_workers=0)).fit
     assert fit().return_value is model
-
-
-def test_reproducible(fit):
-    def train():
-        import random
-
-        import numpy
-        from trainyard.torch import enable_reproducibility
-
-        enable_reproducibility(7)
-        assert torch.are_deterministic_algorithms_enabled() and not torch.backends.cudnn.benchmark
-        assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
-        trainyard.report({"numbers": [torch.rand(1).item(), random.random(), float(numpy.random.rand())]})
-
-    assert fit(train, 1).metrics == fit(train, 1).metrics
 
 
 # -- training
@@ -628,14 +641,3 @@ def test_importing_starts_no_thread(start):
         print(len(os.listdir("/proc/self/task")))
     """
     assert start(script, OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1").finish().out == "1\n"
-
-
-def test_other_trainers_may_use_the_group(storage):
-    trainer = DataParallelTrainer(
-        look,
-        backend_config=TorchConfig(),
-        train_loop_config={},
-        scaling_config=ScalingConfig(num_workers=2),
-        run_config=RunConfig(storage_path=storage),
-    )
-    assert trainer.fit().metrics["sum"] == 3

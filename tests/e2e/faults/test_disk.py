@@ -479,4 +479,4 @@ class Disks(FaultCase):
 
 
 if __name__ == "__main__":
-    main()
+    main(side_by_side=4)

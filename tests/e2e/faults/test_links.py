@@ -194,4 +194,4 @@ class Trouble(Links):
 
 
 if __name__ == "__main__":
-    harness.main()
+    harness.main(side_by_side=3)
