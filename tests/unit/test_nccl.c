@@ -20,10 +20,6 @@
 static struct fake_world *(*share)(int size);
 static void *(*device_memory)(void);
 
-static void assert_mentions(const char *text, const char *part) {
-    if (strstr(text, part) == NULL) fail_msg("\"%s\" does not mention \"%s\"", text, part);
-}
-
 static int start(struct comm_config *config, ty_comm **comm, ty_error *err) {
     static int devices[1];
     devices[0] = config->rank + 4;
@@ -88,8 +84,8 @@ static void expect_failure(const char *mode, int code, const char *text) {
     (void)unsetenv("FAKE_NCCL");
     for (int rank = 0; rank < 2; rank++) {
         assert_int_equal(ends[rank].code, code);
-        assert_mentions(ends[rank].error.message, text);
-        assert_mentions(ends[rank].error.message, "call 1 all_reduce(count 1, float32, sum, device)");
+        world_assert_mentions(ends[rank].error.message, text);
+        world_assert_mentions(ends[rank].error.message, "call 1 all_reduce(count 1, float32, sum, device)");
         assert_true(ends[rank].elapsed < 10 * NS_PER_S);
     }
     assert_int_equal(world->aborted, 2); /* else NCCL's own threads would wait on */
@@ -129,13 +125,14 @@ static void test_memory_of_both_kinds(void **state) {
     (void)share(2);
     const struct world_end *ends = world_run(2, LONG_ENOUGH, mix_memory);
     assert_int_equal(ends[0].code, TY_EUSAGE);
-    assert_mentions(ends[0].error.message, "one buffer is device memory, the other is not");
+    world_assert_mentions(ends[0].error.message, "one buffer is device memory, the other is not");
     ends = world_run(2, LONG_ENOUGH, differ_in_memory);
     assert_int_equal(ends[1].code, TY_EMISMATCH);
-    assert_mentions(ends[1].error.message, "rank 0 made call 1 all_reduce(count 1, float32, sum, device)");
+    world_assert_mentions(ends[1].error.message,
+                          "rank 0 made call 1 all_reduce(count 1, float32, sum, device)");
     ends = world_run(2, LONG_ENOUGH, use_gloo);
     assert_int_equal(ends[0].code, TY_EUNSUPPORTED);
-    assert_mentions(ends[0].error.message, "backend gloo works on host memory");
+    world_assert_mentions(ends[0].error.message, "backend gloo works on host memory");
 }
 
 /* In a process that has nothing loaded yet. */
@@ -149,14 +146,14 @@ static void test_libraries_that_do_not_serve(void **state) {
     (void)setenv("FAKE_NCCL", "no-device", 1);
     const struct world_end *end = world_run(1, LONG_ENOUGH, load);
     assert_int_equal(end->code, TY_EUNSUPPORTED);
-    assert_mentions(end->error.message, "no usable device");
+    world_assert_mentions(end->error.message, "no usable device");
     (void)unsetenv("FAKE_NCCL");
     const char *before = getenv("TRAINYARD_NCCL_LIBRARY");
     CLEANUP_FREE char *library = strdup(before);
     (void)setenv("TRAINYARD_NCCL_LIBRARY", "libm.so.6", 1);
     end = world_run(1, LONG_ENOUGH, load);
     assert_int_equal(end->code, TY_EUNSUPPORTED);
-    assert_mentions(end->error.message, "ncclGetUniqueId");
+    world_assert_mentions(end->error.message, "ncclGetUniqueId");
     (void)setenv("TRAINYARD_NCCL_LIBRARY", library, 1);
 }
 

@@ -2,6 +2,11 @@
  * or the first one's time is over. */
 #include "world.h"
 
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -153,4 +158,36 @@ const struct world_end *world_run(int size, nanoseconds timeout, world_function 
         (void)waitpid(pids[rank], &ends[rank].status, 0);
     free(store);
     return ends;
+}
+
+bool world_apart;
+
+void world_place(struct comm_config *config) {
+    static char name[16];
+    (void)snprintf(name, sizeof name, "m%d", config->rank);
+    if (world_apart) config->machine = name;
+}
+
+int world_set_apart(void **state) {
+    (void)state;
+    world_apart = true;
+    return 0;
+}
+
+int world_set_together(void **state) {
+    (void)state;
+    world_apart = false;
+    return 0;
+}
+
+void world_assert_well(int size, const struct world_end *ends) {
+    for (int rank = 0; rank < size; rank++) {
+        if (ends[rank].code != 0) print_error("rank %d: %s\n", rank, ends[rank].error.message);
+        assert_int_equal(ends[rank].status, 0);
+        assert_int_equal(ends[rank].code, 0);
+    }
+}
+
+void world_assert_mentions(const char *text, const char *part) {
+    if (strstr(text, part) == NULL) fail_msg("\"%s\" does not mention \"%s\"", text, part);
 }

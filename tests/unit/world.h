@@ -27,4 +27,18 @@ const struct world_end *world_run(int size, nanoseconds timeout, world_function 
         if (!(condition)) return ty_fail(err, TY_EFAULT, "%s:%d: %s", __FILE__, __LINE__, #condition); \
     } while (0)
 
+/* Ranks of machines of their own go through Gloo: set for a test, and put into the config by each rank. */
+extern bool world_apart;
+void world_place(struct comm_config *config);
+int world_set_apart(void **state);
+int world_set_together(void **state);
+
+#define TOGETHER_AND_APART(test)                                         \
+    cmocka_unit_test(test), {                                            \
+#test ", apart", test, world_set_apart, world_set_together, NULL \
+    }
+
+void world_assert_well(int size, const struct world_end *ends);
+void world_assert_mentions(const char *text, const char *part);
+
 #endif
