@@ -72,10 +72,7 @@ struct listeners {
 static bool is_shell(pid_t pid) {
     static const char *const shells[] = {"sh", "bash", "dash", "ash", "ksh", "zsh", "busybox", "fish"};
     char program[PROCESS_PROGRAM];
-    if (!process_program(pid, program)) return false;
-    for (size_t i = 0; i < ARRAY_SIZE(shells); i++)
-        if (str_equal(program, shells[i])) return true;
-    return false;
+    return process_program(pid, program) && str_find(program, shells, ARRAY_SIZE(shells)) >= 0;
 }
 
 /* A shell comes to its own handler only when the command that it waits for has ended: its children are told as

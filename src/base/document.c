@@ -120,12 +120,6 @@ const char *document_where_key(const struct document *document, const json_t *ma
     return where(document, member != NULL ? json_object_iter_key(member) : NULL);
 }
 
-static bool is_known(const char *key, const char *const *known, size_t n) {
-    for (size_t i = 0; i < n; i++)
-        if (strcmp(key, known[i]) == 0) return true;
-    return false;
-}
-
 static int refuse_key(const char *place, const char *what, const char *key, const char *const *known, size_t n,
                       ty_error *err) {
     CLEANUP(buffer_done) struct buffer list = {0};
@@ -147,7 +141,7 @@ int document_check_keys(const struct document *document, const json_t *map, cons
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)map, key, value) {
-        if (is_known(key, known, n)) continue;
+        if (str_find(key, known, n) >= 0) continue;
         return refuse_key(document_where_key(document, map, key), what, key, known, n, err);
     }
     return 0;

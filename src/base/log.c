@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/str.h"
 
 static struct {
     log_sink *sink;
@@ -21,9 +22,7 @@ static int level_of_environment(void) {
     static const char *const names[] = {"error", "warning", "info", "debug"};
     const char *wanted = getenv("TRAINYARD_LOG");
     if (wanted == NULL || wanted[0] == '\0') return LOG_LEVEL_WARNING;
-    for (size_t i = 0; i < ARRAY_SIZE(names); i++)
-        if (strcmp(wanted, names[i]) == 0) return (int)i;
-    return -1;
+    return str_find(wanted, names, ARRAY_SIZE(names));
 }
 
 int log_check_level(ty_error *err) {

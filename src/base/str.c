@@ -25,6 +25,12 @@ bool str_equal(const char *a, const char *b) {
     return strcmp(a, b) == 0;
 }
 
+int str_find(const char *text, const char *const *words, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (str_equal(text, words[i])) return (int)i;
+    return -1;
+}
+
 static bool is_blank(char c) {
     return c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == '\v' || c == '\f';
 }

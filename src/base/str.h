@@ -11,6 +11,8 @@
 /* True when `text` begins with `prefix`; `*rest` (may be NULL) is then what follows. */
 bool str_prefix(const char *text, const char *prefix, const char **rest);
 bool str_equal(const char *a, const char *b); /* NULL equals only NULL */
+/* Which of the words the text is, or -1. */
+int str_find(const char *text, const char *const *words, size_t n);
 
 /* Calls `each` with every piece of `text` between commas that are outside () and [], white space trimmed; empty
  * pieces too. Stops and returns what `each` returns when that is not 0. */

@@ -13,16 +13,10 @@
 
 /* -- plain scalars: the core schema of YAML, narrowed to decimal numbers -- */
 
-static bool is_one_of(const char *text, const char *const *words, size_t n) {
-    for (size_t i = 0; i < n; i++)
-        if (strcmp(text, words[i]) == 0) return true;
-    return false;
-}
-
 static bool is_not_finite(const char *text) {
     static const char *const words[] = {".inf", ".Inf", ".INF", ".nan", ".NaN", ".NAN"};
     if (*text == '+' || *text == '-') text++;
-    return is_one_of(text, words, ARRAY_SIZE(words));
+    return str_find(text, words, ARRAY_SIZE(words)) >= 0;
 }
 
 /* A whole number that an integer cannot hold becomes a real. */
@@ -41,9 +35,9 @@ static json_t *plain_scalar(const char *text, const char **problem) {
     static const char *const nulls[] = {"", "~", "null", "Null", "NULL"};
     static const char *const trues[] = {"true", "True", "TRUE"};
     static const char *const falses[] = {"false", "False", "FALSE"};
-    if (is_one_of(text, nulls, ARRAY_SIZE(nulls))) return json_null();
-    if (is_one_of(text, trues, ARRAY_SIZE(trues))) return json_true();
-    if (is_one_of(text, falses, ARRAY_SIZE(falses))) return json_false();
+    if (str_find(text, nulls, ARRAY_SIZE(nulls)) >= 0) return json_null();
+    if (str_find(text, trues, ARRAY_SIZE(trues)) >= 0) return json_true();
+    if (str_find(text, falses, ARRAY_SIZE(falses)) >= 0) return json_false();
     if (str_is_decimal(text)) return number(text, problem);
     if (!is_not_finite(text)) return json_string(text);
     *problem = "is no finite number";

@@ -137,8 +137,7 @@ static int say(struct words *line, const char *option, const char *value, ty_err
  * known. */
 static bool stays_here(const struct demand *demand, const char *option) {
     static const char *const here[] = {"label-selector", "placement", "name", "resume", "config"};
-    for (size_t i = 0; i < ARRAY_SIZE(here); i++)
-        if (str_equal(option, here[i])) return true;
+    if (str_find(option, here, ARRAY_SIZE(here)) >= 0) return true;
     return demand->tpu.workers_per_slice == 0 && str_equal(option, "accelerator-type");
 }
 

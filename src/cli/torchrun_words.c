@@ -22,23 +22,16 @@ static char *made_text(const char *format, ...) {
     return size < 0 ? NULL : text;
 }
 
-/* All but the options that torchrun reads from the command line alone. */
-static bool has_variable(const struct option_spec *option) {
-    static const char *const without[] = {"logs-specs", "numa-binding"};
-    for (size_t i = 0; i < ARRAY_SIZE(without); i++)
-        if (str_equal(option->name, without[i])) return false;
-    return true;
-}
-
 /* A flag is given by a number that is not 0. */
 static int add_from_variable(const struct option_spec *option, struct words *made, ty_error *err) {
+    static const char *const without[] = {"logs-specs", "numa-binding"}; /* read from the command line alone */
     char name[64];
     int64_t number = 0;
     (void)snprintf(name, sizeof name, "PET_%s", option->name);
     for (char *letter = name; *letter != '\0'; letter++)
         *letter = *letter == '-' ? '_' : (char)toupper((unsigned char)*letter);
-    const char *value = has_variable(option) ? getenv(name) : NULL;
-    if (value == NULL) return 0;
+    const char *value = getenv(name);
+    if (value == NULL || str_find(option->name, without, ARRAY_SIZE(without)) >= 0) return 0;
     if (option->argument == NULL && !str_to_int64(value, INT32_MIN, INT32_MAX, &number))
         return ty_fail(err, TY_EUSAGE, "%s=%.80s must be 0 or 1, for --%s", name, value, option->name);
     if (option->argument == NULL && number == 0) return 0;

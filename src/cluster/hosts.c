@@ -158,20 +158,16 @@ static char *next_word(char **line, bool *assigned) {
     return word;
 }
 
-static bool is_one_of(const char *word, const char *const *words) {
-    while (*words != NULL && !str_equal(word, *words))
-        words++;
-    return *words != NULL;
-}
-
 /* Behind a host: KEY=NUMBER, with blanks or without. */
 static int take_attributes(struct naming *naming, char *line) {
-    static const char *const of_slots[] = {"slots", "count", "cpu", NULL};
-    static const char *const of_max[] = {"max_slots", "max-slots", "slots_max", "slots-max", NULL};
+    static const char *const of_slots[] = {"slots", "count", "cpu"};
+    static const char *const of_max[] = {"max_slots", "max-slots", "slots_max", "slots-max"};
     uint32_t max = 0;
     bool assigned;
     for (char *key; (key = next_word(&line, &assigned)) != NULL;) {
-        uint32_t *field = is_one_of(key, of_slots) ? &naming->slots : is_one_of(key, of_max) ? &max : NULL;
+        uint32_t *field = str_find(key, of_slots, ARRAY_SIZE(of_slots)) >= 0 ? &naming->slots
+                          : str_find(key, of_max, ARRAY_SIZE(of_max)) >= 0   ? &max
+                                                                             : NULL;
         bool again;
         const char *value = assigned ? next_word(&line, &again) : NULL;
         if (field == NULL || value == NULL || again)

@@ -69,12 +69,6 @@ static void release_past(struct storage_job *job) {
     past_free((struct past *)job);
 }
 
-static bool is_kept(const struct past *past, const char *name) {
-    for (size_t i = 0; i < past->n_names; i++)
-        if (str_equal(past->names[i], name)) return true;
-    return false;
-}
-
 /* In the thread. Files go if they are still there and are the removed one's own, for names may be used
  * again. */
 static void finish_past(struct storage_job *job) {
@@ -83,7 +77,8 @@ static void finish_past(struct storage_job *job) {
         .run = past->run, .names = (const char *const *)past->names, .n = past->n_names, .last = past->last};
     for (size_t i = 0; i < past->n_removed; i++) {
         struct checkpoint_mark mark = {past->run, past->removed[i].name, past->removed[i].number};
-        if (mark.number > 0 && !is_kept(past, mark.name)) (void)checkpoint_remove(past->run_path, &mark, NULL);
+        bool kept = str_find(mark.name, (const char *const *)past->names, past->n_names) >= 0;
+        if (mark.number > 0 && !kept) (void)checkpoint_remove(past->run_path, &mark, NULL);
     }
     past->result = checkpoint_sweep(past->run_path, &known, &past->swept, &past->error);
 }

@@ -94,9 +94,7 @@ static bool is_made(const char *type) {
         const char *rest;
         if (str_prefix(type, made_prefixes[i], &rest) && rest[0] != '\0') return true;
     }
-    for (size_t i = 0; i < ARRAY_SIZE(made_types); i++)
-        if (strcmp(made_types[i], type) == 0) return true;
-    return false;
+    return str_find(type, made_types, ARRAY_SIZE(made_types)) >= 0;
 }
 
 int accelerator_type_check(const char *type, ty_error *err) {

@@ -48,9 +48,9 @@ struct point_gathering {
 
 static int find_axis(const char *text) {
     if (text == NULL) return AXIS_STEP;
-    for (int i = 0; i < AXES; i++)
-        if (str_equal(text, axis_names[i])) return i;
+    int axis = str_find(text, axis_names, AXES);
     const char *name;
+    if (axis >= 0) return axis;
     return str_prefix(text, "metric:", &name) && *name != '\0' ? AXIS_METRIC : -1;
 }
 

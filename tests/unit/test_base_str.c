@@ -91,6 +91,10 @@ static void real_numbers(void **state) {
 static void nearest_name(void **state) {
     (void)state;
     static const char *const names[] = {"num_workers", "resources", "labels", "CPU", "GPU", "memory"};
+    assert_int_equal(str_find("labels", NULL, 0), -1);
+    assert_int_equal(str_find(names[1], names, ARRAY_SIZE(names)), 1);
+    assert_int_equal(str_find("label", names, ARRAY_SIZE(names)), -1);
+    assert_int_equal(str_find(NULL, names, ARRAY_SIZE(names)), -1);
     assert_null(str_nearest("resources", NULL, 0));
     assert_null(str_nearest("zebra", names, ARRAY_SIZE(names)));
     assert_null(str_nearest("xy", names, ARRAY_SIZE(names)));

@@ -93,15 +93,13 @@ static bool imports_torch(const char *path) {
     return false;
 }
 
-static bool list_has(char *const *list, size_t n, const char *entry) {
-    for (size_t i = 0; i < n; i++)
-        if (str_equal(list[i], entry)) return true;
-    return false;
+static bool has_entry(const Wire__LaunchWorker *worker, const char *entry) {
+    return str_find(entry, (const char *const *)worker->environment, worker->n_environment) >= 0;
 }
 
 static bool all_have(const Wire__Launch *body, const char *entry) {
     for (size_t i = 1; i < body->n_workers; i++)
-        if (!list_has(body->workers[i]->environment, body->workers[i]->n_environment, entry)) return false;
+        if (!has_entry(body->workers[i], entry)) return false;
     return true;
 }
 
@@ -119,8 +117,7 @@ static char **common_changes(const Wire__Launch *body, size_t *n) {
 static const char *find_difference(const Wire__Launch *body, const Wire__LaunchWorker *worker) {
     const Wire__LaunchWorker *first = body->workers[0];
     for (size_t i = 0; i < worker->n_environment; i++)
-        if (template_is_start_variable(worker->environment[i]) &&
-            !list_has(first->environment, first->n_environment, worker->environment[i]))
+        if (template_is_start_variable(worker->environment[i]) && !has_entry(first, worker->environment[i]))
             return worker->environment[i];
     return NULL;
 }
