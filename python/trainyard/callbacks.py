@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Iterable
+from typing import TYPE_CHECKING, Any, Iterable
+
+if TYPE_CHECKING:
+    from .checkpoint import Checkpoint
+    from .result import Result
 
 ENVIRONMENT = "RAY_TRAIN_CALLBACKS"
 
@@ -25,11 +29,11 @@ class UserCallback(RayTrainCallback):
     def on_attempt_start(self, run_context: Any, attempt: int, num_workers: int) -> None:
         """Called when the workers of an attempt, 1 for the first, are about to be started."""
 
-    def on_run_end(self, run_context: Any, result: Any, error: BaseException | None) -> None:
+    def on_run_end(self, run_context: Any, result: Result | None, error: BaseException | None) -> None:
         """Called last: with the Result that `fit` is about to return, or with the exception that it is about to raise, which
         nothing that is raised here takes the place of."""
 
-    def after_report(self, run_context: Any, metrics: list[dict[str, Any]], checkpoint: Any) -> None:
+    def after_report(self, run_context: Any, metrics: list[dict[str, Any]], checkpoint: Checkpoint | None) -> None:
         """Called when every rank has made a report of one number.
 
         `metrics` holds the metrics of each rank, in rank order; `checkpoint` the one committed with it, or None.

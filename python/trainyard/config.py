@@ -108,13 +108,13 @@ class ScalingConfig:
     trainer_resources: deprecated; reserved beside rank 0.
     """
 
-    trainer_resources: dict[str, float] | None = None
+    trainer_resources: Mapping[str, float] | None = None
     num_workers: int | tuple[int, int] = 1
     use_gpu: bool = False
-    resources_per_worker: dict[str, float] | None = None
+    resources_per_worker: Mapping[str, float] | None = None
     placement_strategy: str = "PACK"
     accelerator_type: str | None = None
-    label_selector: dict[str, str] | list[dict[str, str]] | None = None
+    label_selector: Mapping[str, str] | Sequence[Mapping[str, str]] | None = None
     use_tpu: bool = False
     topology: str | None = None
     elastic_resize_monitor_interval_s: float = 60.0

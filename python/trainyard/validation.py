@@ -41,7 +41,7 @@ class ValidationTaskConfig:
     fn_kwargs: for the function, beside the checkpoint. timeout_s: how long it may take; None: any time.
     """
 
-    fn_kwargs: dict[str, Any] | None = None
+    fn_kwargs: Mapping[str, Any] | None = None
     timeout_s: float | None = None
 
     def __post_init__(self) -> None:

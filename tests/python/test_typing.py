@@ -16,6 +16,10 @@ WRONG = {
     "a: int = trainyard.DataParallelTrainer(print).fit()": "Result",
     "b: int = trainyard.get_checkpoint()": "Checkpoint | None",
     "trainyard.get_context().get_rank()": "get_rank",
+    "trainyard.ScalingConfig(resources_per_worker={'CPU': 'two'})": 'expected "str": "float"',
+    "c: str = trainyard.Result.from_path('a').history[0].seconds": "float | None",
+    "trainyard.init(num_cpus='4')": "num_cpus",
+    "trainyard.DataParallelTrainer(print, train_loop_config=3)": "train_loop_config",
 }
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Mapping, Sequence, TypedDict
 
 import trainyard
 from trainyard import (
     Checkpoint,
     CheckpointConfig,
+    CheckpointUploadMode,
+    ControllerError,
     DataParallelTrainer,
     FailureConfig,
     Result,
@@ -17,11 +19,20 @@ from trainyard import (
     ScalingConfig,
     TrainingFailedError,
     UserCallback,
+    ValidationConfig,
+    ValidationTaskConfig,
+    WorkerGroupError,
     collective,
+    get_all_reported_checkpoints,
     get_checkpoint,
     get_context,
+    get_dataset_shard,
+    get_preemption_info,
+    heartbeat,
     report,
+    stop_requested,
 )
+from trainyard.jax import JaxConfig, JaxTrainer
 from trainyard.torch import TorchConfig, TorchTrainer
 
 
@@ -44,11 +55,72 @@ def train(config: dict[str, Any]) -> float:
     return float(len(shared))
 
 
+class Options(TypedDict):
+    steps: int
+    rate: float
+
+
+def train_data(config: Options) -> None:
+    for batch in get_dataset_shard("train").iter_batches(batch_size=4):
+        heartbeat()
+        print(config["rate"], batch)
+        if stop_requested() or get_preemption_info() is not None:
+            break
+    with tempfile.TemporaryDirectory() as directory:
+        report(
+            {"loss": 0.5},
+            Checkpoint(directory),
+            checkpoint_upload_mode=CheckpointUploadMode.ASYNC,
+            validation=ValidationTaskConfig(fn_kwargs={"limit": 3}, timeout_s=60),
+        )
+    print([(reported.checkpoint.path, reported.metrics) for reported in get_all_reported_checkpoints()])
+
+
+def validate(checkpoint: Checkpoint, limit: int) -> dict[str, Any]:
+    checkpoint.update_metadata({"limit": limit})
+    return {"score": len(checkpoint.get_metadata())}
+
+
 class Tell(UserCallback):
+    """All that there is, with the narrowest types that are promised."""
+
+    def on_run_start(self, run_context: Any) -> None:
+        print(run_context.run_config.name)
+
+    def on_attempt_start(self, run_context: Any, attempt: int, num_workers: int) -> None:
+        print(attempt + num_workers)
+
+    def on_run_end(self, run_context: Any, result: Result | None, error: BaseException | None) -> None:
+        print(result.path if result is not None else error)
+
     def after_report(
         self, run_context: Any, metrics: list[dict[str, Any]], checkpoint: Checkpoint | None
     ) -> None:
         print(metrics, checkpoint)
+
+    def after_exception(self, run_context: Any, worker_exceptions: dict[int, Exception]) -> None:
+        print({rank: str(error) for rank, error in worker_exceptions.items()})
+
+
+def fit_with(resources: dict[str, int], labels: Sequence[Mapping[str, str]], options: Options) -> Result:
+    scaling = ScalingConfig(num_workers=len(labels), resources_per_worker=resources, label_selector=labels)
+    validation = ValidationConfig(validate, task_config=ValidationTaskConfig(fn_kwargs={"limit": 1}))
+    return TorchTrainer(
+        train_data,
+        train_loop_config=options,
+        scaling_config=scaling,
+        datasets={"train": [{"x": 1}]},
+        validation_config=validation,
+    ).fit()
+
+
+def told_of(result: Result) -> list[str]:
+    failed: Exception | None = result.error
+    if isinstance(failed, WorkerGroupError):
+        return [f"{rank}: {error}" for rank, error in failed.worker_failures.items()]
+    if isinstance(failed, ControllerError):
+        return [str(failed.controller_failure)]
+    return [f"{attempt.outcome} after {attempt.seconds} s by {attempt.rank}" for attempt in result.history]
 
 
 def main() -> None:
@@ -75,6 +147,8 @@ def main() -> None:
     for checkpoint, metrics in result.best_checkpoints or []:
         print(checkpoint.path, metrics["loss"])
     TorchTrainer(train, train_loop_config={"steps": 1}, torch_config=TorchConfig(backend="gloo"), scaling_config=scaling).fit()
+    JaxTrainer(train, train_loop_config={"steps": 1}, jax_config=JaxConfig(), scaling_config=elastic, run_config=run).fit()
+    print(told_of(fit_with({"CPU": 1}, [{"zone": "a"}], {"steps": 1, "rate": 0.1})), told_of(Result.from_path("/tmp/a")))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from typing import Any, Callable, Mapping
 
 from ..config import RunConfig, ScalingConfig
 from ..trainer import DataParallelTrainer, _of
@@ -18,14 +18,14 @@ class JaxTrainer(DataParallelTrainer):
 
     def __init__(
         self,
-        train_loop_per_worker: Callable,
+        train_loop_per_worker: Callable[..., Any],
         *,
-        train_loop_config: dict[str, Any] | None = None,
+        train_loop_config: Mapping[str, Any] | None = None,
         jax_config: JaxConfig | None = None,
         scaling_config: ScalingConfig | None = None,
         dataset_config: Any = None,
         run_config: RunConfig | None = None,
-        datasets: dict[str, Any] | None = None,
+        datasets: Mapping[str, Any] | None = None,
         validation_config: Any = None,
     ):
         scaling = _of(scaling_config, ScalingConfig, "scaling_config")

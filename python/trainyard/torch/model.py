@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Mapping
 
 from .. import runtime
 from . import devices
@@ -17,7 +17,7 @@ def prepare_model(
     model: torch.nn.Module,
     move_to_device: bool | torch.device = True,
     parallel_strategy: str | None = "ddp",
-    parallel_strategy_kwargs: dict[str, Any] | None = None,
+    parallel_strategy_kwargs: Mapping[str, Any] | None = None,
 ) -> torch.nn.Module:
     """Moves the model to this worker's device and, when there are several workers, wraps it.
 
