@@ -9,10 +9,12 @@ where its directory is not, or is behind, is fetched from there.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import queue
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -22,8 +24,8 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Iterator, Mapping
 
+from . import defaults, manifest
 from . import filesystem as filesystems
-from . import manifest
 from .paths import JOURNAL
 from .screen import harmless
 
@@ -83,7 +85,10 @@ class Remote:
             filesystems.write(self.filesystem, probe, b"")
             self.filesystem.delete_file(probe)
             there = name is not None and self._read_state(f"{self.base}/{name}")
-        if name is None or not there:
+        if name is None:
+            return
+        if not there:
+            self._look_here(os.path.join(storage, name))
             return
         if not resume:
             raise FileExistsError(
@@ -92,13 +97,33 @@ class Remote:
             )
         self._fetch(name, os.path.join(storage, name), there)
 
+    def _look_here(self, local: str) -> None:
+        """Nothing is there: the run of another place has the name here, or one that was there and is no more, where no program asks
+        to go on with it (as in Ray). One that has never been anywhere is brought there."""
+        here = _read_file(os.path.join(local, STATE))
+        if here is None:
+            return
+        if here.get("place") != self._place() or (here.get("count") and defaults.policy.resume):
+            self._set_aside(local)
+
+    def _place(self) -> str:
+        return f"{filesystems.name(self.filesystem)}:{self.base}"
+
+    def _set_aside(self, local: str) -> None:
+        """The directory gets another name. FileExistsError where its run goes on."""
+        if _is_driven(local):
+            raise FileExistsError(f"the run in {local}, which has another state, goes on: choose another name, or wait for its end")
+        aside = f"{local}.before-{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:4]}"
+        os.rename(local, aside)
+        self._warn(f"{local} is not what is to be gone on with: it is {os.path.basename(aside)} now")
+
     def _fetch(self, name: str, local: str, there: Mapping[str, Any]) -> None:
         """The run's directory here, unless what is here is what was brought there last, or newer."""
         here = _read_file(os.path.join(local, STATE))
         if here is not None and (here.get("writer"), here.get("count", 0) >= there.get("count", 0)) == (there.get("writer"), True):
             return
         if os.path.exists(local):
-            os.rename(local, f"{local}.before-{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:4]}")
+            self._set_aside(local)
         source = f"{self.base}/{name}"
         os.makedirs(os.path.dirname(local), exist_ok=True)
         building = tempfile.mkdtemp(prefix=".fetch-", dir=os.path.dirname(local))
@@ -152,7 +177,9 @@ class Remote:
             "writer": f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}",
             "count": int(state.get("count", 0)),
             "checkpoints": list(state.get("checkpoints", [])),
+            "place": self._place(),
         }
+        _write_file(os.path.join(local, STATE), {**state, "place": self._place()})
         self._thread = threading.Thread(target=self._work, name="trainyard-remote", daemon=True)
         self._thread.start()
         self._jobs.put(("journal", ""))
@@ -346,6 +373,18 @@ def _checked(state: Any, path: str) -> dict[str, Any]:
     if not isinstance(names, list) or not all(isinstance(name, str) and _is_name(name) for name in names):
         raise OSError(f"{path} is damaged: it must list the run's checkpoints")
     return dict(state)
+
+
+def _is_driven(local: str) -> bool:
+    """Whether somebody drives the run in this directory, as far as this user may see (src/controller/run_lock.h)."""
+    try:
+        with open(os.path.join(local, "run.lock"), "rb") as file:
+            lock = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+            return struct.unpack_from("h", fcntl.fcntl(file, fcntl.F_OFD_GETLK, lock))[0] != fcntl.F_UNLCK
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
 
 
 def _is_name(text: str) -> bool:

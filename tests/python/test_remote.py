@@ -1,11 +1,14 @@
 """Runs that are kept on another file system: what is there afterwards, what a resume elsewhere finds, and what becomes of it when
 that file system fails. One that is a directory stands for most of them; S3 is spoken to a server of moto."""
 
+import fcntl
 import json
 import os
 import pathlib
+import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import textwrap
@@ -22,6 +25,7 @@ from trainyard import (
     Result,
     RunConfig,
     ScalingConfig,
+    defaults,
     manifest,
     remote,
 )
@@ -138,6 +142,25 @@ def test_it_goes_on_on_another_machine_and_back(there, elsewhere):
     assert names(place) == ["checkpoint_000008", "checkpoint_000009"]
     assert [attempt.num_workers for attempt in result.history] == [1, 1, 1]
     assert len([name for name in os.listdir(first) if name.startswith("run.before-")]) == 1
+
+
+def test_a_run_of_the_name_that_is_kept_elsewhere_is_another(there, elsewhere, monkeypatch):
+    place, filesystem = there
+    here = elsewhere()
+    fit(filesystem)
+    lock = here / "run" / "run.lock"
+    lock.touch()
+    with open(lock, "r+b") as file:
+        asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        fcntl.fcntl(file, fcntl.F_OFD_SETLK, asked)  # as its controller does
+        with pytest.raises(FileExistsError, match="goes on: choose another name"):
+            fit(filesystem, path="bucket/other", resume=True)
+    assert fit(filesystem, path="bucket/other", resume=True).metrics == {"step": 2, "start": 0}
+    assert fit(filesystem, resume=True).metrics == {"step": 5, "start": 3}
+    assert len([name for name in os.listdir(here) if name.startswith("run.before-")]) == 2
+    shutil.rmtree(place / "bucket/runs/run")
+    monkeypatch.setattr(defaults.policy, "resume", True)
+    assert fit(filesystem).metrics == {"step": 2, "start": 0}
 
 
 def test_a_name_that_is_taken_there(there, elsewhere):
