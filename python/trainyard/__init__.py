@@ -30,7 +30,7 @@ _HOMES = {
     "validation": ("ValidationConfig", "ValidationTaskConfig"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
-_MODULES = ("collective", "jax", "torch")
+_MODULES = ("collective", "integrations", "jax", "torch")
 _BELOW = (  # looked for here by mistake
     "jax.JaxConfig",
     "jax.JaxTrainer",

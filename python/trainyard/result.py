@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -9,7 +10,7 @@ import tempfile
 import warnings
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from . import defaults, filesystem, plot
+from . import defaults, filesystem, plot, rows
 from . import metrics as _metrics
 from .checkpoint import Checkpoint
 from .config import CheckpointConfig
@@ -19,7 +20,7 @@ from .paths import JOURNAL
 from .screen import harmless
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from .plot import Plot
     from .remote import Remote
@@ -63,22 +64,53 @@ class Result:
             ) from None
         return pandas.DataFrame([metrics for _, metrics in self.best_checkpoints])
 
-    def plot(self, metrics: str | Sequence[str] | None = None, *, x: str = "step", history: str = "effective") -> Plot:
+    def plot(
+        self, metrics: str | Sequence[str] | None = None, *, x: str = "step", history: str = "effective"
+    ) -> Plot:
         """The curves of what was reported, over all ranks: those of `metrics`, else loss-like ones first. A notebook shows them;
         `.save("curves.svg")` writes them, `.figure` is one of matplotlib, where that is installed.
 
         x: step, epoch, number, time, relative or metric:NAME. history: "effective" is what counts, "all" also what later attempts
         took back. RuntimeError where there is no run's directory to read.
         """
+        with self._directory("there is nothing to plot") as path:
+            return plot.read(path, metrics, x, history)
+
+    def reports(self, rank: int | None = 0, history: str = "effective") -> Any:
+        """All that `rank` reported, None: all ranks, as a DataFrame: id, time (ns since the epoch), attempt, rank, number, then the
+        metrics, "a/b" for b in the dict a. Needs pandas.
+
+        history: "effective" is what counts, "all" also what later attempts took back, with a column `lost`. RuntimeError where
+        there is no run's directory to read.
+        """
+        try:
+            import pandas
+        except ImportError:
+            raise ImportError("`Result.reports` needs pandas (pip install pandas)") from None
+        with self._directory("nothing was kept") as path:
+            storage, name = os.path.split(path)
+            read = [
+                {
+                    **{key: value for key, value in row.items() if key != "metrics"},
+                    **rows.flat(row["metrics"]),
+                }
+                for row in rows.read(name, storage, rank, history)
+            ]
+        return pandas.DataFrame(read if read else None, columns=None if read else rows.HEAD)
+
+    @contextlib.contextmanager
+    def _directory(self, nothing: str) -> Iterator[str]:
+        """Where the run's directory is, or a copy of what one on another file system tells of it."""
         if self.path is None:
-            raise RuntimeError("there is nothing to plot: with num_workers=0 no reports are kept")
+            raise RuntimeError(f"{nothing}: with num_workers=0 no reports are kept")
         if self._filesystem is None:
-            return plot.read(self.path, metrics, x, history)
+            yield os.path.abspath(self.path)
+            return
         from .remote import fetch_result
 
         with tempfile.TemporaryDirectory(prefix="trainyard-result-") as place:
             fetch_result(self.path, self._filesystem, place)
-            return plot.read(place, metrics, x, history)
+            yield place
 
     @property
     def config(self) -> NoReturn:
@@ -94,7 +126,9 @@ class Result:
             raise ValueError(f'`mode` must be "max" or "min", not {mode!r}')
         if not self.best_checkpoints:
             raise RuntimeError(f"No checkpoint exists in {self.path}")
-        found = [(_metrics.find(metrics, metric), checkpoint) for checkpoint, metrics in self.best_checkpoints]
+        found = [
+            (_metrics.find(metrics, metric), checkpoint) for checkpoint, metrics in self.best_checkpoints
+        ]
         found = [row for row in found if row[0] is not None]
         if not found:
             known = sorted({name for _, metrics in self.best_checkpoints for name in metrics})

@@ -1,0 +1,165 @@
+"""`python -m trainyard.export wandb|mlflow|parquet NAME`: what a run reported, for other tools, by their own packages.
+
+CSV, JSON lines, OpenMetrics and TensorBoard's files are those of `trainyard metrics --format`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from . import integrations, rows
+
+_BATCH = 20_000
+
+
+class Run(NamedTuple):
+    """Which reports of which run."""
+
+    name: str
+    storage_path: str | None
+    rank: int | None
+    history: str
+
+
+def _batches(run: Run) -> Iterator[list[dict[str, Any]]]:
+    batch: list[dict[str, Any]] = []
+    for row in rows.read(*run):
+        batch.append(row)
+        if len(batch) == _BATCH:
+            yield batch
+            batch = []
+    yield batch
+
+
+def to_tool(
+    kind: type[integrations.Wandb] | type[integrations.MLflow], run: Run, options: dict[str, Any]
+) -> None:
+    """The numbers as a run of the tool."""
+    writer: integrations.Writer | None = None
+    for batch in _batches(run):
+        writer = writer or kind(run.name, None, options)
+        writer.write(
+            [
+                (rows.step(row["metrics"], row["number"]), row["time"] / 1e9, rows.numbers(row["metrics"]))
+                for row in batch
+            ]
+        )
+    if writer is not None:
+        writer.close(True)
+
+
+# -- Parquet: a first reading finds the columns and their types, a second one writes them, so that memory stays the same
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, int) and -(2**63) <= value < 2**63:
+        return "int64"
+    if isinstance(value, float):
+        return "float64"
+    return "string"
+
+
+def _widest(kinds: set[str]) -> str:
+    if len(kinds) == 1:
+        return next(iter(kinds))
+    return "float64" if kinds == {"int64", "float64"} else "string"
+
+
+def _columns(batches: Iterable[list[dict[str, Any]]]) -> dict[str, str]:
+    kinds: dict[str, set[str]] = {}
+    for batch in batches:
+        for row in batch:
+            for name, value in rows.flat(row["metrics"]).items():
+                if value is not None:
+                    kinds.setdefault(name, set()).add(_kind(_plain(value)))
+    return {name: _widest(found) for name, found in kinds.items()}
+
+
+def _plain(value: Any) -> Any:
+    """Numbers of numpy as Python's."""
+    return value.item() if getattr(value, "shape", None) == () else value
+
+
+def _cell(value: Any, kind: str) -> Any:
+    value = _plain(value)
+    if value is None:
+        return None
+    if kind == "float64":
+        return float(value)
+    if kind != "string" or isinstance(value, str):
+        return value
+    return json.dumps(value, default=str)
+
+
+def to_parquet(run: Run, output: str) -> None:
+    """All reports, a row each: id, time, attempt, rank, number, `lost` of all, then the metrics, "a/b" for b in the dict a."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise SystemExit("trainyard.export: parquet needs pyarrow (pip install pyarrow)") from None
+    head = [*rows.HEAD, *(["lost"] if run.history == "all" else [])]
+    columns = {name: kind for name, kind in _columns(_batches(run)).items() if name not in head}
+    fields = [(name, "bool" if name == "lost" else "int64") for name in head] + list(columns.items())
+    schema = pyarrow.schema([(name, pyarrow.type_for_alias(kind)) for name, kind in fields])
+    part = f"{output}.part-{os.getpid()}"
+    try:
+        with pyarrow.parquet.ParquetWriter(part, schema) as writer:
+            for batch in _batches(run):
+                flats = [rows.flat(row["metrics"]) for row in batch]
+                table: dict[str, list[Any]] = {name: [row[name] for row in batch] for name in head}
+                for name, kind in columns.items():
+                    table[name] = [_cell(one.get(name), kind) for one in flats]
+                writer.write_table(pyarrow.table(table, schema))
+        os.replace(part, output)
+    except BaseException:
+        if os.path.exists(part):
+            os.unlink(part)
+        raise
+
+
+def main(words: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m trainyard.export", description=__doc__.partition("\n")[0]
+    )
+    parser.add_argument("kind", choices=("wandb", "mlflow", "parquet"))
+    parser.add_argument("name", help="of the run")
+    parser.add_argument(
+        "-o", "--output", help="parquet: the file (default: NAME.parquet); wandb: the directory"
+    )
+    parser.add_argument(
+        "--storage-path", help="where runs are kept (default: as `trainyard run --help` tells)"
+    )
+    parser.add_argument("--rank", type=int, help="of this rank (default: 0; parquet: all)")
+    parser.add_argument(
+        "--history", choices=("effective", "all"), default="effective", help="what counts, or all"
+    )
+    parser.add_argument("--tracking-uri", help="mlflow: where to (default: as MLflow has it)")
+    given = parser.parse_args(words)
+    run = Run(given.name, given.storage_path, given.rank, given.history)
+    try:
+        if given.kind == "parquet":
+            to_parquet(run, given.output or f"{given.name}.parquet")
+        elif given.kind == "wandb":
+            to_tool(
+                integrations.Wandb,
+                run._replace(rank=given.rank or 0),
+                {"dir": given.output} if given.output else {},
+            )
+        else:
+            to_tool(
+                integrations.MLflow, run._replace(rank=given.rank or 0), {"tracking_uri": given.tracking_uri}
+            )
+    except (ImportError, OSError, RuntimeError, ValueError) as error:
+        sys.exit(f"trainyard.export: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,232 @@
+"""What a run reports, for other tools as it goes on: callbacks for `RunConfig(callbacks=[...])`.
+
+They log the metrics of rank 0 that are numbers, by the packages of these tools, in the driver. One that fails warns once and is
+silent from then on: it never ends a run. `python -m trainyard.export` does the same for a run that is there already.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import re
+import subprocess
+import tempfile
+import time
+import warnings
+from typing import Any, Callable, Protocol
+
+from . import _command, rows
+from .callbacks import UserCallback
+from .screen import harmless
+
+_BATCH_S = 1.0
+_END_S = 60
+
+Row = tuple[int, float, dict[str, float]]  # step, seconds since the epoch, metrics
+
+
+class Writer(Protocol):
+    """A run, as another tool keeps it."""
+
+    def write(self, batch: list[Row]) -> None: ...
+
+    def close(self, succeeded: bool) -> None: ...
+
+
+class Wandb:
+    """A run of Weights & Biases. Its own steps may not go back, as those of a run do that begins from a checkpoint: it plots over
+    `trainyard_step`."""
+
+    def __init__(self, name: str, config: dict[str, Any] | None, options: dict[str, Any]):
+        import wandb
+
+        self._run = wandb.init(
+            **{"project": "trainyard", "name": name, "config": config, "mode": "offline", **options}
+        )
+        self._run.define_metric("trainyard_step")
+        self._run.define_metric("*", step_metric="trainyard_step")
+
+    def write(self, batch: list[Row]) -> None:
+        for step, _, metrics in batch:
+            self._run.log({**metrics, "trainyard_step": step})
+
+    def close(self, succeeded: bool) -> None:
+        self._run.finish(exit_code=0 if succeeded else 1)
+
+
+class MLflow:
+    """A run of MLflow; its names of metrics hold letters, digits and _-. :/ alone."""
+
+    def __init__(self, name: str, config: dict[str, Any] | None, options: dict[str, Any]):
+        from mlflow.tracking import MlflowClient
+
+        experiment = options.get("experiment") or "trainyard"
+        self._client = MlflowClient(tracking_uri=options.get("tracking_uri"))
+        known = self._client.get_experiment_by_name(experiment)
+        place = known.experiment_id if known is not None else self._client.create_experiment(experiment)
+        self.run_id = self._client.create_run(place, run_name=name).info.run_id
+        for key, value in rows.flat(config or {}).items():
+            self._client.log_param(self.run_id, _mlflow_name(key), str(value)[:500])
+
+    def write(self, batch: list[Row]) -> None:
+        from mlflow.entities import Metric
+
+        made = [
+            Metric(_mlflow_name(name), value, int(at * 1000), step)
+            for step, at, metrics in batch
+            for name, value in metrics.items()
+        ]
+        for first in range(0, len(made), 1000):  # the most that it takes at once
+            self._client.log_batch(self.run_id, metrics=made[first : first + 1000])
+
+    def close(self, succeeded: bool) -> None:
+        self._client.set_terminated(self.run_id, "FINISHED" if succeeded else "FAILED")
+
+
+def _mlflow_name(name: str) -> str:
+    return re.sub(r"[^\w\-. :/]", "_", name)[:250]
+
+
+class _Callback(UserCallback):
+    """What never ends a run."""
+
+    _silent = False
+
+    def _try(self, function: Callable[..., None], *arguments: Any) -> None:
+        if self._silent:
+            return
+        try:
+            function(*arguments)
+        except Exception as error:
+            self._silent = True
+            warnings.warn(
+                f"{type(self).__name__}: {harmless(str(error))}; the run goes on without it",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+
+class _LoggingCallback(_Callback):
+    """Gathers what rank 0 reports, and writes once a second."""
+
+    _kind: type[Wandb] | type[MLflow]
+
+    def __init__(self, package: str, options: dict[str, Any]):
+        if importlib.util.find_spec(package) is None:
+            raise ImportError(f"`{type(self).__name__}` needs {package} (pip install {package})")
+        self._options = options
+        self._writer: Writer | None = None
+        self._batch: list[Row] = []
+        self._written = 0.0
+        self._made = 0
+
+    def on_run_start(self, run_context: Any) -> None:
+        self._try(self._begin, run_context)
+
+    def after_report(self, run_context: Any, metrics: list[dict[str, Any]], checkpoint: Any) -> None:
+        self._try(self._take, metrics[0])
+
+    def on_run_end(self, run_context: Any, result: Any, error: BaseException | None) -> None:
+        self._try(self._end, error is None and result.error is None)
+
+    def _begin(self, run_context: Any) -> None:
+        self._writer = type(self)._kind(run_context.run_id, run_context.train_loop_config, self._options)
+
+    def _take(self, metrics: dict[str, Any]) -> None:
+        self._made += 1
+        self._batch.append((rows.step(metrics, self._made), time.time(), rows.numbers(metrics)))
+        if time.monotonic() - self._written >= _BATCH_S:
+            self._write()
+
+    def _write(self) -> None:
+        batch, self._batch = self._batch, []
+        if self._writer is not None:
+            self._writer.write(batch)
+        self._written = time.monotonic()
+
+    def _end(self, succeeded: bool) -> None:
+        self._write()
+        if self._writer is not None:
+            self._writer.close(succeeded)
+
+
+class WandbCallback(_LoggingCallback):
+    """A run of Weights & Biases, in files of this machine (`wandb sync` sends them), with mode="online" in an account. Other
+    options are those of `wandb.init`. ImportError without the package."""
+
+    _kind = Wandb
+
+    def __init__(self, mode: str = "offline", **options: Any):
+        super().__init__("wandb", {"mode": mode, **options})
+
+
+class MLflowCallback(_LoggingCallback):
+    """A run of MLflow, where `tracking_uri` is, else where MLflow keeps its runs. ImportError without the package."""
+
+    _kind = MLflow
+
+    def __init__(self, tracking_uri: str | None = None, experiment: str = "trainyard"):
+        super().__init__("mlflow", {"tracking_uri": tracking_uri, "experiment": experiment})
+
+
+class TensorBoardCallback(_Callback):
+    """TensorBoard's event files, a run for each rank and one for their mean, as the run goes on, by `trainyard metrics --follow`.
+
+    directory: where to, with nothing in it; None: `tensorboard` in the run's directory, of a run that is resumed `tensorboard-2`.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str] | None = None):
+        self._directory = None if directory is None else os.fspath(directory)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._told = tempfile.TemporaryFile()
+
+    def on_run_start(self, run_context: Any) -> None:
+        self._try(self._begin, run_context.path)
+
+    def on_run_end(self, run_context: Any, result: Any, error: BaseException | None) -> None:
+        self._try(self._end)
+
+    def _begin(self, path: str) -> None:
+        place = self._directory or _free(os.path.join(path, "tensorboard"))
+        storage, name = os.path.split(os.path.abspath(path))
+        words = [
+            _command.path(),
+            "metrics",
+            "--storage-path",
+            storage,
+            "--format=tensorboard",
+            "--follow",
+            "-o",
+            place,
+        ]
+        self._process = subprocess.Popen(
+            [*words, "--", name],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=self._told,
+            start_new_session=True,
+        )
+
+    def _end(self) -> None:
+        """It ends by itself, with the run."""
+        if self._process is None:
+            return
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_END_S)
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        if self._process.returncode != 0:
+            self._told.seek(0)
+            raise RuntimeError(
+                self._told.read().decode(errors="replace").strip() or f"status {self._process.returncode}"
+            )
+
+
+def _free(path: str) -> str:
+    number, free = 1, path
+    while os.path.exists(free):
+        number += 1
+        free = f"{path}-{number}"
+    return free

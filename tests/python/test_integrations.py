@@ -1,0 +1,151 @@
+"""What other tools get of a run: callbacks as it goes on, exports, and all reports as a DataFrame. wandb and mlflow are stand-ins
+that note their calls; TensorBoard's files, pandas and Parquet are the real ones."""
+
+import json
+import os
+import pathlib
+import sys
+import types
+
+import pandas
+import pytest
+import trainyard
+from trainyard import Result, RunConfig, ScalingConfig, export, integrations
+
+sys.path.append(os.path.join(os.path.dirname(__file__), "..", "e2e"))
+import seen  # noqa: E402
+
+
+class Noted(types.SimpleNamespace):
+    """Any call is noted; those in `wrong` raise."""
+
+    def __getattr__(self, name):
+        def call(*words, **options):
+            self.calls.append((name, words, options))
+            if name in self.wrong:
+                raise OSError(28, "No space left on device")
+            return (
+                self
+                if name == "init"
+                else types.SimpleNamespace(experiment_id="7", info=types.SimpleNamespace(run_id="r"))
+            )
+
+        return call
+
+
+@pytest.fixture
+def tools(monkeypatch):
+    """Stand-ins of wandb and mlflow, and what was asked of them."""
+    wandb, mlflow = Noted(calls=[], wrong=()), Noted(calls=[], wrong=())
+    package = types.ModuleType("wandb")
+    package.init = wandb.init
+    monkeypatch.setitem(sys.modules, "wandb", package)
+    for name in ("mlflow", "mlflow.tracking", "mlflow.entities"):
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    sys.modules["mlflow.tracking"].MlflowClient = lambda tracking_uri: mlflow
+    sys.modules["mlflow.entities"].Metric = lambda *words: words
+    for name in ("wandb", "mlflow"):
+        sys.modules[name].__spec__ = types.SimpleNamespace()
+    return types.SimpleNamespace(wandb=wandb.calls, mlflow=mlflow)
+
+
+def train(config):
+    for i in range(5):
+        trainyard.report(
+            {"loss": 1 / (1 + i), "step": 10 * i, "deep": {"a b!": i}, "text": "x", "bad": float("nan")}
+        )
+
+
+def test_callbacks_of_a_run(tools, storage):
+    tools.mlflow.wrong = ("log_param",)
+    callbacks = [
+        integrations.WandbCallback(project="p"),
+        integrations.MLflowCallback(),
+        integrations.TensorBoardCallback(),
+    ]
+    with pytest.warns(
+        RuntimeWarning, match="MLflowCallback: .*No space left.* the run goes on without it"
+    ) as told:
+        result = trainyard.DataParallelTrainer(
+            train,
+            train_loop_config={"lr": 1},
+            scaling_config=ScalingConfig(num_workers=2),
+            run_config=RunConfig(name="r", storage_path=storage, callbacks=callbacks),
+        ).fit()
+    assert len(told) == 1
+    head, logged, end = tools.wandb[:3], tools.wandb[3:-1], tools.wandb[-1]
+    assert head[0][2] == {"project": "p", "name": "r", "config": {"lr": 1}, "mode": "offline"}
+    assert [words[0]["trainyard_step"] for _, words, _ in logged] == [0, 10, 20, 30, 40]
+    assert {name: value for name, value in logged[4][1][0].items() if name != "bad"} == {
+        "loss": 0.2,
+        "step": 40,
+        "deep/a b!": 4,
+        "trainyard_step": 40,
+    }
+    assert end == ("finish", (), {"exit_code": 0})
+    assert [name for name, _, _ in tools.mlflow.calls][-1] == "log_param"
+    made = sorted(
+        path.relative_to(result.path).parts[:2] for path in pathlib.Path(result.path).rglob("*tfevents*")
+    )
+    assert made == [("tensorboard", "mean"), ("tensorboard", "rank-0"), ("tensorboard", "rank-1")]
+    reports = result.reports(rank=1)
+    assert list(reports["deep/a b!"]) == [0, 1, 2, 3, 4] and set(reports["rank"]) == {1}
+
+
+def test_what_is_not_installed(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    for kind, package in ((integrations.WandbCallback, "wandb"), (integrations.MLflowCallback, "mlflow")):
+        with pytest.raises(ImportError, match=f"pip install {package}"):
+            kind()
+
+
+def test_reports_of_a_run(storage):
+    os.makedirs(storage)
+    result = Result(None, None, None, seen.write_b(storage))
+    counted, everything = result.reports(), result.reports(rank=None, history="all")
+    assert list(counted.columns) == ["id", "time", "attempt", "rank", "number", "loss", "step"]
+    assert (len(counted), list(counted.number)) == (200, [*range(1, 101), *range(151, 251)])
+    assert (len(everything), everything.lost.sum(), set(everything["rank"])) == (500, 100, {0, 1})
+    assert list(result.reports(rank=9).columns) == ["id", "time", "attempt", "rank", "number"]
+    for wrong in ({"history": "some"}, {"rank": -1}, {"rank": "0"}):
+        with pytest.raises(ValueError, match="`(rank|history)` must be"):
+            result.reports(**wrong)
+    for path in (None, f"{storage}/none"):
+        with pytest.raises(RuntimeError):
+            Result(None, None, None, path).reports()
+
+
+def test_exports(tools, storage, tmp_path):
+    os.makedirs(storage)
+    journal = seen.Journal(storage, "e", 2)
+    journal.begin(0, 1, 2)
+    mixed = [
+        {"n": 1, "x": 1, "flag": True, "list": [1], "big": 2**70},
+        {"n": 2, "x": "NaN", "flag": False, "late": "=1"},
+    ]
+    journal.reports(
+        (n * seen.SECOND, 1, rank, n, json.dumps(mixed[n - 1])) for n in (1, 2) for rank in range(2)
+    )
+    journal.end(9 * seen.SECOND, 1)
+
+    def run(kind, *words):
+        export.main([kind, "e", "--storage-path", str(storage), *words])
+
+    run("parquet", "-o", str(tmp_path / "e.parquet"))
+    table = pandas.read_parquet(tmp_path / "e.parquet")
+    assert list(table["rank"]) == [0, 1, 0, 1] and list(table["n"]) == [1, 1, 2, 2]
+    kinds = {name: str(kind) for name, kind in table.dtypes.items()}
+    assert (kinds["n"], kinds["x"], kinds["time"]) == ("int64", "float64", "int64")
+    assert (
+        list(table["flag"]) == [True, True, False, False]
+        and table["list"][0] == "[1]"
+        and table["late"][2] == "=1"
+    )
+    run("wandb", "--rank", "1")
+    assert [words[0]["trainyard_step"] for name, words, _ in tools.wandb if name == "log"] == [1, 2]
+    run("mlflow")
+    (batch,) = [options["metrics"] for name, _, options in tools.mlflow.calls if name == "log_batch"]
+    assert ("n", 2.0, seen.BEGAN // 10**6 + 2000, 2) in batch
+    with pytest.raises(SystemExit, match="no run 'none'"):
+        export.main(["parquet", "none", "--storage-path", str(storage), "-o", str(tmp_path / "none.parquet")])
+    assert [name for name in os.listdir(tmp_path) if name.startswith("none")] == []
