@@ -38,12 +38,13 @@ static int query(struct journal *journal, const char *sql, int64_t first, int64_
 /* A text that is there until the next step; NULL only where the table allows that. */
 static int read_text(struct journal *journal, sqlite3_stmt *row, int column, bool nullable, const char **text,
                      ty_error *err) {
+    *text = (const char *)sqlite3_column_text(row, column);
+    if (*text != NULL) return 0;
     bool null = sqlite3_column_type(row, column) == SQLITE_NULL;
-    *text = null ? NULL : (const char *)sqlite3_column_text(row, column);
     if (null && !nullable)
         return ty_fail(err, TY_ECORRUPT, "%s has a row without \"%s\"", journal->path,
                        sqlite3_column_name(row, column));
-    return *text == NULL && !null ? ty_fail_memory(err) : 0;
+    return null ? 0 : ty_fail_memory(err);
 }
 
 struct event_call {

@@ -1,7 +1,6 @@
-/* Most numbers of a series are whole or have few digits; 17 are tried last. */
+/* Most numbers of a series are whole or have few digits; 17 tell any. */
 #include "view/encode.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,14 +15,11 @@ void encode_number(struct buffer *out, double number) {
         return;
     }
     if (fabs(number) < WHOLE_MAX && number == (double)(int64_t)number) {
-        buffer_printf(out, "%" PRId64, (int64_t)number);
+        encode_int(out, (int64_t)number);
         return;
     }
-    static const int digits[] = {9, 15, 16, 17};
-    for (size_t i = 0; i < sizeof digits / sizeof *digits; i++) {
-        (void)snprintf(text, sizeof text, "%.*g", digits[i], number);
-        if (strtod(text, NULL) == number) break;
-    }
+    (void)snprintf(text, sizeof text, "%.15g", number);
+    if (strtod(text, NULL) != number) (void)snprintf(text, sizeof text, "%.17g", number);
     char *comma = strchr(text, ','); /* of a program's locale */
     if (comma != NULL) *comma = '.';
     buffer_text(out, text);
@@ -34,14 +30,14 @@ void encode_number_if(struct buffer *out, bool known, double number) {
 }
 
 void encode_count(struct buffer *out, uint64_t count) {
-    buffer_printf(out, "%" PRIu64, count);
+    encode_int(out, (int64_t)count);
 }
 
 void encode_rank(struct buffer *out, int rank) {
     if (rank < 0)
         buffer_text(out, "null");
     else
-        buffer_printf(out, "%d", rank);
+        encode_int(out, rank);
 }
 
 void encode_base64(struct buffer *out, const unsigned char *bytes, size_t size) {

@@ -1,6 +1,7 @@
 /* An index of a long run: one pass over the reports, each value into the bucket of each x, so that a plot of
- * millions of reports is drawn without reading them again. Buckets double their width when a row is full;
- * the index may be kept in the user's cache, and is void there once the journal is another one. */
+ * millions of reports is drawn without reading them again. Buckets double their width when a row is full, or all
+ * rows together have much memory; the index may be kept in the user's cache, and is void there once the journal
+ * is another one. */
 #include "view/index.h"
 
 #include <errno.h>
@@ -24,7 +25,10 @@
 #include "view/scan.h"
 #include "view/values.h"
 
-enum { INDEX_STEP = 20000, INDEX_METRICS = 500, INDEX_SLOTS = 65536, TIME_SLOTS = 16384, INDEX_VERSION = 1 };
+enum { INDEX_STEP = 20000, INDEX_METRICS = 500, INDEX_SLOTS = 65536, TIME_SLOTS = 16384, INDEX_VERSION = 2 };
+
+/* INDEX_BYTES: what all slots take of memory together. A row that has few is not asked to have fewer. */
+enum { INDEX_NAME_BYTES = 1025, INDEX_BYTES = 32 << 20, FEW_SLOTS = 64 };
 
 /* X(enumerator, name): each x that has buckets */
 #define INDEX_AXES(X)         \
@@ -42,17 +46,21 @@ enum index_axis {
 
 static const char *const steps[] = {"step", "global_step", "iteration", "training_iteration"};
 
-/* Buckets side by side: slot i holds the x from (base + i) * width on. */
+/* Buckets side by side: slot i holds the x from (base + i) / scale on. */
 struct index_row {
-    struct view_bucket *slots; /* n, owned */
-    size_t n;
+    struct view_bucket *slots; /* n of `room`, owned */
+    size_t n, room;
     int64_t base;
-    double width;
+    double scale; /* a power of two */
 };
 
 struct index_metric {
-    char *name;                             /* owned */
+    char *name; /* owned */
+    size_t name_size;
+    uint32_t step;                          /* place in `steps`; none behind the last */
     struct index_row rows[2][INDEX_AXES_N]; /* of what counts, and of what was lost */
+    int64_t report;                         /* id of the last with a value, which it is */
+    double value;
 };
 
 /* What the cache keeps in front. */
@@ -68,20 +76,22 @@ struct index_head {
 
 struct view_index {
     char *run_path, *cache; /* owned; the cache's file, NULL: none */
-    pthread_mutex_t lock;   /* over what queries read while it grows */
+    bool cached;            /* there is to be one, and it was not looked for yet */
+    struct scan_sample sample;
+    pthread_mutex_t lock; /* over what queries read while it grows */
     struct index_head head;
     struct view_facts facts;
     struct index_metric *metrics; /* owned */
     struct hash *places;          /* name -> place + 1 */
-    uint64_t there;               /* reports, when it was last looked */
+    size_t n_slots;               /* of all rows */
+    /* told without the lock, which its thread has for long */
+    _Atomic uint64_t there; /* reports, when it was last looked */
+    _Atomic int64_t done;   /* id of the last report that it had then; -1: it was not looked yet */
+    int64_t kept;           /* id of the last that the cache has */
     /* the report at hand */
+    int64_t report;
     double xs[INDEX_AXES_N];
-    const struct journal_report *report;
-    size_t n_values;
-    struct {
-        size_t metric;
-        double value;
-    } values[INDEX_METRICS];
+    size_t n_values, values[INDEX_METRICS]; /* places of its metrics; SIZE_MAX: memory is short */
 };
 
 static void free_metrics(struct view_index *index) {
@@ -94,6 +104,7 @@ static void free_metrics(struct view_index *index) {
     hash_destroy(index->places);
     index->places = hash_create();
     index->head.n_metrics = 0;
+    index->n_slots = 0;
 }
 
 /* Begins anew: the journal is another one, or another attempt took reports back. */
@@ -105,20 +116,29 @@ static void forget(struct view_index *index, bool same_step) {
 
 /* -- buckets */
 
-static int64_t slot_of(double x, double width) {
-    double at = x / width;
+static int64_t slot_of(const struct index_row *row, double x) {
+    double at = x * row->scale;
     int64_t slot = (int64_t)at; /* towards 0 */
     return (double)slot > at ? slot - 1 : slot;
 }
 
+/* Room for n slots, and some more: a row that grows slot by slot is not copied each time. */
+static int reserve(struct index_row *row, size_t n) {
+    size_t room = n + n / 8 + 16;
+    struct view_bucket *slots = reallocarray(row->slots, room, sizeof *slots);
+    if (slots == NULL) return -ENOMEM;
+    row->slots = slots;
+    row->room = room;
+    return 0;
+}
+
 /* Two neighbours become one. */
-static void widen(struct index_row *row) {
+static void widen(struct view_index *index, struct index_row *row) {
     int64_t base = row->base >> 1;
     size_t n = 0;
     for (size_t i = 0; i < row->n; i++) {
         size_t at = (size_t)(((row->base + (int64_t)i) >> 1) - base);
         struct view_bucket moved = row->slots[i];
-        if (at != i) row->slots[i] = (struct view_bucket){0};
         if (at + 1 > n) {
             n = at + 1;
             row->slots[at] = moved;
@@ -126,138 +146,113 @@ static void widen(struct index_row *row) {
             view_bucket_merge(&row->slots[at], &moved);
         }
     }
+    index->n_slots -= row->n - n;
     row->base = base;
     row->n = n;
-    row->width *= 2;
+    row->scale /= 2;
+    (void)reserve(row, n);
 }
 
-/* Room for the slot of x; NULL when memory is short. */
-static struct view_bucket *find_slot(struct index_row *row, double x, size_t most) {
-    int64_t slot = slot_of(x, row->width);
-    if (slot >= row->base && slot - row->base < (int64_t)row->n) return &row->slots[slot - row->base];
+/* Grows the row until it has a slot for x: wider ones where there would be too many. NULL when memory is
+ * short. */
+static struct view_bucket *add_slot(struct view_index *index, struct index_row *row, double x, size_t most) {
+    int64_t slot = slot_of(row, x);
     if (row->n == 0) row->base = slot;
-    for (;;) {
-        slot = slot_of(x, row->width);
+    uint64_t n, front;
+    for (;; widen(index, row)) {
+        slot = slot_of(row, x);
         int64_t low = slot < row->base ? slot : row->base, high = row->base + (int64_t)row->n - 1;
-        if (slot > high) high = slot;
-        if ((uint64_t)(high - low) < most) break;
-        widen(row);
+        n = (uint64_t)((slot > high ? slot : high) - low) + 1;
+        front = (uint64_t)(row->base - low);
+        bool fits = (index->n_slots - row->n + n) * sizeof *row->slots <= INDEX_BYTES;
+        if (n <= FEW_SLOTS || (n <= most && fits)) break;
     }
-    size_t front = slot < row->base ? (size_t)(row->base - slot) : 0;
-    size_t n = front > 0                                 ? row->n + front
-               : (size_t)(slot - row->base) + 1 > row->n ? (size_t)(slot - row->base) + 1
-                                                         : row->n;
-    if (n > row->n) {
-        struct view_bucket *slots = row->slots;
-        /* Room doubles, so that a row that grows slot by slot is not copied each time. */
-        size_t held = row->n, room = held == 0 ? 0 : (size_t)1 << (64 - __builtin_clzll((held - 1) | 15));
-        size_t wanted = (size_t)1 << (64 - __builtin_clzll((n - 1) | 15));
-        if (wanted > room || slots == NULL) slots = reallocarray(slots, wanted, sizeof *slots);
-        if (slots == NULL) return NULL;
-        row->slots = slots;
-        if (front > 0) memmove(slots + front, slots, held * sizeof *slots);
-        memset(front > 0 ? slots : slots + held, 0, (n - held) * sizeof *slots);
-        if (front > 0) row->base = slot;
-        row->n = n;
-    }
+    if (n > row->room && reserve(row, n) < 0) return NULL;
+    memmove(row->slots + front, row->slots, row->n * sizeof *row->slots);
+    memset(row->slots, 0, front * sizeof *row->slots);
+    memset(row->slots + front + row->n, 0, (n - front - row->n) * sizeof *row->slots);
+    index->n_slots += n - row->n;
+    row->base -= (int64_t)front;
+    row->n = n;
     return &row->slots[slot - row->base];
 }
 
-static int add_value(struct view_index *index, const struct journal_report *report, bool lost, size_t metric,
+static int add_value(struct view_index *index, const struct journal_report *report, struct index_row *rows,
                      double value) {
-    bool finite = isfinite(value);
     for (int axis = 0; axis < INDEX_AXES_N; axis++) {
         double x = index->xs[axis];
-        if (!(fabs(x) < 1e15) || (axis == INDEX_STEP_X && index->head.same_step)) continue;
-        struct index_row *row = &index->metrics[metric].rows[lost][axis];
-        if (row->n == 0) row->width = axis == INDEX_TIME || x != floor(x) ? 1.0 / 128 : 1;
-        struct view_bucket *bucket = find_slot(row, x, axis == INDEX_TIME ? TIME_SLOTS : INDEX_SLOTS);
+        struct index_row *row = &rows[axis];
+        if (isnan(x)) continue;
+        if (row->n == 0) row->scale = axis == INDEX_TIME || x != floor(x) ? 128 : 1;
+        uint64_t at = (uint64_t)(slot_of(row, x) - row->base);
+        struct view_bucket *bucket = at < row->n ? &row->slots[at] : NULL;
+        if (bucket == NULL) bucket = add_slot(index, row, x, axis == INDEX_TIME ? TIME_SLOTS : INDEX_SLOTS);
         if (bucket == NULL) return -ENOMEM;
-        const struct view_bucket point = {.x = x,
-                                          .x_last = x,
-                                          .n = finite,
-                                          .nonfinite = !finite,
-                                          .min = value,
-                                          .max = value,
-                                          .sum = value,
-                                          .first = value,
-                                          .last = value,
-                                          .rank_min = report->rank,
-                                          .rank_max = report->rank,
-                                          .id_first = report->id,
-                                          .id_last = report->id};
-        view_bucket_merge(bucket, &point);
+        view_bucket_add(bucket, x, value, report->rank, report->id);
     }
     return 0;
 }
 
 /* -- reports */
 
-static int look_up_metric(struct view_index *index, const struct value *value, size_t *place) {
-    char name[1025];
-    if (value->name_size >= sizeof name) return 0;
-    memcpy(name, value->name != NULL ? value->name : "", value->name_size);
-    name[value->name_size] = '\0';
-    const uintptr_t *known = hash_get(index->places, name);
-    if (known != NULL) {
-        *place = *known - 1;
-        return 1;
-    }
-    if (index->head.n_metrics == INDEX_METRICS) return 0;
-    char *copy = ARRAY_GROW(index->metrics, index->head.n_metrics) < 0 ? NULL : strdup(name);
-    if (copy == NULL || hash_set(index->places, name, index->head.n_metrics + 1) < 0) {
-        free(copy);
-        return -ENOMEM;
-    }
-    *place = index->head.n_metrics++;
-    index->metrics[*place] = (struct index_metric){.name = copy};
-    return 1;
-}
-
-static int find_metric(struct view_index *index, const struct value *value, size_t *place) {
-    if (index->n_values < index->head.n_metrics) { /* reports name theirs in the same order */
-        const char *likely = index->metrics[index->n_values].name;
-        if (strncmp(likely, value->name, value->name_size) == 0 && likely[value->name_size] == '\0') {
-            *place = index->n_values;
-            return 1;
-        }
-    }
-    return look_up_metric(index, value, place);
-}
-
 static bool is_named(const struct value *value, const char *name) {
     return value->name_size == strlen(name) && memcmp(value->name, name, value->name_size) == 0;
 }
 
-static void note_x(struct view_index *index, const struct value *value) {
-    if (value->type != VALUE_NUMBER) return;
-    for (uint32_t i = 0; i < ARRAY_SIZE(steps) && i <= index->head.step; i++)
-        if (is_named(value, steps[i])) {
-            if (index->head.rows == 0) index->head.step = i; /* the first report says by which name */
-            if (i == index->head.step) index->xs[INDEX_STEP_X] = value->number;
-        }
-    if (is_named(value, "epoch")) index->xs[INDEX_EPOCH] = value->number;
+static uint32_t step_of(const char *name, size_t size) {
+    uint32_t i = 0;
+    while (i < ARRAY_SIZE(steps) && (strlen(steps[i]) != size || memcmp(steps[i], name, size) != 0))
+        i++;
+    return i;
+}
+
+/* Takes the name, also where it fails. */
+static int add_metric(struct view_index *index, char *name) {
+    size_t place = index->head.n_metrics;
+    if (name == NULL || ARRAY_GROW(index->metrics, place) < 0 || hash_set(index->places, name, place + 1) < 0) {
+        free(name);
+        return -ENOMEM;
+    }
+    size_t size = strlen(name);
+    index->metrics[place] = (struct index_metric){.name = name, .name_size = size, .step = step_of(name, size)};
+    index->head.n_metrics++;
+    return 0;
+}
+
+/* NULL: there are too many, or its name is too long; or memory is short, which `n_values` tells. */
+static struct index_metric *find_metric(struct view_index *index, const struct value *value) {
+    char name[INDEX_NAME_BYTES];
+    if (index->n_values < index->head.n_metrics) { /* reports name theirs in the same order */
+        struct index_metric *likely = &index->metrics[index->n_values];
+        if (likely->name_size == value->name_size && memcmp(likely->name, value->name, value->name_size) == 0)
+            return likely;
+    }
+    if (value->name_size >= sizeof name) return NULL;
+    memcpy(name, value->name != NULL ? value->name : "", value->name_size);
+    name[value->name_size] = '\0';
+    const uintptr_t *known = hash_get(index->places, name);
+    if (known != NULL) return &index->metrics[*known - 1];
+    if (index->head.n_metrics == INDEX_METRICS) return NULL;
+    if (add_metric(index, strdup(name)) == 0) return &index->metrics[index->head.n_metrics - 1];
+    index->n_values = SIZE_MAX;
+    return NULL;
 }
 
 static bool note_value(void *context, const struct value *value) {
     struct view_index *index = context;
-    size_t place;
     if (value->type != VALUE_NUMBER && value->type != VALUE_NONFINITE) return true;
-    note_x(index, value);
-    int found = index->n_values < INDEX_METRICS ? find_metric(index, value, &place) : 0;
-    if (found < 0) {
-        index->n_values = SIZE_MAX;
-        return false;
+    struct index_metric *metric = find_metric(index, value);
+    if (index->n_values == SIZE_MAX) return false;
+    uint32_t step = metric != NULL ? metric->step : step_of(value->name, value->name_size);
+    if (value->type == VALUE_NUMBER && step < ARRAY_SIZE(steps) && step <= index->head.step) {
+        if (index->head.rows == 0) index->head.step = step; /* the first report says by which name */
+        if (step == index->head.step) index->xs[INDEX_STEP_X] = value->number;
     }
-    for (size_t i = 0; i < index->n_values && found > 0; i++)
-        if (index->values[i].metric == place) {
-            index->values[i].value = value->type == VALUE_NUMBER ? value->number : (double)NAN;
-            return true;
-        }
-    if (found > 0) {
-        index->values[index->n_values].metric = place;
-        index->values[index->n_values++].value = value->type == VALUE_NUMBER ? value->number : (double)NAN;
-    }
+    if (value->type == VALUE_NUMBER && is_named(value, "epoch")) index->xs[INDEX_EPOCH] = value->number;
+    if (metric == NULL) return true;
+    if (metric->report != index->report) index->values[index->n_values++] = (size_t)(metric - index->metrics);
+    metric->report = index->report; /* of a name given twice the last counts */
+    metric->value = value->type == VALUE_NUMBER ? value->number : (double)NAN;
     return true;
 }
 
@@ -265,23 +260,29 @@ enum { INDEX_ANEW = 1 };
 
 static int add_report(void *context, const struct journal_report *report) {
     struct view_index *index = context;
+    double *xs = index->xs;
     index->n_values = 0;
-    index->xs[INDEX_NUMBER] = (double)report->number;
-    index->xs[INDEX_TIME] = (double)(report->time - index->head.first) / (double)NS_PER_S;
-    index->xs[INDEX_STEP_X] = index->xs[INDEX_EPOCH] = (double)NAN;
+    index->report = report->id;
+    xs[INDEX_NUMBER] = (double)report->number;
+    xs[INDEX_TIME] = (double)(report->time - index->head.first) / (double)NS_PER_S;
+    xs[INDEX_STEP_X] = xs[INDEX_EPOCH] = (double)NAN;
     (void)pthread_mutex_lock(&index->lock);
     (void)values_each(report->metrics, report->metrics_size, note_value, index);
     int result = index->n_values == SIZE_MAX ? -ENOMEM : 0;
-    bool step = !isnan(index->xs[INDEX_STEP_X]);
-    if (step && index->head.same_step && index->xs[INDEX_STEP_X] != index->xs[INDEX_NUMBER])
-        result = INDEX_ANEW;
+    bool step = !isnan(xs[INDEX_STEP_X]), epoch = !isnan(xs[INDEX_EPOCH]);
+    if (step && index->head.same_step && xs[INDEX_STEP_X] != xs[INDEX_NUMBER]) result = INDEX_ANEW;
+    if (index->head.same_step) xs[INDEX_STEP_X] = (double)NAN;
+    for (int axis = 0; axis < INDEX_AXES_N; axis++)
+        if (!(fabs(xs[axis]) < 1e15)) xs[axis] = (double)NAN;
     bool lost = !view_facts_count(&index->facts, report->attempt, report->number);
-    for (size_t i = 0; i < index->n_values && result == 0; i++)
-        result = add_value(index, report, lost, index->values[i].metric, index->values[i].value);
+    for (size_t i = 0; result == 0 && i < index->n_values; i++) {
+        struct index_metric *metric = &index->metrics[index->values[i]];
+        result = add_value(index, report, metric->rows[lost], metric->value);
+    }
     if (result == 0) {
         index->head.rows++;
         index->head.with_step += step;
-        index->head.with_epoch += !isnan(index->xs[INDEX_EPOCH]);
+        index->head.with_epoch += epoch;
         index->head.last = report->id;
     }
     (void)pthread_mutex_unlock(&index->lock);
@@ -322,16 +323,20 @@ static int check(struct view_index *index, ty_error *err) {
     view_facts_done(&index->facts);
     index->facts = facts;
     index->there = facts.reports;
+    index->done = head->last;
     (void)pthread_mutex_unlock(&index->lock);
     return 0;
 }
 
+static void read_cache(struct view_index *index);
+
 int view_index_grow(struct view_index *index, ty_error *err) {
+    if (TAKE(index->cached)) read_cache(index);
     int result = check(index, err);
     if (result < 0 || index->places == NULL) return result < 0 ? result : ty_fail_memory(err);
     struct view_scan scan = {.after = index->head.last, .last = (int64_t)index->there};
     if (scan.last - scan.after > INDEX_STEP) scan.last = scan.after + INDEX_STEP;
-    if (scan.last <= scan.after) return 0;
+    if (scan.last <= scan.after || index->there <= VIEW_WHOLE) return 0;
     result = view_scan(index->run_path, &scan, add_report, index, err);
     if (result == INDEX_ANEW) { /* steps go their own way: they need buckets of their own */
         (void)pthread_mutex_lock(&index->lock);
@@ -345,11 +350,14 @@ int view_index_grow(struct view_index *index, ty_error *err) {
         return 1;
     }
     if (result < 0) return result == -ENOMEM ? ty_fail_memory(err) : result;
-    return index->head.last < (int64_t)index->there;
+    index->done = index->head.last;
+    return index->done < (int64_t)index->there;
 }
 
 double view_index_scanned(const struct view_index *index) {
-    return index->there == 0 ? 1 : (double)index->head.last / (double)index->there;
+    uint64_t there = index->there;
+    int64_t done = index->done;
+    return done < 0 ? 0 : there <= VIEW_WHOLE ? 1 : (double)done / (double)there;
 }
 
 /* -- asked */
@@ -370,32 +378,48 @@ static int find_axis(const struct view_index *index, const struct view_query *qu
     return falls_back ? INDEX_NUMBER : -1;
 }
 
-static int copy_row(const struct view_index *index, const struct index_row *row, double shift,
+/* Where a slot with x lies in the row, or its nearest end. */
+static size_t place_of(const struct index_row *row, double x) {
+    double at = floor(x * row->scale) - (double)row->base;
+    return !(at > 0) ? 0 : at < (double)row->n ? (size_t)at : row->n;
+}
+
+static int copy_row(const struct index_row *row, const struct view_query *query, double shift,
                     struct index_piece *piece) {
-    piece->buckets = calloc(row->n + 1, sizeof *piece->buckets);
+    size_t from = isnan(query->from) ? 0 : place_of(row, query->from - shift);
+    size_t to = isnan(query->to) ? row->n : place_of(row, query->to - shift);
+    from = from > 0 ? from - 1 : 0; /* what is shifted is rounded */
+    to = to + 2 < row->n ? to + 2 : row->n;
+    piece->buckets = malloc((to - from + 1) * sizeof *piece->buckets);
     if (piece->buckets == NULL) return -ENOMEM;
-    for (size_t i = 0; i < row->n; i++) {
-        if (row->slots[i].n + row->slots[i].nonfinite == 0) continue;
+    for (size_t i = from; i < to; i++) {
+        if (view_bucket_is_empty(&row->slots[i])) continue;
         struct view_bucket *bucket = &piece->buckets[piece->n++];
         *bucket = row->slots[i];
         bucket->x += shift;
         bucket->x_last += shift;
     }
-    piece->last = index->head.last;
     return 1;
+}
+
+struct scan_sample *index_sample(const struct view_index *index) {
+    return &((struct view_index *)index)->sample; /* with a lock of its own */
 }
 
 int index_take(const struct view_index *const_index, const struct view_query *query, bool lost,
                struct index_piece *piece) {
     struct view_index *index = (struct view_index *)const_index; /* its lock */
     *piece = (struct index_piece){0};
+    piece->last = index->done > 0 ? index->done : 0;
     if (query->ranks != NULL || query->what != VIEW_BAND || query->metric[0] == '@') return 0;
+    if ((int64_t)index->there - piece->last > VIEW_WHOLE) return 0;
     (void)pthread_mutex_lock(&index->lock);
+    piece->last = index->head.last;
     int axis = find_axis(index, query, &piece->x), result = 0;
     const uintptr_t *place = index->places != NULL ? hash_get(index->places, query->metric) : NULL;
     if (axis >= 0 && place != NULL) {
         double shift = str_equal(piece->x, "time") ? (double)index->head.first / (double)NS_PER_S : 0;
-        result = copy_row(index, &index->metrics[*place - 1].rows[lost][axis], shift, piece);
+        result = copy_row(&index->metrics[*place - 1].rows[lost][axis], query, shift, piece);
     }
     (void)pthread_mutex_unlock(&index->lock);
     return result;
@@ -429,7 +453,7 @@ static int write_cache(const struct view_index *index, int fd) {
             uint64_t n = slots->n;
             buffer_append(&out, &n, sizeof n);
             buffer_append(&out, &slots->base, sizeof slots->base);
-            buffer_append(&out, &slots->width, sizeof slots->width);
+            buffer_append(&out, &slots->scale, sizeof slots->scale);
             if (n > 0) buffer_append(&out, slots->slots, n * sizeof *slots->slots);
             if (out.failed) return -ENOMEM;
             int result = file_write_all(fd, out.data, out.size);
@@ -441,6 +465,9 @@ static int write_cache(const struct view_index *index, int fd) {
 }
 
 int view_index_keep(struct view_index *index, ty_error *err) {
+    int64_t last = index->head.last;
+    if (last >= index->kept && last - index->kept <= index->kept / 8) return 0;
+    index->kept = last;
     CLEANUP_FREE char *directory = index->cache != NULL ? strdup(index->cache) : NULL;
     CLEANUP_FREE char *part = NULL;
     if (directory == NULL) return 0;
@@ -455,77 +482,86 @@ int view_index_keep(struct view_index *index, ty_error *err) {
                       : 0;
 }
 
-/* Bytes of a cache that anybody may have damaged: nothing behind its end is taken. */
+/* A cache that anybody may have damaged: nothing behind its end is taken. It is as large as the index, so it is
+ * never in memory as a whole. */
 struct cache_reading {
-    const char *at;
+    FILE *file;
     size_t left;
 };
 
 static bool take(struct cache_reading *reading, void *into, size_t size) {
-    if (reading->left < size) return false;
-    memcpy(into, reading->at, size);
-    reading->at += size;
+    if (reading->left < size || fread(into, 1, size, reading->file) != size) return false;
     reading->left -= size;
     return true;
 }
 
-static bool take_row(struct cache_reading *reading, struct index_row *row) {
+static bool take_row(struct view_index *index, struct cache_reading *reading, struct index_row *row) {
     uint64_t n;
     if (!take(reading, &n, sizeof n) || !take(reading, &row->base, sizeof row->base) ||
-        !take(reading, &row->width, sizeof row->width) || n > INDEX_SLOTS ||
+        !take(reading, &row->scale, sizeof row->scale) || n > INDEX_SLOTS ||
         n * sizeof *row->slots > reading->left)
         return false;
     if (n == 0) return true;
-    if (!(row->width > 1e-9 && row->width < 1e18) || row->base > INT64_MAX / 4 || row->base < INT64_MIN / 4)
+    if (!(row->scale > 1e-18 && row->scale < 1e9) || row->base > INT64_MAX / 4 || row->base < INT64_MIN / 4)
         return false;
-    row->slots = calloc((size_t)1 << (64 - __builtin_clzll((n - 1) | 15)), sizeof *row->slots);
+    if (reserve(row, n) < 0) return false;
     row->n = n;
-    return row->slots != NULL && take(reading, row->slots, n * sizeof *row->slots);
+    index->n_slots += n;
+    return take(reading, row->slots, n * sizeof *row->slots);
 }
 
 static bool take_metric(struct view_index *index, struct cache_reading *reading) {
     uint64_t size;
-    if (!take(reading, &size, sizeof size) || size > 1024 || size > reading->left) return false;
-    char *name = ARRAY_GROW(index->metrics, index->head.n_metrics) < 0 ? NULL : strndup(reading->at, size);
-    if (name == NULL) return false;
-    reading->at += size;
-    reading->left -= size;
-    struct index_metric *metric = &index->metrics[index->head.n_metrics];
-    *metric = (struct index_metric){.name = name};
-    if (hash_set(index->places, name, ++index->head.n_metrics) <= 0) return false;
+    char name[INDEX_NAME_BYTES];
+    if (!take(reading, &size, sizeof size) || size >= sizeof name || !take(reading, name, size)) return false;
+    name[size] = '\0';
+    if (hash_get(index->places, name) != NULL || add_metric(index, strdup(name)) < 0) return false;
+    struct index_metric *metric = &index->metrics[index->head.n_metrics - 1];
     for (size_t row = 0; row < 2 * INDEX_AXES_N; row++)
-        if (!take_row(reading, &metric->rows[row / INDEX_AXES_N][row % INDEX_AXES_N])) return false;
+        if (!take_row(index, reading, &metric->rows[row / INDEX_AXES_N][row % INDEX_AXES_N])) return false;
     return true;
 }
 
-static bool read_cache(struct view_index *index) {
-    CLEANUP(buffer_done) struct buffer text = {0};
+static bool take_all(struct view_index *index, struct cache_reading *reading) {
     struct index_head head;
-    if (index->cache == NULL || file_read(index->cache, (size_t)1 << 30, &text, NULL) < 0) return false;
-    struct cache_reading reading = {text.data, text.size};
-    if (!take(&reading, &head, sizeof head) || head.version != INDEX_VERSION ||
-        head.n_metrics > INDEX_METRICS || head.step > ARRAY_SIZE(steps) || head.last < 0)
+    if (!take(reading, &head, sizeof head) || head.version != INDEX_VERSION || head.n_metrics > INDEX_METRICS ||
+        head.step > ARRAY_SIZE(steps) || head.last < 0)
         return false;
     uint64_t n = head.n_metrics;
     head.n_metrics = 0;
     index->head = head;
     for (uint64_t i = 0; i < n; i++)
-        if (!take_metric(index, &reading)) return false;
-    return reading.left == 0;
+        if (!take_metric(index, reading)) return false;
+    return reading->left == 0;
+}
+
+static void read_cache(struct view_index *index) {
+    struct stat status;
+    index->cache = cache_path(index->run_path);
+    if (index->cache == NULL || stat(index->cache, &status) < 0 || !S_ISREG(status.st_mode)) return;
+    FILE *file = fopen(index->cache, "re");
+    if (file == NULL) return;
+    struct cache_reading reading = {file, (size_t)status.st_size};
+    (void)pthread_mutex_lock(&index->lock);
+    if (!take_all(index, &reading)) forget(index, true);
+    index->kept = index->head.last;
+    (void)pthread_mutex_unlock(&index->lock);
+    (void)fclose(file);
 }
 
 int view_index_open(const char *run_path, bool cached, struct view_index **out, ty_error *err) {
     struct view_index *index = calloc(1, sizeof *index);
     if (index == NULL) return ty_fail_memory(err);
     (void)pthread_mutex_init(&index->lock, NULL);
+    scan_sample_init(&index->sample);
     index->run_path = strdup(run_path);
-    index->cache = cached ? cache_path(run_path) : NULL;
+    index->cached = cached;
+    index->done = -1;
     forget(index, true);
     if (index->run_path == NULL || index->places == NULL) {
         view_index_close(index);
         return ty_fail_memory(err);
     }
-    if (!read_cache(index)) forget(index, true);
     *out = index;
     return 0;
 }
@@ -535,6 +571,7 @@ void view_index_close(struct view_index *index) {
     free_metrics(index);
     hash_destroy(index->places);
     view_facts_done(&index->facts);
+    scan_sample_done(&index->sample);
     (void)pthread_mutex_destroy(&index->lock);
     free(index->run_path);
     free(index->cache);

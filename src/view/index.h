@@ -12,18 +12,24 @@
 #include "view/facts.h"
 #include "view/series.h"
 
-/* What the cache has of the run, or an empty one. `cached` false: in memory alone. */
+/* An empty one, which takes over what the cache has of the run when it grows. `cached` false: in memory
+ * alone. */
 int view_index_open(const char *run_path, bool cached, struct view_index **out, ty_error *err);
-/* Reads the next reports, some 20,000 at most: 1 when there is more to read, 0 when it has all. One thread at a
- * time grows it, or keeps it; queries may go on beside. */
+/* Reads the next reports, some 20,000 at most: 1 when there is more to read, 0 when it has all, or there are so
+ * few that they are read whole each time. One thread at a time grows it, or keeps it; queries may go on
+ * beside. */
 int view_index_grow(struct view_index *index, ty_error *err);
 /* The share of the reports that it has, 0 to 1. */
 double view_index_scanned(const struct view_index *index);
-/* Writes it to the cache, $XDG_CACHE_HOME/trainyard/index; the error says why it is in memory alone. */
+/* Writes it to the cache, $XDG_CACHE_HOME/trainyard/index, unless that has all but an eighth of it; the error
+ * says why it is in memory alone. */
 int view_index_keep(struct view_index *index, ty_error *err);
 void view_index_close(struct view_index *index); /* NULL is fine */
 
 /* -- for the series */
+
+/* The sample that answers are made of while it grows. */
+struct scan_sample *index_sample(const struct view_index *index);
 
 /* A piece of the index: copies of the buckets of a metric, by x, and what is to be read beside them. */
 struct index_piece {
@@ -33,8 +39,9 @@ struct index_piece {
     int64_t last; /* id of the last report that they hold */
 };
 
-/* The buckets over the query's x of all points that count, or of those that were `lost`. False: it has none, as
- * the query asks for ranks, a made metric or another x. -ENOMEM. */
+/* The buckets over the query's x and range of all points that count, or of those that were `lost`; those at the
+ * ends of the range, and some beside them, may reach out of it. False: it has none, as the query asks for ranks,
+ * a made metric or another x. -ENOMEM. */
 int index_take(const struct view_index *index, const struct view_query *query, bool lost,
                struct index_piece *piece);
 

@@ -11,6 +11,7 @@
 #include "base/array.h"
 #include "base/cleanup.h"
 #include "base/str.h"
+#include "view/index.h"
 #include "view/scan.h"
 #include "view/values.h"
 
@@ -307,6 +308,7 @@ static int gather(const char *run_path, struct point_gathering *gathering, struc
     int result = scan(run_path, gathering, reading, err);
     if (result == 0 && !points->exact && narrow(gathering, reading)) {
         double share = (double)(reading->last - reading->after), there = (double)gathering->facts->reports;
+        reading->sample = NULL; /* which is of all */
         result = scan(run_path, gathering, reading, err);
         points->exact = false;
         points->scanned = share > 0 && there > 0 ? points->scanned * share / there : 1;
@@ -332,7 +334,11 @@ int points_gather(const char *run_path, const struct view_query *query, const st
     int result = points_check_query(query, err);
     if (result < 0) return result;
     begin(&gathering, query);
-    struct view_scan reading = {.most = VIEW_WHOLE, .block = block_of(&gathering)};
+    struct view_scan reading = {.last = (int64_t)facts->reports,
+                                .most = VIEW_WHOLE,
+                                .block = block_of(&gathering),
+                                .sample = query->index != NULL ? index_sample(query->index) : NULL,
+                                .began = facts->first};
     return gather(run_path, &gathering, &reading, err);
 }
 

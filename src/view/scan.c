@@ -11,25 +11,24 @@
 
 /* A piece takes a few milliseconds to read; its text stays small, however large a report is. */
 enum { PIECE_ROWS = 20000, PIECE_BYTES = 4 << 20, SAMPLE_BYTES = 32 << 20, PIECE_FULL = 1 };
+enum { SAMPLE_KEPT_BYTES = 1 << 20 };
 
 struct scan_piece {
     struct view_scan *scan;
     int64_t first, last; /* ids; the last that was read, once it was */
     bool sampled;
-    struct journal_report *rows; /* PIECE_ROWS of them; their metrics are offsets into the text */
-    size_t n;
-    struct buffer text;
+    struct scan_rows rows; /* room for PIECE_ROWS */
 };
 
 static int gather(void *context, const struct journal_report *report) {
     struct scan_piece *piece = context;
     size_t most = piece->sampled ? SAMPLE_BYTES : PIECE_BYTES;
-    if (piece->n == PIECE_ROWS || (piece->n > 0 && piece->text.size + report->metrics_size > most))
+    struct scan_rows *rows = &piece->rows;
+    if (rows->n == PIECE_ROWS || (rows->n > 0 && rows->text.size + report->metrics_size > most))
         return PIECE_FULL;
-    piece->rows[piece->n] = *report;
-    piece->rows[piece->n++].metrics = NULL;
-    buffer_append(&piece->text, report->metrics, report->metrics_size);
-    return piece->text.failed ? -ENOMEM : 0;
+    rows->items[rows->n++] = *report;
+    buffer_append(&rows->text, report->metrics, report->metrics_size);
+    return rows->text.failed ? -ENOMEM : 0;
 }
 
 static int read_blocks(struct journal *journal, struct scan_piece *piece, ty_error *err) {
@@ -49,8 +48,8 @@ static int read_blocks(struct journal *journal, struct scan_piece *piece, ty_err
 static int read_piece(void *context, struct journal *journal, ty_error *err) {
     struct scan_piece *piece = context;
     struct view_scan *scan = piece->scan;
-    piece->n = 0;
-    buffer_clear(&piece->text);
+    piece->rows.n = 0;
+    buffer_clear(&piece->rows.text);
     int result = 0;
     if (scan->last <= 0) {
         uint64_t count = 0;
@@ -69,38 +68,102 @@ static int read_piece(void *context, struct journal *journal, ty_error *err) {
         result = journal_each_report_between(journal, piece->first, piece->last, gather, piece, err);
     }
     if (result == -ENOMEM) return ty_fail_memory(err);
-    if (result == PIECE_FULL) piece->last = piece->rows[piece->n - 1].id;
+    if (result == PIECE_FULL) piece->last = piece->rows.items[piece->rows.n - 1].id;
     return result < 0 ? result : 0;
 }
 
-static int hand(struct scan_piece *piece, int (*each)(void *context, const struct journal_report *report),
-                void *context) {
-    const char *text = piece->text.data;
+static int hand(struct view_scan *scan, const struct scan_rows *rows,
+                int (*each)(void *context, const struct journal_report *report), void *context) {
+    const char *text = rows->text.data;
     int result = 0;
-    for (size_t i = 0; i < piece->n && result == 0; i++) {
-        piece->rows[i].metrics = text;
-        text += piece->rows[i].metrics_size;
-        result = each(context, &piece->rows[i]);
-        piece->scan->handed++;
+    for (size_t i = 0; i < rows->n && result == 0; i++) {
+        rows->items[i].metrics = text;
+        text += rows->items[i].metrics_size;
+        result = each(context, &rows->items[i]);
+        scan->handed++;
     }
+    return result;
+}
+
+static void free_rows(struct scan_rows *rows) {
+    free(rows->items);
+    buffer_done(&rows->text);
+    *rows = (struct scan_rows){0};
+}
+
+/* -- a sample that is kept */
+
+void scan_sample_init(struct scan_sample *sample) {
+    *sample = (struct scan_sample){0};
+    (void)pthread_mutex_init(&sample->lock, NULL);
+}
+
+void scan_sample_done(struct scan_sample *sample) {
+    free_rows(&sample->rows);
+    (void)pthread_mutex_destroy(&sample->lock);
+}
+
+static int take_sample(const char *run_path, struct view_scan *scan, struct scan_sample *sample,
+                       ty_error *err) {
+    struct scan_piece piece = {.scan = scan};
+    free_rows(&sample->rows);
+    piece.rows.items = calloc(PIECE_ROWS, sizeof *piece.rows.items);
+    int result =
+        piece.rows.items == NULL ? ty_fail_memory(err) : journal_read(run_path, read_piece, &piece, err);
+    if (result < 0) {
+        free_rows(&piece.rows);
+        return result;
+    }
+    struct journal_report *items = reallocarray(piece.rows.items, piece.rows.n + 1, sizeof *items);
+    if (items != NULL) piece.rows.items = items;
+    sample->rows = piece.rows;
+    sample->began = scan->began;
+    sample->last = scan->last;
+    sample->block = scan->block;
+    return 0;
+}
+
+static int hand_sample(const char *run_path, struct view_scan *scan,
+                       int (*each)(void *context, const struct journal_report *report), void *context,
+                       ty_error *err) {
+    struct scan_sample *sample = scan->sample;
+    (void)pthread_mutex_lock(&sample->lock);
+    bool same = sample->rows.n > 0 && sample->began == scan->began && sample->last == scan->last &&
+                sample->block == scan->block;
+    int result = same ? 0 : take_sample(run_path, scan, sample, err);
+    if (result == 0) result = hand(scan, &sample->rows, each, context);
+    if (sample->rows.text.size > SAMPLE_KEPT_BYTES) free_rows(&sample->rows);
+    (void)pthread_mutex_unlock(&sample->lock);
+    return result;
+}
+
+/* -- together */
+
+static int hand_pieces(const char *run_path, struct view_scan *scan,
+                       int (*each)(void *context, const struct journal_report *report), void *context,
+                       ty_error *err) {
+    struct scan_piece piece = {.scan = scan, .first = scan->after + 1};
+    piece.rows.items = calloc(PIECE_ROWS, sizeof *piece.rows.items);
+    int result = piece.rows.items == NULL ? ty_fail_memory(err) : 0;
+    while (result == 0) {
+        result = journal_read(run_path, read_piece, &piece, err);
+        if (result == 0) result = hand(scan, &piece.rows, each, context);
+        if (piece.sampled || piece.last >= scan->last) break;
+        piece.first = piece.last + 1;
+    }
+    scan->exact = result == 0 && !piece.sampled;
+    free_rows(&piece.rows);
     return result;
 }
 
 int view_scan(const char *run_path, struct view_scan *scan,
               int (*each)(void *context, const struct journal_report *report), void *context, ty_error *err) {
-    CLEANUP_FREE struct journal_report *rows = calloc(PIECE_ROWS, sizeof *rows);
-    struct scan_piece piece = {.scan = scan, .first = scan->after + 1, .rows = rows};
-    int result = rows == NULL ? ty_fail_memory(err) : 0;
+    bool kept = scan->sample != NULL && scan->most > 0 && scan->last - scan->after > (int64_t)scan->most;
     scan->handed = 0;
-    while (result == 0) {
-        result = journal_read(run_path, read_piece, &piece, err);
-        if (result == 0) result = hand(&piece, each, context);
-        if (piece.sampled || piece.last >= scan->last) break;
-        piece.first = piece.last + 1;
-    }
-    buffer_done(&piece.text);
+    scan->exact = false;
+    int result = kept ? hand_sample(run_path, scan, each, context, err)
+                      : hand_pieces(run_path, scan, each, context, err);
     int64_t there = scan->last - scan->after;
-    scan->exact = result == 0 && !piece.sampled;
     scan->scanned = scan->exact || there <= 0 ? 1 : (double)scan->handed / (double)there;
     return result;
 }

@@ -22,8 +22,8 @@ struct view_query view_query_new(const char *metric) {
 /* -- buckets */
 
 void view_bucket_merge(struct view_bucket *into, const struct view_bucket *from) {
-    if (from->n + from->nonfinite == 0) return;
-    if (into->n + into->nonfinite == 0) {
+    if (view_bucket_is_empty(from)) return;
+    if (view_bucket_is_empty(into)) {
         *into = *from;
         return;
     }
@@ -50,23 +50,6 @@ void view_bucket_merge(struct view_bucket *into, const struct view_bucket *from)
     }
     into->sum = first ? from->sum : into->sum + from->sum;
     into->n += from->n;
-}
-
-static struct view_bucket bucket_of(const struct point *point) {
-    bool finite = isfinite(point->value);
-    return (struct view_bucket){.x = point->x,
-                                .x_last = point->x,
-                                .n = finite,
-                                .nonfinite = !finite,
-                                .min = point->value,
-                                .max = point->value,
-                                .sum = point->value,
-                                .first = point->value,
-                                .last = point->value,
-                                .rank_min = finite ? point->rank : -1,
-                                .rank_max = finite ? point->rank : -1,
-                                .id_first = point->id,
-                                .id_last = point->id};
 }
 
 struct line_choice {
@@ -104,8 +87,7 @@ static int fill_line(const struct points *points, const struct line_choice *choi
         bool same = line->n > 0 && (each ? line->buckets[at].x == point->x : place == before);
         if (!same) at = line->n++;
         before = place;
-        const struct view_bucket one = bucket_of(point);
-        view_bucket_merge(&line->buckets[at], &one);
+        view_bucket_add(&line->buckets[at], point->x, point->value, point->rank, point->id);
     }
     return 0;
 }
@@ -349,16 +331,17 @@ static int gather_between(const struct index_answer *answer, const struct view_q
     return 0;
 }
 
-static int add_cells(struct view_line *line, const struct view_bucket *buckets, size_t n, size_t *room) {
-    if (line->n + n > *room) {
-        struct view_bucket *grown = reallocarray(line->buckets, line->n + n + 1, sizeof *grown);
-        if (grown == NULL) return -ENOMEM;
+/* An empty bucket behind the others; NULL when memory is short. */
+static struct view_bucket *add_bucket(struct view_line *line, size_t *room) {
+    if (line->n == *room) {
+        size_t wanted = *room * 2 + 1024;
+        struct view_bucket *grown = reallocarray(line->buckets, wanted, sizeof *grown);
+        if (grown == NULL) return NULL;
         line->buckets = grown;
-        *room = line->n + n + 1;
+        *room = wanted;
     }
-    memcpy(line->buckets + line->n, buckets, n * sizeof *buckets);
-    line->n += n;
-    return 0;
+    line->buckets[line->n] = (struct view_bucket){0};
+    return &line->buckets[line->n++];
 }
 
 static int add_points(struct view_line *line, const struct points *points, bool lost, double from, double to,
@@ -366,15 +349,9 @@ static int add_points(struct view_line *line, const struct points *points, bool 
     for (size_t i = 0; i < points->n; i++) {
         const struct point *point = &points->items[i];
         if (point->lost != lost || point->x < from || point->x > to) continue;
-        const struct view_bucket one = bucket_of(point);
-        if (line->n == *room) { /* the room doubles */
-            size_t wanted = *room * 2 + 1024;
-            struct view_bucket *grown = reallocarray(line->buckets, wanted, sizeof *grown);
-            if (grown == NULL) return -ENOMEM;
-            line->buckets = grown;
-            *room = wanted;
-        }
-        line->buckets[line->n++] = one;
+        struct view_bucket *bucket = add_bucket(line, room);
+        if (bucket == NULL) return -ENOMEM;
+        view_bucket_add(bucket, point->x, point->value, point->rank, point->id);
     }
     return 0;
 }
@@ -383,7 +360,12 @@ static int add_points(struct view_line *line, const struct points *points, bool 
 static int add_edge(const struct index_answer *answer, const struct view_bucket *edge, bool lost,
                     struct view_line *line, size_t *room, ty_error *err) {
     struct points points;
-    if (edge->id_last - edge->id_first >= VIEW_WHOLE) return add_cells(line, edge, 1, room);
+    if (edge->id_last - edge->id_first >= VIEW_WHOLE) {
+        struct view_bucket *bucket = add_bucket(line, room);
+        if (bucket == NULL) return -ENOMEM;
+        *bucket = *edge;
+        return 0;
+    }
     struct view_query query = *answer->query;
     query.from = edge->x > answer->from ? edge->x : answer->from;
     query.to = edge->x_last < answer->to ? edge->x_last : answer->to;
@@ -403,7 +385,10 @@ static int by_bucket(const void *a, const void *b) {
 static void fold(struct view_line *line, double from, double to, size_t most) {
     size_t n = 0;
     if (line->n == 0) return;
-    qsort(line->buckets, line->n, sizeof *line->buckets, by_bucket);
+    bool sorted = true;
+    for (size_t i = 1; i < line->n && sorted; i++)
+        sorted = by_bucket(&line->buckets[i - 1], &line->buckets[i]) <= 0;
+    if (!sorted) qsort(line->buckets, line->n, sizeof *line->buckets, by_bucket);
     for (size_t i = 1; i < line->n; i++) {
         if (line->buckets[i].x <= line->buckets[n].x_last)
             view_bucket_merge(&line->buckets[n], &line->buckets[i]);
@@ -434,17 +419,12 @@ static int merge_line(const struct index_answer *answer, const struct index_piec
     for (size_t i = 0; i < piece->n && result == 0; i++) {
         const struct view_bucket *bucket = &piece->buckets[i];
         if (!is_selected(answer, bucket)) continue;
-        if (bucket->x < answer->from || bucket->x_last > answer->to)
+        if (bucket->x < answer->from || bucket->x_last > answer->to) {
             result = add_edge(answer, bucket, lost, line, &room, err);
-        else if (line->n < room)
-            line->buckets[line->n++] = *bucket;
-        else
-            result = add_cells(line, bucket, 1, &room);
-        if (line->n == room && result == 0) {
-            struct view_bucket *grown = reallocarray(line->buckets, room * 2 + 1024, sizeof *grown);
-            if (grown == NULL) return -ENOMEM;
-            line->buckets = grown;
-            room = room * 2 + 1024;
+        } else {
+            struct view_bucket *copy = add_bucket(line, &room);
+            if (copy == NULL) return -ENOMEM;
+            *copy = *bucket;
         }
     }
     if (result == 0) result = add_points(line, &answer->rest, lost, answer->from, answer->to, &room);
@@ -494,6 +474,15 @@ static int answer_by_index(struct index_answer *answer, struct view_series *seri
 
 /* -- together */
 
+/* Whether there may be anything to mark in what was merged of the index. */
+static bool has_marks(const struct view_series *series, const struct view_facts *facts) {
+    bool any = facts->n_attempts > 1 || facts->n_checkpoints > 0 || facts->n_faults > 0;
+    for (size_t i = 0; i < series->n_lines && !any; i++)
+        for (size_t at = 0; at < series->lines[i].n && !any; at++)
+            any = series->lines[i].buckets[at].nonfinite > 0;
+    return any;
+}
+
 /* Marks are found among the points, or a sample of them. */
 static int draw_series(const char *run_path, const struct view_query *query, const struct view_facts *facts,
                        struct view_series *series, ty_error *err) {
@@ -501,7 +490,7 @@ static int draw_series(const char *run_path, const struct view_query *query, con
     struct points points = {0};
     int result = answer_by_index(&answer, series, &points, err);
     bool merged = result > 0 && series->n_lines > 0;
-    if (result == 0 || merged) {
+    if (result == 0 || (merged && has_marks(series, facts))) {
         result = points_gather(run_path, query, facts, &points, err);
         if (merged) points.to = answer.to;
     }
@@ -512,6 +501,8 @@ static int draw_series(const char *run_path, const struct view_query *query, con
         result = add_lines(series, &points, query);
     }
     if (result >= 0) result = add_marks(series, &points, facts);
+    series->behind =
+        facts->reports > VIEW_WHOLE && (int64_t)facts->reports - answer.piece.last > VIEW_WHOLE / 2;
     points_done(&points);
     points_done(&answer.rest);
     free(answer.piece.buckets);

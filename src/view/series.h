@@ -12,6 +12,7 @@
 #ifndef VIEW_SERIES_H
 #define VIEW_SERIES_H
 
+#include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -30,7 +31,8 @@ enum view_history { VIEW_EFFECTIVE, VIEW_ALL };
 struct view_selection {
     const struct idset *ranks; /* NULL: all */
     enum view_history history;
-    int64_t after; /* reports behind this id */
+    int64_t after;                  /* reports behind this id */
+    const struct view_index *index; /* has the sample that others took; NULL: none */
 };
 
 enum view_what { VIEW_BAND, VIEW_RANKS };
@@ -57,7 +59,43 @@ struct view_bucket {
     int64_t id_first, id_last;
 };
 
-/* Adds what is in `from`; a bucket without points is empty. */
+/* A bucket without points is empty: all zeros. */
+static inline bool view_bucket_is_empty(const struct view_bucket *bucket) {
+    return bucket->n + bucket->nonfinite == 0;
+}
+
+/* Adds a point; in the header, as an index adds hundreds of millions. */
+static inline void view_bucket_add(struct view_bucket *bucket, double x, double value, int rank, int64_t id) {
+    if (view_bucket_is_empty(bucket))
+        *bucket = (struct view_bucket){
+            .x = x, .x_last = x, .rank_min = -1, .rank_max = -1, .id_first = id, .id_last = id};
+    if (x < bucket->x) bucket->x = x;
+    if (x > bucket->x_last) bucket->x_last = x;
+    if (!isfinite(value)) {
+        bucket->nonfinite++;
+        return;
+    }
+    bool first = bucket->n++ == 0;
+    bucket->sum += value;
+    if (first || value < bucket->min || (value <= bucket->min && rank < bucket->rank_min)) {
+        bucket->min = value;
+        bucket->rank_min = rank;
+    }
+    if (first || value > bucket->max || (value >= bucket->max && rank < bucket->rank_max)) {
+        bucket->max = value;
+        bucket->rank_max = rank;
+    }
+    if (first || id < bucket->id_first) {
+        bucket->first = value;
+        bucket->id_first = id;
+    }
+    if (first || id > bucket->id_last) {
+        bucket->last = value;
+        bucket->id_last = id;
+    }
+}
+
+/* Adds what is in `from`. */
 void view_bucket_merge(struct view_bucket *into, const struct view_bucket *from);
 
 /* Of all ranks together, or of one; of what counts, or of what later attempts took back. */
@@ -90,6 +128,7 @@ struct view_mark {
 struct view_series {
     bool exact;
     double scanned; /* share of the reports that were looked at */
+    bool behind;    /* many reports are in no index: one would help, or more of it */
     const char *x;  /* what was taken for it: "step", "global_step", "number", ...; the query's or static */
     struct view_line *lines; /* owned */
     size_t n_lines, n_ranks; /* ranks: how many there are to draw; more than lines where some were left out */

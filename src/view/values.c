@@ -12,7 +12,9 @@
 #include "base/buffer.h"
 #include "base/cleanup.h"
 
-enum { NESTED_MAX = 16 };
+enum { NESTED_MAX = 16, TENS_MAX = 27 };
+
+__extension__ typedef unsigned __int128 uint128;
 
 struct values_walk {
     const char *at, *end;
@@ -131,13 +133,35 @@ static double read_slowly(const char *text, size_t size) {
     return number;
 }
 
+/* mantissa / 10^tens, as a division by 5^tens and a shift. The quotient of whole numbers has 63 or 64 bits, and
+ * the last one is set where there is a rest: that rounds to a double as the whole would. */
+static double divide(uint64_t mantissa, int tens) {
+    uint64_t fives = 1;
+    for (int i = 0; i < tens; i++)
+        fives *= 5;
+    int up = __builtin_clzll(mantissa), down = __builtin_clzll(fives);
+    uint128 dividend = (uint128)(mantissa << up) << 63;
+    uint64_t divisor = fives << down, quotient = (uint64_t)(dividend / divisor);
+    quotient |= dividend % divisor != 0;
+    return ldexp((double)quotient, down - up - tens - 63);
+}
+
 /* A mantissa below 2^53 and a power of ten below 10^23 are both exact as doubles, so one operation rounds as
- * the whole should (W. D. Clinger, "How to Read Floating Point Numbers Accurately", 1990). */
+ * the whole should (W. D. Clinger, "How to Read Floating Point Numbers Accurately", 1990). A number that is
+ * printed with all of its digits has a longer mantissa. */
 static double scale(bool negative, uint64_t mantissa, int exponent, const char *text, size_t size) {
     static const double powers[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
                                     1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
-    if (mantissa > (UINT64_C(1) << 53) || exponent < -22 || exponent > 22) return read_slowly(text, size);
-    double number = exponent < 0 ? (double)mantissa / powers[-exponent] : (double)mantissa * powers[exponent];
+    bool small = mantissa <= (UINT64_C(1) << 53);
+    double number;
+    if (small && exponent <= 0 && exponent >= -22)
+        number = (double)mantissa / powers[-exponent];
+    else if (small && exponent > 0 && exponent <= 22)
+        number = (double)mantissa * powers[exponent];
+    else if (mantissa > 0 && exponent <= 0 && exponent >= -TENS_MAX)
+        number = divide(mantissa, -exponent);
+    else
+        return read_slowly(text, size);
     return negative ? -number : number;
 }
 
@@ -265,14 +289,6 @@ static bool take_value(struct values_walk *walk, struct value *value) {
     return right;
 }
 
-static bool hand(struct values_walk *walk, struct value *value) {
-    if (walk->path.failed) return false;
-    value->name = walk->path.data;
-    value->name_size = walk->path.size;
-    walk->stopped = !walk->each(walk->context, value);
-    return true;
-}
-
 /* What Python notes beside the metrics: their types, and how the checkpoint is validated. */
 static bool is_note(const char *name, size_t size) {
     static const char types[] = "\"$types\"", validation[] = "\"$validation\"";
@@ -280,21 +296,29 @@ static bool is_note(const char *name, size_t size) {
            (size == sizeof validation - 1 && memcmp(name, validation, size) == 0);
 }
 
+/* A name stays where it stands, unless it lies in an object or has escapes. */
 static bool take_member(struct values_walk *walk, int depth) {
     const char *text;
     size_t size, before = walk->path.size;
     skip_blanks(walk);
     if (walk->at == walk->end || *walk->at != '"' || !take_string(walk, &text, &size) || !take(walk, ':'))
         return false;
-    values_text(text, size, &walk->path);
-    struct value value = {0};
-    bool note = depth == 0 && is_note(text, size), right;
+    struct value value = {.name = text + 1, .name_size = size - 2};
+    bool note = depth == 0 && is_note(text, size);
     skip_blanks(walk);
-    if (walk->at < walk->end && *walk->at == '{' && depth < NESTED_MAX && !note) {
+    bool opens = walk->at < walk->end && *walk->at == '{' && depth < NESTED_MAX && !note;
+    if (opens || depth > 0 || memchr(text, '\\', size) != NULL) {
+        values_text(text, size, &walk->path);
+        value.name = walk->path.data;
+        value.name_size = walk->path.size;
+    }
+    bool right;
+    if (opens) {
         buffer_char(&walk->path, '/');
         right = take_object(walk, depth + 1);
     } else {
-        right = take_value(walk, &value) && (note || hand(walk, &value));
+        right = take_value(walk, &value) && !walk->path.failed;
+        if (right && !note) walk->stopped = !walk->each(walk->context, &value);
     }
     walk->path.size = before;
     return right;

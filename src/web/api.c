@@ -52,7 +52,8 @@ struct api_call {
     size_t n_runs;
     int rank; /* of logs/rank-N */
     bool looked, openmetrics, acts;
-    struct buffer body; /* of an action */
+    bool behind[SERIES_RUNS]; /* runs whose index is to grow */
+    struct buffer body;       /* of an action */
     struct buffer out;
     const char *type;
     ty_error err;
@@ -145,7 +146,7 @@ static int read_query(const struct api_call *call, const char *buckets_name, int
     int64_t buckets = 0;
     const char *x = parameter(call, "x"), *rest = NULL;
     *query = (struct view_query){.metric = parameter(call, "metric"), .x = x};
-    if (call->run != NULL) query->index = atomic_load(&call->run->index);
+    if (call->run != NULL) query->index = call->run->index;
     if (query->metric == NULL || *query->metric == '\0')
         return ty_fail(err, TY_EUSAGE, "metric: must be the name of a metric");
     if (x != NULL && *x == '\0') query->x = x = NULL;
@@ -231,8 +232,7 @@ static int answer_run(struct api_call *call, ty_error *err) {
     json_t *tree = view_summary_json(&summary, true);
     bool whole_run = summary.reports <= VIEW_WHOLE;
     view_summary_done(&summary);
-    const struct view_index *index = atomic_load(&call->run->index);
-    double scanned = whole_run ? 1 : index != NULL ? view_index_scanned(index) : 0;
+    double scanned = whole_run ? 1 : view_index_scanned(call->run->index);
     struct view_ranks ranks = {0};
     double usual = view_ranks_read(call->run->path, &ranks, NULL) >= 0 ? ranks.usual : NAN;
     view_ranks_done(&ranks);
@@ -253,7 +253,7 @@ static int answer_run(struct api_call *call, ty_error *err) {
 
 static int answer_metrics(struct api_call *call, ty_error *err) {
     struct view_metrics metrics = {0};
-    const struct view_selection selection = {0};
+    const struct view_selection selection = {.index = call->run->index};
     int result = view_metrics_read(call->run->path, &selection, false, &metrics, err);
     if (result < 0) return result;
     view_metrics_encode(&metrics, &call->out);
@@ -271,9 +271,10 @@ static int answer_series(struct api_call *call, ty_error *err) {
     int result = read_query(call, "buckets", VIEW_BUCKETS_MAX, &query, &ranks, err);
     while (result >= 0 && n_read < call->n_runs) {
         const struct site_run *run = call->runs[n_read];
-        query.index = atomic_load(&run->index);
+        query.index = run->index;
         result = view_series_read(run->path, &query, &series[n_read], err);
         if (result < 0) break;
+        call->behind[n_read] = series[n_read].behind;
         each[n_read] = &series[n_read];
         ids[n_read++] = run->id;
     }
@@ -602,7 +603,11 @@ struct site_run *site_run_note(struct site *site, const char *id, const char *na
     run->path = strdup(path);
     run->news.directory = run->news.logs = -1;
     (void)strcpy(run->id, id);
-    if (run->name != NULL && run->path != NULL && hash_set(site->runs, id, (uintptr_t)run) >= 0) return run;
+    if (run->name != NULL && run->path != NULL &&
+        view_index_open(run->path, !site->config.no_cache, &run->index, NULL) >= 0 &&
+        hash_set(site->runs, id, (uintptr_t)run) >= 0)
+        return run;
+    view_index_close(run->index);
     free(run->name);
     free(run->path);
     free(run);
@@ -633,6 +638,8 @@ static void call_done(struct lane_job *job) {
         dispatch(call);
         return;
     }
+    for (size_t i = 0; i < call->n_runs; i++)
+        if (call->behind[i]) indexing_begin(call->runs[i]);
     if (call->request != NULL && call->result >= 0 && !call->out.failed)
         reply(call, 200);
     else if (call->request != NULL && call->result >= 0)
@@ -809,11 +816,6 @@ static const char *take_runs(struct api_call *call) {
     return NULL;
 }
 
-static bool is_indexed(const struct site_run *run) {
-    const struct view_index *index = atomic_load(&run->index);
-    return index != NULL && view_index_scanned(index) >= 1;
-}
-
 static void begin(struct api_call *call) {
     struct site *site = call->site;
     if (call->route == &stream_route) {
@@ -827,8 +829,6 @@ static void begin(struct api_call *call) {
         post(call, call->route, &call->own);
         loop_timer_stop(site->loop, &call->patience);
     } else {
-        for (size_t i = 0; call->route->answer == answer_series && i < call->n_runs; i++)
-            if (!is_indexed(call->runs[i])) indexing_begin(call->runs[i]);
         post(call, call->route, call->run != NULL ? &call->run->lane : &site->list_lane);
     }
 }

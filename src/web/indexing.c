@@ -20,15 +20,9 @@ struct indexing_job {
 static void step(struct lane_job *base) {
     struct indexing_job *job = (struct indexing_job *)base;
     struct site_run *run = job->run;
-    struct view_index *index = atomic_load(&run->index);
-    job->more = 0;
-    if (index == NULL) {
-        job->more = view_index_open(run->path, !run->site->config.no_cache, &index, &job->err);
-        if (job->more == 0) atomic_store(&run->index, index);
-    }
-    if (job->more == 0) job->more = view_index_grow(index, &job->err);
-    if (job->more == 0) (void)view_index_keep(index, &job->err);
-    job->scanned = index != NULL ? view_index_scanned(index) : 0;
+    job->more = view_index_grow(run->index, &job->err);
+    if (job->more == 0) (void)view_index_keep(run->index, &job->err);
+    job->scanned = view_index_scanned(run->index);
 }
 
 static void stepped(struct lane_job *base) {
@@ -63,5 +57,5 @@ void indexing_begin(struct site_run *run) {
 void indexing_close(struct site *site) {
     uintptr_t value;
     for (size_t at = 0; hash_next(site->runs, &at, &value) != NULL;)
-        view_index_close(atomic_load(&((struct site_run *)value)->index));
+        view_index_close(((struct site_run *)value)->index);
 }

@@ -2,6 +2,7 @@
  * journals is a job of the lanes' threads; the loop takes what they have done and answers. */
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <pwd.h>
 #include <signal.h>
 #include <stdio.h>
@@ -257,6 +258,11 @@ static int serve(struct site *site, ty_error *err) {
 static struct site *hanging; /* a thread of it hangs in the storage: the process ends around it */
 
 int dashboard_serve(const struct dashboard_config *config, ty_error *err) {
+    enum { LARGE_BYTES = 128 << 10, ARENAS = 2 };
+    /* A large block goes back to the system when it is freed: left to itself the allocator would keep ever larger
+     * ones, in each thread. */
+    (void)mallopt(M_MMAP_THRESHOLD, LARGE_BYTES);
+    (void)mallopt(M_ARENA_MAX, ARENAS);
     struct site *site = calloc(1, sizeof *site);
     if (site == NULL) return ty_fail_memory(err);
     *site = (struct site){.config = *config, .inotify = -1, .listening = {.fd = -1}};

@@ -2,7 +2,6 @@
 #ifndef WEB_SITE_H
 #define WEB_SITE_H
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -39,7 +38,7 @@ struct site_run {
     char id[VIEW_ID_SIZE];
     char *name, *path; /* owned */
     struct lane lane, index_lane;
-    _Atomic(struct view_index *) index; /* opened in the index's lane, and there until the end */
+    struct view_index *index; /* owned; grows in its lane */
     bool indexing, index_failed;
     struct news news;
 };

@@ -14,11 +14,13 @@
 #include <jansson.h>
 
 #include "base/cleanup.h"
+#include "base/dice.h"
 #include "view/index.h"
 #include "view/ranks.h"
 #include "view/runs.h"
 #include "view/series.h"
 #include "view/timeline.h"
+#include "view/values.h"
 #include "view_world.h"
 
 static char a_path[64], b_path[64];
@@ -418,6 +420,31 @@ static void write_large(const char *path, bool ends) {
     view_world_close(journal);
 }
 
+static bool keep_number(void *context, const struct value *value) {
+    *(double *)context = value->number;
+    return true;
+}
+
+/* Digits of any count, with a point and an exponent anywhere: to the last bit what the C library reads. */
+static void test_numbers(void **state) {
+    (void)state;
+    struct dice dice;
+    dice_seed(&dice, 1);
+    for (int tries = 0; tries < 100000; tries++) {
+        char text[64] = "{\"a\":", *at = text + strlen(text);
+        int digits = 1 + (int)dice_below(&dice, 20), point = 1 + (int)dice_below(&dice, 20);
+        for (int i = 0; i < digits; i++) {
+            if (i == point) *at++ = '.';
+            *at++ = (char)('0' + (i == 0 ? 1 + dice_below(&dice, 9) : dice_below(&dice, 10)));
+        }
+        if (dice_below(&dice, 2) > 0) at += sprintf(at, "e%d", (int)dice_below(&dice, 64) - 32);
+        *at++ = '}';
+        double number = NAN;
+        assert_true(values_each(text, (size_t)(at - text), keep_number, &number));
+        if (number != strtod(text + strlen("{\"a\":"), NULL)) fail_msg("%s is read as %.17g", text, number);
+    }
+}
+
 struct whole {
     uint64_t n, nonfinite, spikes;
     double sum;
@@ -507,6 +534,12 @@ static void test_index(void **state) {
     CLEANUP(view_series_done) struct view_series sample = read_series(path, &query);
     assert_false(sample.exact);
     assert_true(sample.scanned > 0 && sample.scanned < 0.1);
+    CLEANUP(view_series_done)
+    struct view_series again = read_series(path, &query); /* of the sample that was kept */
+    assert_false(again.exact);
+    assert_int_equal(sum_up(&again, 0).n, sum_up(&sample, 0).n);
+    assert_near(sum_up(&sample, 0).sum, sum_up(&again, 0).sum);
+    assert_true(again.behind);
     grow(index);
     assert_near(1, view_index_scanned(index));
     assert_all(path, index, "step");
@@ -586,6 +619,7 @@ int main(void) {
         cmocka_unit_test(test_runs),         cmocka_unit_test(test_the_end_alone),
         cmocka_unit_test(test_index),        cmocka_unit_test(test_index_of_a_run_that_is_resumed),
         cmocka_unit_test(test_json),         cmocka_unit_test(test_wrong_parameters),
+        cmocka_unit_test(test_numbers),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
