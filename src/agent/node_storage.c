@@ -384,7 +384,7 @@ static void fail_fetch(struct node_storage *storage, const char *why) {
     if (storage->launch != NULL) storage->ready(storage->context, &err);
 }
 
-void node_storage_receive(struct node_storage *storage, const Wire__File *file) {
+void node_storage_receive(struct node_storage *storage, Wire__File *file) {
     ty_error err = {0};
     if (file->carry != storage->fetch || storage->fetch == 0 || storage->launch == NULL) return; /* of before */
     CLEANUP_FREE char *top = path_in(storage, FETCH_NAME);
@@ -402,7 +402,7 @@ void node_storage_receive(struct node_storage *storage, const Wire__File *file) 
     }
     struct carry_piece piece = carry_piece_of(file, file->path);
     struct carry_place place = {.top = top, .taken = tell_taken, .context = storage, .number = file->carry};
-    if (carry_put(storage->logs->storage, &place, &piece, &err) < 0) fail_fetch(storage, err.message);
+    if (carry_put(storage->logs->storage, &place, &piece, &file->bytes.data, &err) < 0) fail_fetch(storage, err.message);
 }
 
 /* -- the end */

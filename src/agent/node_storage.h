@@ -45,7 +45,7 @@ struct node_storage_commit {
 void node_storage_commit(struct node_storage *storage, const struct node_storage_commit *commit);
 void node_storage_committed(struct node_storage *storage, uint64_t number);
 
-void node_storage_receive(struct node_storage *storage, const Wire__File *file);
+void node_storage_receive(struct node_storage *storage, Wire__File *file); /* whose bytes it takes over */
 void node_storage_taken(struct node_storage *storage, const Wire__Taken *taken);
 
 /* The run is over here: removes the directory, as the last thing that is done on the storage. */

@@ -245,7 +245,7 @@ struct put_job {
     struct carry_place place;
     struct carry_piece piece;
     char *top, *path, *link;
-    void *bytes;
+    uint8_t *bytes;
     ty_error err;
 };
 
@@ -275,7 +275,7 @@ static int write_piece(const struct put_job *put) {
     if (fd < 0) return -errno;
     for (size_t done = 0; done < piece->size;) {
         ssize_t n =
-            pwrite(fd, (const char *)put->bytes + done, piece->size - done, (off_t)(piece->offset + done));
+            pwrite(fd, put->bytes + done, piece->size - done, (off_t)(piece->offset + done));
         if (n < 0 && errno != EINTR) return -errno;
         if (n > 0) done += (size_t)n;
     }
@@ -304,7 +304,7 @@ static void release_put(struct storage_job *job) {
 }
 
 int carry_put(struct storage *storage, const struct carry_place *place, const struct carry_piece *piece,
-              ty_error *err) {
+              uint8_t **bytes, ty_error *err) {
     if (!carry_path_is_inside(piece->path))
         return ty_fail(err, TY_EPROTOCOL, "%.100s is no path within a checkpoint", piece->path);
     struct put_job *put = calloc(1, sizeof *put);
@@ -313,20 +313,18 @@ int carry_put(struct storage *storage, const struct carry_place *place, const st
                             .piece = *piece,
                             .top = strdup(place->top),
                             .path = strdup(piece->path),
-                            .link = piece->link != NULL ? strdup(piece->link) : NULL,
-                            .bytes = malloc(piece->size + 1)};
+                            .link = piece->link != NULL ? strdup(piece->link) : NULL};
     put->job = (struct storage_job){.work = do_put,
                                     .done = end_put,
                                     .release = release_put,
                                     .what = "writing",
                                     .path = put->top,
                                     .apart = true};
-    if (put->top == NULL || put->path == NULL || put->bytes == NULL ||
-        (piece->link != NULL && put->link == NULL)) {
+    if (put->top == NULL || put->path == NULL || (piece->link != NULL && put->link == NULL)) {
         release_put(&put->job);
         return ty_fail_memory(err);
     }
-    if (piece->size > 0) memcpy(put->bytes, piece->bytes, piece->size);
+    put->bytes = TAKE(*bytes);
     storage_post(storage, &put->job);
     return 0;
 }

@@ -96,7 +96,7 @@ static bool is_staged(const struct ty_run *run, const char *path, struct buffer 
     return !top->failed && str_prefix(path, strrchr(top->data, '/') + 1, rest) && (*rest)++[0] == '/';
 }
 
-static int put(struct peer *peer, const Wire__File *file, ty_error *err) {
+static int put(struct peer *peer, Wire__File *file, ty_error *err) {
     struct ty_run *run = peer->run;
     CLEANUP(buffer_done) struct buffer top = {0};
     const char *rest;
@@ -109,10 +109,10 @@ static int put(struct peer *peer, const Wire__File *file, ty_error *err) {
         return ty_fail(err, TY_EPROTOCOL, "%.200s is nothing that it may write", file->path);
     struct carry_piece piece = carry_piece_of(file, rest);
     struct carry_place place = {.top = top.data, .taken = tell_taken, .context = peer, .number = file->carry};
-    return carry_put(checkpoints_storage(run->checkpoints), &place, &piece, err);
+    return carry_put(checkpoints_storage(run->checkpoints), &place, &piece, &file->bytes.data, err);
 }
 
-void carried_take(struct peer *peer, const Wire__File *file) {
+void carried_take(struct peer *peer, Wire__File *file) {
     ty_error err = {0};
     int result = peer_is_remote(peer) ? put(peer, file, &err)
                                       : ty_fail(&err, TY_EPROTOCOL, "its storage is that of the controller");

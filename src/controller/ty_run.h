@@ -139,7 +139,7 @@ const char *agents_failed_name(const struct ty_run *run); /* node of the attempt
 
 /* -- carried.c: files from and for nodes whose storage is another */
 
-void carried_take(struct peer *peer, const Wire__File *file);
+void carried_take(struct peer *peer, Wire__File *file); /* whose bytes it takes over */
 void carried_fetch(struct peer *peer, const Wire__Fetch *fetch);
 void carried_taken(struct peer *peer, const Wire__Taken *taken);
 void carried_stop(struct peer *peer);

@@ -193,12 +193,13 @@ static void resume(void *context) {
     dispatch(channel);
 }
 
-static void read_once(struct channel *channel) {
+/* How many bytes came. */
+static size_t read_once(struct channel *channel) {
     char *to = buffer_reserve(&channel->in, channel->read_size);
     if (to == NULL) {
         (void)ty_fail_memory(&channel->reason);
         channel->ended = true;
-        return;
+        return 0;
     }
     ssize_t n = transport_read(&channel->transport, to, channel->read_size);
     if (n > 0) {
@@ -211,19 +212,24 @@ static void read_once(struct channel *channel) {
         else if (size < channel->read_size / 4 && channel->read_size > READ_MIN)
             channel->read_size /= 2;
         channel->pulse.heard_at = clock_boot();
-        return;
+        return size;
     }
-    if (n == -EAGAIN || n == -EINTR) return;
+    if (n == -EAGAIN || n == -EINTR) return 0;
     if (n < 0 && channel->reason.code == 0)
         (void)ty_fail(&channel->reason, TY_ECOMM, "cannot read from the peer: %s", strerror((int)-n));
     channel->ended = true;
+    return 0;
 }
 
-/* Bytes that TLS has taken from the socket already make no descriptor readable: they are asked for. */
+/* Bytes that TLS has taken from the socket already make no descriptor readable: they are asked for, though not
+ * without end in one turn. Of a record that is not whole the rest will. */
 static void take_in(struct channel *channel) {
+    size_t taken = 0, n;
     do
-        read_once(channel);
-    while (!channel->ended && transport_pending(&channel->transport));
+        taken += n = read_once(channel);
+    while (n > 0 && taken < READ_MAX && transport_pending(&channel->transport));
+    if (n > 0 && transport_pending(&channel->transport))
+        (void)loop_timer_start(channel->loop, &channel->resume, 0);
 }
 
 static void drop_out(struct channel *channel) {
@@ -499,7 +505,8 @@ void channel_let_go(struct channel *channel) {
 void channel_pause(struct channel *channel, bool paused) {
     if (channel->paused == paused || channel->told) return;
     channel->paused = paused;
-    bool waiting = channel->in.size > channel->taken || channel->ended;
+    bool waiting =
+        channel->in.size > channel->taken || channel->ended || transport_pending(&channel->transport);
     if (!paused && waiting) (void)loop_timer_start(channel->loop, &channel->resume, 0);
     watch(channel);
 }

@@ -9,6 +9,7 @@
 #include <openssl/kdf.h>
 #include <openssl/params.h>
 #include <openssl/ssl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,8 @@
 #include "base/str.h"
 #include "wire/tls.h"
 
-enum { PSK_SIZE = 32, IDENTITY_SIZE = 64 };
+/* READ_AHEAD: what is taken from a socket at once, four records, held only until they are handed on. */
+enum { PSK_SIZE = 32, IDENTITY_SIZE = 64, READ_AHEAD = 4 * (SSL3_RT_MAX_PLAIN_LENGTH + 32) };
 static const char IDENTITY[] = "trainyard 1 node ";
 
 struct tls_server {
@@ -29,7 +31,6 @@ struct tls_server {
 
 struct tls {
     SSL *ssl;
-    SSL_CTX *context; /* a client's own */
     struct run_key key;
     uint32_t node_rank;
 };
@@ -136,6 +137,8 @@ static SSL_CTX *make_context(const SSL_METHOD *method, ty_error *err) {
                               SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION | SSL_OP_IGNORE_UNEXPECTED_EOF);
     (void)SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
                                         SSL_MODE_RELEASE_BUFFERS);
+    SSL_CTX_set_read_ahead(context, 1);
+    SSL_CTX_set_default_read_buffer_len(context, READ_AHEAD);
     return context;
 }
 
@@ -163,7 +166,6 @@ static void destroy(struct tls *tls) {
     if (SSL_is_init_finished(tls->ssl)) (void)SSL_shutdown(tls->ssl);
     ERR_clear_error();
     SSL_free(tls->ssl);
-    SSL_CTX_free(tls->context);
     explicit_bzero(&tls->key, sizeof tls->key);
     free(tls);
 }
@@ -191,17 +193,23 @@ static int accept_connection(struct tls_server *server, int fd, struct tls **tls
     return result;
 }
 
-static int connect_to(const struct run_key *key, uint32_t node_rank, int fd, struct tls **tls, ty_error *err) {
-    SSL_CTX *context = make_context(TLS_client_method(), err);
-    if (context == NULL) return TY_ECOMM;
-    SSL_CTX_set_psk_use_session_callback(context, use_session);
-    SSL_CTX_set_verify(context, SSL_VERIFY_PEER, NULL); /* nobody's certificate is trusted */
-    int result = make_connection(context, key, fd, tls, err);
-    if (result < 0) {
-        SSL_CTX_free(context);
-        return result;
+/* Of all clients of this process, as it knows no key, and takes longer to set up than a handshake. */
+static SSL_CTX *clients_context(ty_error *err) {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static SSL_CTX *context;
+    (void)pthread_mutex_lock(&lock);
+    if (context == NULL && (context = make_context(TLS_client_method(), err)) != NULL) {
+        SSL_CTX_set_psk_use_session_callback(context, use_session);
+        SSL_CTX_set_verify(context, SSL_VERIFY_PEER, NULL); /* nobody's certificate is trusted */
     }
-    (*tls)->context = context;
+    (void)pthread_mutex_unlock(&lock);
+    return context;
+}
+
+static int connect_to(const struct run_key *key, uint32_t node_rank, int fd, struct tls **tls, ty_error *err) {
+    SSL_CTX *context = clients_context(err);
+    int result = context != NULL ? make_connection(context, key, fd, tls, err) : TY_ECOMM;
+    if (result < 0) return result;
     (*tls)->node_rank = node_rank;
     SSL_set_connect_state((*tls)->ssl);
     return 0;
@@ -265,7 +273,7 @@ static ssize_t write_some(struct tls *tls, const void *from, size_t size) {
 }
 
 static bool is_pending(const struct tls *tls) {
-    return SSL_has_pending(tls->ssl) == 1 && SSL_pending(tls->ssl) > 0;
+    return SSL_has_pending(tls->ssl) == 1;
 }
 
 TY_API extern const struct tls_module trainyard_tls;
