@@ -402,7 +402,8 @@ void node_storage_receive(struct node_storage *storage, Wire__File *file) {
     }
     struct carry_piece piece = carry_piece_of(file, file->path);
     struct carry_place place = {.top = top, .taken = tell_taken, .context = storage, .number = file->carry};
-    if (carry_put(storage->logs->storage, &place, &piece, &file->bytes.data, &err) < 0) fail_fetch(storage, err.message);
+    if (carry_put(storage->logs->storage, &place, &piece, &file->bytes.data, &err) < 0)
+        fail_fetch(storage, err.message);
 }
 
 /* -- the end */

@@ -274,8 +274,7 @@ static int write_piece(const struct put_job *put) {
     CLEANUP_FD int fd = openat(parent, name, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, piece->mode | 0600);
     if (fd < 0) return -errno;
     for (size_t done = 0; done < piece->size;) {
-        ssize_t n =
-            pwrite(fd, put->bytes + done, piece->size - done, (off_t)(piece->offset + done));
+        ssize_t n = pwrite(fd, put->bytes + done, piece->size - done, (off_t)(piece->offset + done));
         if (n < 0 && errno != EINTR) return -errno;
         if (n > 0) done += (size_t)n;
     }
