@@ -64,6 +64,10 @@ int metrics_file_main(int argc, char **argv);
 /* `trainyard mpi-worker PROG ...`, what an agent executes with --framework mpi; not for people. */
 int command_mpi_worker_main(int argc, char **argv);
 
+/* Appends a word as a shell reads it. In a script any byte may stand in quotes, on a line for people what is no
+ * text is escaped. */
+void cli_quote(const char *word, bool script, struct buffer *out);
+
 /* Writes to standard output, whole; a reader that went away is no error. */
 int cli_print(const struct buffer *text, ty_error *err);
 

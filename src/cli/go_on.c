@@ -20,9 +20,8 @@ static void add_escaped(const char *word, struct buffer *out) {
     buffer_char(out, '\'');
 }
 
-/* Plain, or in single quotes, outside of which a single quote stands. In a script any byte may stand in them,
- * on a line for people what is no text is escaped. */
-static void add_quoted(const char *word, bool script, struct buffer *out) {
+/* In single quotes, outside of which a single quote stands, where it cannot be plain. */
+void cli_quote(const char *word, bool script, struct buffer *out) {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
     CLEANUP(buffer_done) struct buffer shown = {0};
     utf8_escape(word, strlen(word), &shown);
@@ -41,7 +40,7 @@ static void add_quoted(const char *word, bool script, struct buffer *out) {
 
 static void add_word(const char *word, bool script, struct buffer *out) {
     buffer_char(out, ' ');
-    add_quoted(word, script, out);
+    cli_quote(word, script, out);
 }
 
 static bool is_left_out(const struct go_on_line *line, const char *option) {
@@ -52,7 +51,7 @@ static bool is_left_out(const struct go_on_line *line, const char *option) {
 
 void go_on_format_line(const struct go_on_line *line, const struct arguments *arguments, const char *name,
                        struct buffer *out) {
-    add_quoted(line->program, line->script, out);
+    cli_quote(line->program, line->script, out);
     buffer_printf(out, " run%s", line->more);
     for (size_t i = 0; i < arguments->n_given; i++) {
         const struct option_given *given = &arguments->given[i];

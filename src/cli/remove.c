@@ -1,6 +1,7 @@
 /* `trainyard rm` and `trainyard prune`: runs that are no longer wanted. A run that goes on is never removed,
  * and one whose directory holds a checkpoint only by force: that may be all there is of a model. */
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -118,7 +119,7 @@ static const struct option_spec prune_specs[] = {
 };
 static const struct option_group prune_group = {"Options", prune_specs, ARRAY_SIZE(prune_specs)};
 
-enum verdict { STAYS, STAYS_UNREAD, STAYS_FOR_CHECKPOINT, GOES, WENT, FAILED };
+enum verdict { STAYS, STAYS_UNREAD, STAYS_FOR_CHECKPOINT, STAYS_PROTECTED, GOES, WENT, FAILED };
 
 struct candidate {
     const char *name; /* borrowed */
@@ -173,13 +174,20 @@ static void note_failure(struct candidate *candidate, enum verdict verdict, cons
 
 /* -- which */
 
-static enum verdict judge(const struct prune_options *options, const struct view_summary *summary) {
+/* Whether this user may empty the directory. In a storage path of several users others' runs are theirs. */
+static bool may_change(const char *directory) {
+    return faccessat(AT_FDCWD, directory, W_OK | X_OK, AT_EACCESS) == 0;
+}
+
+static enum verdict judge(const struct prune *prune, const struct view_summary *summary) {
+    const struct prune_options *options = prune->options;
     if (summary->standing <= STANDING_RUNNING || summary->ended == 0) return STAYS;
     if (clock_wall() - summary->ended < options->older_than) return STAYS;
     bool failed = summary->standing == STANDING_FAILED || summary->standing == STANDING_DIED;
     if (failed && options->keep_failed) return STAYS;
     if (!options->force && has_checkpoint(summary)) return STAYS_FOR_CHECKPOINT;
-    return run_lock_is_held(summary->path) ? STAYS : GOES;
+    if (run_lock_is_held(summary->path)) return STAYS;
+    return may_change(summary->path) && may_change(prune->storage) ? GOES : STAYS_PROTECTED;
 }
 
 /* A run that cannot be read is told, and stays. */
@@ -196,7 +204,7 @@ static void consider(const struct prune *prune, struct journal_ends *ends, struc
     if (result >= 0) {
         candidate->standing = summary.standing;
         candidate->ended = summary.ended;
-        candidate->verdict = judge(prune->options, &summary);
+        candidate->verdict = judge(prune, &summary);
         view_summary_done(&summary);
     }
     if (result >= 0 && candidate->verdict == GOES) result = run_disk_read(candidate->path, &disk, &err);
@@ -278,13 +286,16 @@ static int tell(const struct prune *prune, size_t *n, ty_error *err) {
     for (size_t i = 0; i < prune->n; i++)
         if (prune->candidates[i].verdict == GOES) tell_row(&prune->candidates[i], &table);
     *n = count(prune, GOES, &bytes);
-    size_t kept = count(prune, STAYS_FOR_CHECKPOINT, &nothing);
+    size_t kept = count(prune, STAYS_FOR_CHECKPOINT, &nothing),
+           theirs = count(prune, STAYS_PROTECTED, &nothing);
     if (*n > 0) table_format(&table, &text);
     buffer_printf(&text, "%zu run%s to remove, ", *n, *n == 1 ? "" : "s");
     bytes_format((quantity)bytes * QUANTITY_ONE, &text);
     if (kept > 0)
         buffer_printf(&text, "; %zu kept, as %s a checkpoint (--force)", kept,
                       kept == 1 ? "it holds" : "each holds");
+    if (theirs > 0)
+        buffer_printf(&text, "; %zu kept, as this user may not remove %s", theirs, theirs == 1 ? "it" : "them");
     buffer_char(&text, '\n');
     return cli_print(&text, err);
 }
@@ -364,8 +375,9 @@ const struct command command_prune = {
     .usage = (const char *const[]){"[OPTION...]", NULL},
     .description =
         "Says which runs it would remove and what that frees, asks, and removes them. Runs that go on stay, "
-        "and so do runs whose directory holds a checkpoint, unless --force is given. What a removal that was "
-        "killed left is removed too.",
+        "and so do runs whose directory holds a checkpoint, unless --force is given, and those that this user "
+        "may "
+        "not remove. What a removal that was killed left is removed too.",
     .examples = (const char *const[]){"trainyard prune --older-than 30d --keep-failed",
                                       "Runs that ended more than 30 days ago, but for those that failed", NULL},
     .groups = (const struct option_group *const[]){&prune_group, &storage_group, NULL},

@@ -48,9 +48,12 @@ static int stop_run(const char *name, const char *path, const struct stop_option
     bool ran = result > 0;
     if (ran) result = await_end(name, path, options->timeout, err);
     if (result < 0) return result;
-    buffer_printf(&text,
-                  ran ? "%s has ended; trainyard run --resume --name %s goes on\n" : "%s is not running\n",
-                  name, name);
+    buffer_text(&text, name);
+    buffer_text(&text, ran ? " has ended; trainyard run --resume --name " : " is not running\n");
+    if (ran) {
+        cli_quote(name, false, &text);
+        buffer_text(&text, " goes on\n");
+    }
     return cli_print(&text, err);
 }
 

@@ -168,9 +168,16 @@ static int refuse(const char *run_path, const struct holder *holder, double age,
 int run_lock_refuse(const char *run_path, ty_error *err) {
     char path[PATH_MAX];
     struct holder holder = {0};
+    struct stat status;
     double age = 0;
     CLEANUP_FD int fd =
         name_of(run_path, path) < 0 ? -1 : open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0 && errno == EACCES && lstat(path, &status) == 0)
+        return ty_fail(
+            err, TY_EEXISTS,
+            "the run %s goes on: a process of another user, uid %u, drives it, and only that user or "
+            "root can stop it",
+            run_path, (unsigned)status.st_uid);
     if (fd >= 0) holder = read_holder(fd);
     if (fd >= 0 && holder.pid != 0 && !is_near(&holder)) age = age_of(fd, path, true);
     return refuse(run_path, &holder, age, err);
@@ -220,6 +227,7 @@ int run_lock_interrupt(const char *run_path, ty_error *err) {
     if (!run_lock_is_held(run_path)) return 0;
     CLEANUP_FD int fd =
         name_of(run_path, path) < 0 ? -1 : open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0 && errno == EACCES) return run_lock_refuse(run_path, err);
     if (fd < 0)
         return errno == ENOENT ? 0 : ty_fail(err, TY_EUSAGE, "cannot read %s: %s", path, strerror(errno));
     struct holder holder = read_holder(fd);

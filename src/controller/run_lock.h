@@ -40,7 +40,7 @@ bool run_lock_is_held(const char *path);
 int run_lock_refuse(const char *path, ty_error *err);
 /* Sends SIGINT to the controller that has the run at `path`, and to no process that came to its number; SIGTERM
  * where that one ignores SIGINT, as what a shell starts with "&" does. 1: it was sent; 0: no controller has the
- * run; TY_EEXISTS where the controller is on another machine or in another container. */
+ * run; TY_EEXISTS where the controller is on another machine, in another container or another user's. */
 int run_lock_interrupt(const char *path, ty_error *err);
 
 #endif

@@ -132,8 +132,9 @@ int run_removals_finish(const char *storage_path, struct buffer *names, ty_error
     if (stream == NULL) return 0;
     for (struct dirent *entry = readdir(stream); entry != NULL && result == 0; entry = readdir(stream)) {
         if (!is_removed(entry->d_name)) continue;
-        result = tree_remove(dirfd(stream), entry->d_name);
-        if (result < 0) (void)fail(entry->d_name, result, err);
+        int removed = tree_remove(dirfd(stream), entry->d_name);
+        if (removed == -EACCES || removed == -EPERM) continue; /* it is for its own user to finish */
+        if (removed < 0) result = fail(entry->d_name, removed, err);
         if (names->size > 0) buffer_text(names, ", ");
         utf8_escape(entry->d_name, strlen(entry->d_name), names);
     }

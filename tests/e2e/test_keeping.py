@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import time
+import unittest
 
 from harness import COMMAND, Case, main
 
@@ -43,12 +44,12 @@ class KeepingCase(Case):
 
 class Stop(KeepingCase):
     def test_a_run_is_stopped_and_can_be_resumed(self):
-        process = self.start_one("long")
-        out = self.assert_status(0, self.call("stop", "long")).out
-        self.assertIn("long has ended", out)
+        process = self.start_one("a long one")
+        out = self.assert_status(0, self.call("stop", "a long one")).out
+        self.assertEqual("a long one has ended; trainyard run --resume --name 'a long one' goes on\n", out)
         self.assertEqual(130, process.wait())
-        self.assertIn("interrupted", self.call("status", "long").out)
-        self.assertIn("long is not running", self.assert_status(0, self.call("stop", "long")).out)
+        self.assertIn("interrupted", self.call("status", "a long one").out)
+        self.assertEqual("a long one is not running\n", self.assert_status(0, self.call("stop", "a long one")).out)
 
     def test_workers_that_ignore_it_are_ended_by_force(self):
         self.start_one("deaf", "trap '' TERM INT; while :; do sleep 1; done")
@@ -188,6 +189,35 @@ class Prune(KeepingCase):
         self.assertEqual(["live", "run-8", "run-9"], sorted(os.listdir(self.storage)))
         self.assertTrue(os.path.exists(os.path.join(self.place, "elsewhere", "run.db")))
         self.assertIn("running", self.call("status", "live").out)
+
+
+@unittest.skipUnless(os.getuid() == 0, "only root can become another user")
+class SeveralUsers(KeepingCase):
+    """A storage path where all may make runs, each their own."""
+
+    def test_others_runs_are_theirs(self):
+        command = self.command_for_all()
+        os.makedirs(self.storage)
+        os.chmod(self.storage, 0o2777)
+
+        def as_other(name, *words):
+            return self.trainyard(name, "--storage-path", self.storage, *words, command=command, user=65534, group=65534, extra_groups=[])
+
+        self.run_one("mine")
+        self.start_one("live")
+        os.makedirs(self.path(".removed-1-mine", "logs"))
+        self.assert_status(0, as_other("run", "--name", "theirs", "--", "true"))
+        for name in "stop", "rm":
+            self.assertIn("a process of another user, uid 0, drives it", self.assert_status(2, as_other(name, "live")).err)
+        told = self.assert_status(0, as_other("prune", "--yes")).out
+        self.assertIn("1 run to remove", told)
+        self.assertIn("; 1 kept, as this user may not remove it\n", told)
+        self.assertIn("removed 1 run: ", told)
+        self.assertNotIn(".removed-1-mine", told)
+        self.assertEqual([".removed-1-mine", "live", "mine"], sorted(os.listdir(self.storage)))
+        self.assertIn("running", self.call("status", "live").out)
+        os.chmod(self.storage, 0o555)
+        self.assertIn("0 runs to remove", self.assert_status(0, as_other("prune", "--yes")).out)
 
 
 class Storage(KeepingCase):
