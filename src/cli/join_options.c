@@ -90,7 +90,12 @@ void join_options_init(struct join_options *join) {
     *join = (struct join_options){.options = {.node_rank = -1}};
 }
 
-int join_options_finish(struct join_options *join, ty_error *err) {
+int join_options_finish(struct join_options *join, const struct cluster_options *cluster, ty_error *err) {
+    if (cluster->cluster_file != NULL && (join->options.hosts != NULL || join->options.max_nodes > 1))
+        return ty_fail(err, TY_EUSAGE,
+                       "--cluster %.200s: its nodes are all on this machine, those of --hosts and --nnodes are "
+                       "others: give one of them",
+                       cluster->cluster_file);
     int result = key_take_variable(&join->options.key, err);
     if (result == 0 && join->key_file != NULL) result = key_read_file(&join->options.key, join->key_file, err);
     if (result < 0) return result;

@@ -19,7 +19,7 @@ extern const struct option_group join_group;
 
 void join_options_init(struct join_options *join);
 /* Reads the key, and checks what belongs together. */
-int join_options_finish(struct join_options *join, ty_error *err);
+int join_options_finish(struct join_options *join, const struct cluster_options *cluster, ty_error *err);
 /* A node of another rank than 0: serves the controller of that one; the run's exit status. */
 int join_options_serve(const struct join_options *join, const char *command,
                        const struct cluster_options *cluster);

@@ -201,7 +201,7 @@ static int plan_run(const struct arguments *arguments, ty_error *err) {
     if (result < 0) return result;
     void *const targets[] = {&command.scaling, &command.cluster, &command.join, &command, &command.format};
     result = options_apply(arguments, targets, err);
-    if (result >= 0) result = join_options_finish(&command.join, err);
+    if (result >= 0) result = join_options_finish(&command.join, &command.cluster, err);
     if (result >= 0 && command.join.options.node_rank > 0)
         result = join_options_serve(&command.join, "plan", &command.cluster);
     else if (result >= 0)

@@ -149,7 +149,7 @@ static int run_run(const struct arguments *arguments, ty_error *err) {
                     cluster.slurm_options[0]);
     if (result >= 0 && *arguments->words[0] == '\0')
         result = ty_fail(err, TY_EUSAGE, "the program's name is empty");
-    if (result >= 0) result = join_options_finish(&join, err);
+    if (result >= 0) result = join_options_finish(&join, &cluster, err);
     if (result >= 0 && join.options.node_rank > 0)
         result = join_options_serve(&join, command_run.name, &cluster);
     else if (result >= 0)

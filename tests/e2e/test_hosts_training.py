@@ -1,5 +1,6 @@
-"""Trainings on several hosts, by ssh and by the same command on each: torch's DistributedDataParallel over Gloo, a run that is killed
-and resumed, and forty hosts, which ssh reaches by a tree. Part of `make soak`: torch is loaded on each host, and forty sshd take a while.
+"""Trainings on several hosts, by ssh, by the same command on each, and in Slurm: torch's DistributedDataParallel over Gloo, JAX, a run
+that is killed and resumed, and forty hosts, which ssh reaches by a tree. Part of `make soak`: torch is loaded on each host, and forty sshd
+take a while.
 """
 
 import os
@@ -7,7 +8,7 @@ import secrets
 import signal
 
 import harness
-from hosts import SCRIPTS, Hosts
+from hosts import SCRIPTS, Hosts, Slurm
 
 PYTHON = os.path.join(SCRIPTS, "python")
 DDP = """
@@ -27,6 +28,15 @@ dist.all_gather(weights, model.module.weight.data[0])
 assert all(torch.equal(weights[0], other) for other in weights)
 print(os.uname().nodename, "agrees", flush=True)
 dist.destroy_process_group()
+"""
+JAX = """
+import os, jax
+from jax.experimental import multihost_utils
+jax.config.update("jax_cpu_collectives_implementation", "gloo")
+jax.distributed.initialize(os.environ["MASTER_ADDR"] + ":" + os.environ["MASTER_PORT"], int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"]))
+seen = multihost_utils.process_allgather(jax.numpy.array([jax.process_index() + 1]))
+assert jax.process_count() == 4 and seen.sum() == 10, seen
+print(os.uname().nodename, "agrees", flush=True)
 """
 STEPS = """
 step=0
@@ -63,6 +73,14 @@ class Training(harness.Case):
                  for rank, host in enumerate(("h1", "h2"))]
         self.assert_agreed(self.finish(nodes[0], timeout=200), "h1", "h2")
         self.assert_status(0, self.finish(nodes[1]))
+
+    def test_torch_and_jax_in_slurm(self):
+        slurm = Slurm(self)
+        for framework, program in (("torch", self.ddp()), ("jax", (PYTHON, self.write("four.py", JAX)))):
+            with self.subTest(framework):
+                done = slurm.run("head", "salloc", "--quiet", "-N2", "--ntasks-per-node=2", harness.COMMAND, "run", "--storage-path", self.storage, "-n", "4",
+                                 "--placement", "SPREAD", "--framework", framework, "--", *program, timeout=200)
+                self.assert_agreed(done, "h1", "h1", "h2", "h2")
 
     def test_a_run_that_is_killed_goes_on_at_its_checkpoint(self):
         hosts = Hosts(self, 3, sshd=True)
