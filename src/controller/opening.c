@@ -68,10 +68,11 @@ static int note_past_metrics(void *context, const struct journal_report *report)
 
 /* Agents elsewhere may not have heard yet that their controller died, or that it gave them up. */
 static bool left_nodes_behind(const struct run_replay *replay) {
-    const struct event_run_end *end = &replay->end.event.of.run_end;
-    bool apart = replay->n_attempts > 0 && !str_equal(replay->run.event.of.run.engine, engine_local.name);
-    return apart &&
-           (replay->end.event.time == 0 || str_equal(end->outcome, run_outcome_name(OUTCOME_NODE_LOST)));
+    if (replay->n_attempts == 0) return false;
+    const struct ty_attempt_info *last = &replay->attempts[replay->n_attempts - 1];
+    bool proven = last->ended > 0 && !str_equal(last->outcome, "died") &&
+                  !str_equal(last->outcome, run_outcome_name(OUTCOME_NODE_LOST));
+    return !proven && !str_equal(replay->run.event.of.run.engine, engine_local.name);
 }
 
 /* Where an earlier controller of the run left it. */

@@ -46,7 +46,7 @@ struct run_past {
     bool exists; /* it left a journal */
     int attempts;
     uint64_t last_number; /* of the reports */
-    /* By clock_boot: then nothing is left on other machines of the attempt in which it died; 0: there is none. */
+    /* By clock_boot: then nothing is left on other machines of its last attempt; 0: nothing is at once. */
     nanoseconds fenced_at;
 };
 

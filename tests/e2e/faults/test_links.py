@@ -103,8 +103,18 @@ class Silence(Links):
         nodes[0].wait()
         self.addCleanup(nodes[1].wait)
         self.addCleanup(nodes[1].kill)  # it would wait for a minute
-        return [self.join(name, host, rank, hosts[0] + ":7000", "-n", "2", "--placement", "SPREAD", "--resume", nodes="2")
-                for rank, host in enumerate(hosts)]
+
+        def resume():
+            return [self.join(name, host, rank, hosts[0] + ":7000", "-n", "2", "--placement", "SPREAD", "--resume", nodes="2")
+                    for rank, host in enumerate(hosts)]
+
+        interrupted = resume()
+        while "waiting 1" not in (line := interrupted[0].stderr.readline()):
+            self.assertNotEqual("", line, "the resumed run does not wait")
+        os.kill(self.hosts.pid_of(interrupted[0]), signal.SIGINT)
+        for node in interrupted:
+            self.assert_status(130, self.finish(node))
+        return resume()
 
     def test_a_short_silence_is_nothing(self):
         self.hosts = hosts = Hosts(self, 4)
