@@ -106,6 +106,7 @@ struct plan_environment {
     const struct cluster *cluster;
     const struct demand *demand;
     const struct run_settings *settings;
+    const char *master_address; /* NULL: chosen at the start */
 };
 
 /* Appends a paragraph for each worker: its rank, node and slice, and a line for each variable. */

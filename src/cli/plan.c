@@ -95,11 +95,19 @@ static int network_json(const struct rendezvous *rendezvous, struct buffer *json
     return 0;
 }
 
+/* Of rank 0, for the others; NULL: not known before the start. */
+static const char *master_address(const struct planned *planned) {
+    if (planned->slurm != NULL || planned->plan->n_workers == 0) return NULL;
+    if (planned->rendezvous == NULL) return "127.0.0.1";
+    return rendezvous_address_of(planned->rendezvous,
+                                 planned->cluster->nodes[planned->plan->workers[0].node].name);
+}
+
 /* The exit status. */
 static int show(const struct plan_command *command, const struct planned *planned, ty_error *err) {
     const struct plan *plan = planned->plan;
     const struct plan_environment environment = {plan, planned->cluster, planned->demand,
-                                                 &command->scaling.settings};
+                                                 &command->scaling.settings, master_address(planned)};
     bool with_environment = command->environment && plan->verdict == PLAN_FEASIBLE;
     int result = 0;
     CLEANUP(buffer_done) struct buffer text = {0};

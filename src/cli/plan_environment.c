@@ -46,7 +46,7 @@ static int make(const struct plan_environment *view, size_t rank, const uint16_t
         .token = CHOSEN,
         .attempt = 1,
         .max_failures = view->settings->failures.max_failures,
-        .master_address = "127.0.0.1",
+        .master_address = view->master_address != NULL ? view->master_address : CHOSEN,
         .ports = ports,
         .isolate_devices = view->settings->isolate_devices,
         .backend = view->settings->backend,

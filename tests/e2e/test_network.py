@@ -68,9 +68,11 @@ class Network(harness.Case):
         shown = hosts.trainyard("h1", "status", "run", "--storage-path", self.storage)
         self.assertIn("network      " + table["tried"][0], shown.out)
         planned = [hosts.start_trainyard("h%d" % (rank + 1), "plan", "--nnodes", 3, "--node-rank", rank, "--rendezvous", "h1:29401",
-                                         "--num-cpus", 2, "--placement", "STRICT_SPREAD", "-n", 3, env={"TRAINYARD_RUN_KEY": KEY})
+                                         "--num-cpus", 2, "--placement", "STRICT_SPREAD", "-n", 3, "--framework", "torch", env={"TRAINYARD_RUN_KEY": KEY})
                    for rank in range(3)]
-        self.assertIn("\n\nThe network\n  " + table["tried"][0], self.end(planned).out)
+        shown = self.end(planned).out
+        self.assertIn("\n\nThe network\n  " + table["tried"][0], shown)
+        self.assertEqual(3, shown.count("MASTER_ADDR=%s\n" % address))
 
     def test_ipv6_alone(self):
         hosts = Hosts(self, 2)
