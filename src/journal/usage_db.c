@@ -134,6 +134,7 @@ int module_usage_thin(struct journal *db, nanoseconds now, int64_t most_bytes, t
 
 /* -- reading */
 
+/* False for what no sampler of ours wrote. */
 static bool read_row(sqlite3_stmt *statement, struct usage_row *row) {
     const char *what = (const char *)sqlite3_column_text(statement, 3);
     *row = (struct usage_row){.time = sqlite3_column_int64(statement, 0) * NS_PER_MS,
@@ -145,7 +146,7 @@ static bool read_row(sqlite3_stmt *statement, struct usage_row *row) {
                               .min = sqlite3_column_double(statement, 6),
                               .mean = sqlite3_column_double(statement, 7),
                               .max = sqlite3_column_double(statement, 8)};
-    return row->node != NULL && row->what < USAGES_N;
+    return row->node != NULL && row->what < USAGES_N && row->n > 0 && row->n <= INT32_MAX;
 }
 
 /* Coarse rows are the older ones. */

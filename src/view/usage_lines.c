@@ -6,7 +6,9 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "base/buffer.h"
 #include "base/cleanup.h"
+#include "base/hash.h"
 #include "base/str.h"
 #include "journal/usage_db.h"
 #include "view/encode.h"
@@ -28,6 +30,7 @@ struct usage_reading {
     const struct view_usage_query *query;
     struct view_usage_lines *lines;
     struct usage_source *sources;
+    struct hash *known; /* "NUMBER NODE", and which source that is */
     size_t n, likely;   /* which source the next row is of: those of a time come in the same order each time */
     double from, width; /* of the buckets of a line of several */
 };
@@ -36,18 +39,13 @@ static void forget_sources(struct usage_reading *reading) {
     for (size_t i = 0; i < reading->n; i++)
         free(reading->sources[i].node);
     free(reading->sources);
+    hash_destroy(reading->known);
     *reading = (struct usage_reading){.query = reading->query, .lines = reading->lines};
 }
 
-static struct usage_source *find_source(struct usage_reading *reading, const struct usage_row *row) {
-    for (size_t i = 0, at = reading->likely; i < reading->n; i++, at++) {
-        if (at >= reading->n) at = 0;
-        if (reading->sources[at].number != row->number || !str_equal(reading->sources[at].node, row->node))
-            continue;
-        reading->likely = at + 1;
-        return &reading->sources[at];
-    }
-    return NULL;
+static bool is_likely(const struct usage_reading *reading, const struct usage_row *row) {
+    const struct usage_source *source = &reading->sources[reading->likely];
+    return reading->likely < reading->n && source->number == row->number && str_equal(source->node, row->node);
 }
 
 /* The line that takes a new source, made where there is none; SIZE_MAX where there are too many, or no
@@ -66,15 +64,26 @@ static size_t line_for(struct usage_reading *reading, const struct usage_row *ro
 }
 
 static struct usage_source *make_source(struct usage_reading *reading, const struct usage_row *row) {
-    struct usage_source *found = find_source(reading, row);
-    if (found != NULL) return found;
-    char *node = strdup(row->node);
-    if (node == NULL || ARRAY_GROW(reading->sources, reading->n) < 0) {
-        free(node);
-        return NULL;
+    CLEANUP(buffer_done) struct buffer key = {0};
+    if (reading->likely >= reading->n) reading->likely = 0;
+    if (is_likely(reading, row)) return &reading->sources[reading->likely++];
+    buffer_printf(&key, "%d %s", row->number, row->node);
+    if (reading->known == NULL) reading->known = hash_create();
+    if (key.failed || reading->known == NULL) return NULL;
+    const uintptr_t *at = hash_get(reading->known, key.data);
+    if (at == NULL) {
+        char *node = ARRAY_GROW(reading->sources, reading->n) < 0 ? NULL : strdup(row->node);
+        if (node == NULL || hash_set(reading->known, key.data, reading->n) < 0) {
+            free(node);
+            return NULL;
+        }
+        reading->sources[reading->n] =
+            (struct usage_source){node, row->number, line_for(reading, row), NAN, NAN};
+        reading->likely = reading->n++;
+    } else {
+        reading->likely = *at;
     }
-    reading->sources[reading->n] = (struct usage_source){node, row->number, line_for(reading, row), NAN, NAN};
-    return &reading->sources[reading->n++];
+    return &reading->sources[reading->likely++];
 }
 
 static void merge(struct view_usage_point *bucket, const struct view_usage_point *point) {

@@ -87,6 +87,10 @@ class Dashboard(harness.Case):
         for over, node in [("node", "<b>"), ("all", None)]:
             band, = server.json(route + "?what=device_power&buckets=10&over=" + over)["series"]
             self.assertEqual((node, None, 200, 70, 499), (band["node"], band["number"], sum(band["n"]), min(band["min"]), max(band["max"])))
+        with contextlib.closing(sqlite3.connect(os.path.join(self.storage, "a", "usage.db"))) as database, database:
+            database.executemany("INSERT INTO samples VALUES(0, ?, '<b>', 'device_power', 0, ?, 0, 0, 0)",
+                                 [(5000, 2**63 - 1), (5001, 2**63 - 1), (5002, -1), (5003, 0), (5004, "many")])  # which nobody sampled
+        self.assertEqual(200, sum(server.json(route + "?what=device_power&buckets=10&over=all")["series"][0]["n"]))
         self.assertEqual([], server.json(route + "?what=device_power&node=other")["series"])
         for wrong in ("?what=loss", "?what=device_power&buckets=0", "?from=x", "?what=device_power&over=none", "?metric=loss"):
             self.assertEqual(400, server.ask(route + wrong)[0], wrong)
