@@ -191,8 +191,8 @@ class Node:
 class Cluster:
     """`ray.cluster_utils.Cluster`: nodes that this machine stands in for. `ray.init(address=cluster.address)` takes them.
 
-    A node that is added or removed counts for runs that start afterwards, and for elastic ones that go on: these look at the nodes
-    every `elastic_resize_monitor_interval_s`, and wait where there are too few.
+    A node that is added or removed counts for runs that start afterwards, which wait where there are too few, and for elastic ones
+    that go on: these look at the nodes every `elastic_resize_monitor_interval_s`.
     """
 
     def __init__(
