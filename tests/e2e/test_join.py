@@ -360,4 +360,4 @@ class Refused(JoinCase):
 
 
 if __name__ == "__main__":
-    main()
+    main(side_by_side=3)

@@ -200,4 +200,4 @@ class SlurmRuns(Case):
 
 
 if __name__ == "__main__":
-    main()
+    main(side_by_side=2)

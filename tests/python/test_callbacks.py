@@ -18,6 +18,8 @@ from trainyard import (
     WorkerGroupError,
 )
 
+pytestmark = pytest.mark.usefixtures("common_directory")
+
 
 class Recorder(UserCallback):
     def __init__(self):

@@ -7,6 +7,8 @@ import trainyard
 from trainyard import DataParallelTrainer, RunConfig, ScalingConfig, WorkerGroupError, collective
 from trainyard.errors import BroadcastCollectiveTimeoutError
 
+pytestmark = pytest.mark.usefixtures("common_directory")
+
 
 @pytest.fixture
 def fit(storage):

@@ -7,6 +7,8 @@ import pytest
 import trainyard
 from trainyard import Checkpoint, DataParallelTrainer, FailureConfig, RunConfig, ScalingConfig, data
 
+pytestmark = pytest.mark.usefixtures("common_directory")
+
 
 @pytest.fixture
 def fit(storage):

@@ -32,6 +32,7 @@ from trainyard import (
 from trainyard import filesystem as filesystems
 
 pyarrow_fs = pytest.importorskip("pyarrow.fs")
+pytestmark = pytest.mark.usefixtures("common_directory")
 
 
 def train(config):

@@ -17,6 +17,8 @@ from trainyard import (
 )
 from trainyard.errors import BroadcastCollectiveTimeoutError
 
+pytestmark = pytest.mark.usefixtures("common_directory")
+
 
 @pytest.fixture
 def fit(storage):

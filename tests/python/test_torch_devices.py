@@ -10,6 +10,7 @@ from trainyard import RunConfig, ScalingConfig, accelerators, init
 from trainyard.torch import TorchConfig, TorchTrainer, devices, get_device, get_devices
 
 torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.usefixtures("common_directory")
 
 
 def names(found):
