@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 import time
 import warnings
-from typing import Any, Callable, Protocol
+from typing import IO, Any, Callable, Protocol
 
 from . import _command, rows
 from .callbacks import UserCallback
@@ -179,7 +179,7 @@ class TensorBoardCallback(_Callback):
     def __init__(self, directory: str | os.PathLike[str] | None = None):
         self._directory = None if directory is None else os.fspath(directory)
         self._process: subprocess.Popen[bytes] | None = None
-        self._told = tempfile.TemporaryFile()
+        self._told: IO[bytes] | None = None  # what the command complains of
 
     def on_run_start(self, run_context: Any) -> None:
         self._try(self._begin, run_context.path)
@@ -200,6 +200,7 @@ class TensorBoardCallback(_Callback):
             "-o",
             place,
         ]
+        self._told = tempfile.TemporaryFile()
         self._process = subprocess.Popen(
             [*words, "--", name],
             stdin=subprocess.DEVNULL,
@@ -210,7 +211,7 @@ class TensorBoardCallback(_Callback):
 
     def _end(self) -> None:
         """It ends by itself, with the run."""
-        if self._process is None:
+        if self._process is None or self._told is None:
             return
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_END_S)
