@@ -53,6 +53,7 @@ class RunContext:
 def _serve(join: defaults.Join) -> int:
     """Another node has the controller: an agent of this one joins it. Its exit status is the run's."""
     words = [_command.path(), "agent", "--rendezvous", join.rendezvous, "--node-rank", str(join.node_rank)]
+    words += ["--awaits", "another"]  # controller, should this one die: its program may be started again
     if not os.environ.get("TRAINYARD_RUN_KEY"):
         words += ["--key", "none"]
     with subprocess.Popen(words, stdin=subprocess.DEVNULL) as agent:

@@ -23,8 +23,8 @@ static int fail(const ty_error *err) {
 }
 
 /* --rendezvous LIST --node-rank I [--node-name NAME] [--key none] [--slots N] [--num-gpus N] [--ends-with
- * input]: the key is in the environment, or the first line of standard input, with whose end the agent may be
- * told to end. */
+ * input] [--awaits another]: the key is in the environment, or the first line of standard input, with whose end the
+ * agent may be told to end; where the controller died it may be told to wait for another one. */
 static int join(int argc, char **argv) {
     struct join_node node = {.command = "agent"};
     ty_error err = {0};
@@ -42,6 +42,8 @@ static int join(int argc, char **argv) {
             keyless = str_equal(argv[i + 1], "none");
         else if (str_equal(argv[i], "--ends-with"))
             node.ends_with_input = str_equal(argv[i + 1], "input");
+        else if (str_equal(argv[i], "--awaits"))
+            node.awaits_another = str_equal(argv[i + 1], "another");
         else if (str_equal(argv[i], "--slots") && str_to_int64(argv[i + 1], 1, HOST_SLOTS_MAX, &slots))
             overrides.num_cpus = (double)slots;
         else if (!str_equal(argv[i], "--node-rank") ||

@@ -15,7 +15,7 @@ import trainyard
 from conftest import wait_until
 
 PROGRAM = """
-import os, sys
+import os, sys, time
 import trainyard
 from trainyard import DataParallelTrainer, RunConfig, ScalingConfig
 
@@ -25,10 +25,13 @@ def train(config):
     trainyard.report({"rank": context.get_world_rank(), "node": context.get_node_rank(), "key": seen})
     if config["fails"] == context.get_world_rank():
         raise ValueError("as asked")
+    if config["fails"] == 99:
+        open(f"{config['place']}/works.{context.get_world_rank()}", "w").close()
+        time.sleep(600)
 
 trainyard.init(engine="join", nnodes=2, node_rank=int(sys.argv[1]), rendezvous=sys.argv[2], num_cpus=8)
 scaling = ScalingConfig(num_workers=4, placement_strategy="SPREAD")
-result = DataParallelTrainer(train, train_loop_config={"fails": int(sys.argv[4])}, scaling_config=scaling,
+result = DataParallelTrainer(train, train_loop_config={"fails": int(sys.argv[4]), "place": sys.argv[3]}, scaling_config=scaling,
                              run_config=RunConfig(name="joined", storage_path=sys.argv[3])).fit()
 print(result.metrics)
 """
@@ -105,6 +108,18 @@ def test_a_failure_ends_all(tmp_path):
     assert out == ""
     assert "as asked" in err
     assert status == other_status == 1, err + other_err
+
+
+def test_a_node_waits_for_another_controller(tmp_path):
+    _, (first, second) = begin(tmp_path, 99, (0, 1))
+    wait_until(lambda: len(list(tmp_path.glob("works.*"))) == 4, 60)
+    first.kill()
+    first.communicate()
+    while "the controller is lost" not in (line := second.stderr.readline()):
+        assert line != ""
+    second.send_signal(signal.SIGINT)
+    second.communicate(timeout=60)
+    assert second.returncode == 5
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
