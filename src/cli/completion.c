@@ -77,7 +77,7 @@ static void take_word(struct line *line, const char *word) {
         take_value(line, option, word);
     } else if (str_equal(word, "--")) {
         line->in_program = line->program != NULL;
-    } else if (word[0] == '-') {
+    } else if (word[0] == '-' && word[1] != '\0') {
         option = option_of(line->command, word, &value);
         if (option == NULL || option->argument == NULL) return;
         if (value != NULL)

@@ -295,7 +295,8 @@ class Completion(Case):
                 (["rm", "mine", ""], "mine", "an other run"), (["checkpoints", ""], "list", "verify"),
                 (["checkpoints", "list", ""], "mine", "an other run", ":files"), (["logs", "--storage-path=" + self.place + "/more", ""], "third"),
                 (["logs", "--storage-path", "=", self.place + "/more", ""], "third"), (["logs", "--storage-path", ""], ":directories"),
-                (["logs", "--storage-path", "/dev/null", ""],), (["store", ""], "get", "set", "wait", "add"), (["nothing", ""],), (["prune", ""],)):
+                (["logs", "--storage-path", "/dev/null", ""],), (["logs", "-", ""],),
+                (["store", ""], "get", "set", "wait", "add"), (["nothing", ""],), (["prune", ""],)):
             finished = self.assert_status(0, self.trainyard("completion", "words", *line))
             with self.subTest(line):
                 told = finished.out.splitlines()
