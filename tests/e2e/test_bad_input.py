@@ -121,10 +121,9 @@ class Options(Case):
                     self.assert_usage(finished, command, word.partition("=")[0], ours)
         for word in ("--nproc_per_node=2", "--standalone", "--rdzv-id=1", "--tee=3"):
             self.assert_usage(self.trainyard("run", word, *PROGRAM), "run", "which is torchrun's", "`trainyard torchrun` takes its whole command line")
-        self.assert_usage(self.trainyard("plan", "--hostfile", "2"), "plan", "--hostfile", "--cluster FILE")
-        self.assert_usage(self.trainyard("run", "--hostfile", "2", *PROGRAM), "run", "--hostfile", "cannot open 2")
-        self.assert_usage(self.trainyard("plan", "--nnodes", "2"), "plan", "--nnodes", "-n N")
-        self.assert_usage(self.trainyard("run", "--nnodes", "2", *PROGRAM), "run", "--nnodes", "--rendezvous")
+        for command, program in (("run", PROGRAM), ("plan", [])):
+            self.assert_usage(self.trainyard(command, "--hostfile", "2", *program), command, "--hostfile", "cannot open 2")
+            self.assert_usage(self.trainyard(command, "--nnodes", "2", *program), command, "--nnodes", "--rendezvous")
         self.assert_usage(self.trainyard("run", "--slurm-option", "time=5", *PROGRAM), "run", "--slurm-option time=5", "trainyard submit")
         self.assert_usage(self.trainyard("logs", "--ntasks", "2"), "logs", "--ntasks", "--help")
         self.assert_usage(self.trainyard("run", "-np"), "run", "--num-workers", "needs a value")
