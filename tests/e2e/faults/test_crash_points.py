@@ -23,7 +23,7 @@ HERE = os.path.join(BUILD, "tests", "e2e", "faults")
 LIBRARY = harness.preloadable(os.path.join(HERE, "crash_point.so"))
 PROGRAM = os.path.join(HERE, "crash_program")
 WORKERS, STEPS = 3, 4
-OTHERS = ("logs", "run.db", "run.db-wal", "run.db-shm")
+OTHERS = {"logs"} | {name + suffix for name in ("run.db", "usage.db") for suffix in ("", "-wal", "-shm")}
 # Each role by the first word that its program is called with, and how a run may end then; 0: the point came when all was done.
 ENDS = {"run": {0, 137}, "agent": {0, 4, 5}, str(STEPS): {0, 137}}
 

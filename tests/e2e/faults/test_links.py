@@ -8,6 +8,7 @@ import os
 import secrets
 import signal
 import sys
+import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
@@ -123,10 +124,11 @@ class Silence(Links):
         agent = self.agent_of_node(stopped[1])
         hosts.cut("h1", "h2")
         os.kill(agent, signal.SIGSTOP)
+        goes_on = threading.Timer(4, os.kill, (agent, signal.SIGCONT))
+        goes_on.start()
         time.sleep(2)
         hosts.mend()
-        time.sleep(2)
-        os.kill(agent, signal.SIGCONT)
+        goes_on.join()
         time.sleep(0.5)
         for name, nodes in (("cut", cut), ("stopped", stopped)):
             self.enough(name)
