@@ -91,6 +91,8 @@ struct view_index {
     /* the report at hand */
     int64_t report;
     double xs[INDEX_AXES_N];
+    struct values_shape shape;
+    size_t members[VALUES_MEMBERS];         /* place of the metric that each is + 1; 0: to be looked up */
     size_t n_values, values[INDEX_METRICS]; /* places of its metrics; SIZE_MAX: memory is short */
 };
 
@@ -104,6 +106,7 @@ static void free_metrics(struct view_index *index) {
     hash_destroy(index->places);
     index->places = hash_create();
     index->head.n_metrics = 0;
+    memset(index->members, 0, sizeof index->members);
     index->n_slots = 0;
 }
 
@@ -195,10 +198,6 @@ static int add_value(struct view_index *index, const struct journal_report *repo
 
 /* -- reports */
 
-static bool is_named(const struct value *value, const char *name) {
-    return value->name_size == strlen(name) && memcmp(value->name, name, value->name_size) == 0;
-}
-
 static uint32_t step_of(const char *name, size_t size) {
     uint32_t i = 0;
     while (i < ARRAY_SIZE(steps) && (strlen(steps[i]) != size || memcmp(steps[i], name, size) != 0))
@@ -240,15 +239,20 @@ static struct index_metric *find_metric(struct view_index *index, const struct v
 
 static bool note_value(void *context, const struct value *value) {
     struct view_index *index = context;
+    size_t none = 0, *known = value->member < VALUES_MEMBERS ? &index->members[value->member] : &none;
+    if (!value->same) *known = 0;
     if (value->type != VALUE_NUMBER && value->type != VALUE_NONFINITE) return true;
-    struct index_metric *metric = find_metric(index, value);
+    struct index_metric *metric = *known > 0 ? &index->metrics[*known - 1] : find_metric(index, value);
     if (index->n_values == SIZE_MAX) return false;
+    if (metric != NULL) *known = (size_t)(metric - index->metrics) + 1;
     uint32_t step = metric != NULL ? metric->step : step_of(value->name, value->name_size);
     if (value->type == VALUE_NUMBER && step < ARRAY_SIZE(steps) && step <= index->head.step) {
         if (index->head.rows == 0) index->head.step = step; /* the first report says by which name */
         if (step == index->head.step) index->xs[INDEX_STEP_X] = value->number;
     }
-    if (value->type == VALUE_NUMBER && is_named(value, "epoch")) index->xs[INDEX_EPOCH] = value->number;
+    if (value->type == VALUE_NUMBER && value->name_size == strlen("epoch") &&
+        memcmp(value->name, "epoch", value->name_size) == 0)
+        index->xs[INDEX_EPOCH] = value->number;
     if (metric == NULL) return true;
     if (metric->report != index->report) index->values[index->n_values++] = (size_t)(metric - index->metrics);
     metric->report = index->report; /* of a name given twice the last counts */
@@ -267,7 +271,7 @@ static int add_report(void *context, const struct journal_report *report) {
     xs[INDEX_TIME] = (double)(report->time - index->head.first) / (double)NS_PER_S;
     xs[INDEX_STEP_X] = xs[INDEX_EPOCH] = (double)NAN;
     (void)pthread_mutex_lock(&index->lock);
-    (void)values_each(report->metrics, report->metrics_size, note_value, index);
+    (void)values_each_like(&index->shape, report->metrics, report->metrics_size, note_value, index);
     int result = index->n_values == SIZE_MAX ? -ENOMEM : 0;
     bool step = !isnan(xs[INDEX_STEP_X]), epoch = !isnan(xs[INDEX_EPOCH]);
     if (step && index->head.same_step && xs[INDEX_STEP_X] != xs[INDEX_NUMBER]) result = INDEX_ANEW;

@@ -33,6 +33,7 @@ struct metric_names {
     const struct view_facts *facts;
     const struct view_selection *selection;
     const struct journal_report *report;
+    struct values_shape shape;
     bool failed;
 };
 
@@ -119,7 +120,7 @@ static int on_report(void *context, const struct journal_report *report) {
     struct metric_names *names = context;
     if (!view_facts_select(names->facts, names->selection, report)) return 0;
     names->report = report;
-    (void)values_each(report->metrics, report->metrics_size, on_value, names);
+    (void)values_each_like(&names->shape, report->metrics, report->metrics_size, on_value, names);
     return names->failed ? -ENOMEM : 0;
 }
 

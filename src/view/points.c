@@ -42,6 +42,7 @@ struct point_gathering {
     double *xs; /* n_names for each point */
     size_t room;
     uint64_t rows, have[CANDIDATES_MAX];
+    struct values_shape shape;
     /* of the report at hand */
     double value, row_xs[CANDIDATES_MAX];
     bool has_value;
@@ -117,7 +118,7 @@ static int on_report(void *context, const struct journal_report *report) {
     gathering->value = (double)NAN;
     for (size_t i = 0; i < gathering->n_names; i++)
         gathering->row_xs[i] = (double)NAN;
-    (void)values_each(report->metrics, report->metrics_size, on_value, gathering);
+    (void)values_each_like(&gathering->shape, report->metrics, report->metrics_size, on_value, gathering);
     gathering->rows++;
     for (size_t i = 0; i < gathering->n_names; i++)
         if (!isnan(gathering->row_xs[i])) gathering->have[i]++;

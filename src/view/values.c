@@ -18,7 +18,8 @@ __extension__ typedef unsigned __int128 uint128;
 
 struct values_walk {
     const char *at, *end;
-    struct buffer path; /* of the objects around, a slash behind each; then the name */
+    struct values_shape *shape; /* NULL: none */
+    struct buffer path;         /* of the objects around, a slash behind each; then the name */
     bool (*each)(void *context, const struct value *value);
     void *context;
     bool stopped;
@@ -296,22 +297,55 @@ static bool is_note(const char *name, size_t size) {
            (size == sizeof validation - 1 && memcmp(name, validation, size) == 0);
 }
 
+/* Up to a value whose name stands where it stood before. An object is none: its members are the values. */
+static bool take_known(struct values_walk *walk, size_t place, struct value *value) {
+    if (walk->shape == NULL || place >= VALUES_MEMBERS) return false;
+    const struct values_member *member = &walk->shape->members[place];
+    if (member->size == 0 || (size_t)(walk->end - walk->at) <= member->size ||
+        memcmp(walk->at, member->text, member->size) != 0)
+        return false;
+    unsigned char next = (unsigned char)walk->at[member->size];
+    if (next <= ' ' || next == '{') return false;
+    value->name = walk->at + member->name;
+    value->name_size = member->name_size;
+    value->member = place;
+    value->same = true;
+    walk->at += member->size;
+    return true;
+}
+
+/* `begin`: behind the value before; the walk is at the value. Without a name nothing is known of the place. */
+static void learn(struct values_walk *walk, size_t place, const char *begin, struct value *value) {
+    size_t size = (size_t)(walk->at - begin);
+    if (walk->shape == NULL || place >= VALUES_MEMBERS) return;
+    struct values_member *member = &walk->shape->members[place];
+    member->size = 0;
+    if (value == NULL || size > sizeof member->text) return;
+    member->size = (uint8_t)size;
+    member->name = (uint8_t)(value->name - begin);
+    member->name_size = (uint8_t)value->name_size;
+    memcpy(member->text, begin, size);
+    value->member = place;
+}
+
 /* A name stays where it stands, unless it lies in an object or has escapes. */
-static bool take_member(struct values_walk *walk, int depth) {
+static bool take_member(struct values_walk *walk, int depth, size_t place, const char *begin) {
     const char *text;
     size_t size, before = walk->path.size;
     skip_blanks(walk);
     if (walk->at == walk->end || *walk->at != '"' || !take_string(walk, &text, &size) || !take(walk, ':'))
         return false;
-    struct value value = {.name = text + 1, .name_size = size - 2};
+    struct value value = {.name = text + 1, .name_size = size - 2, .member = VALUES_MEMBERS};
     bool note = depth == 0 && is_note(text, size);
     skip_blanks(walk);
     bool opens = walk->at < walk->end && *walk->at == '{' && depth < NESTED_MAX && !note;
-    if (opens || depth > 0 || memchr(text, '\\', size) != NULL) {
+    bool plain = !opens && depth == 0 && memchr(text, '\\', size) == NULL;
+    if (!plain) {
         values_text(text, size, &walk->path);
         value.name = walk->path.data;
         value.name_size = walk->path.size;
     }
+    if (depth == 0) learn(walk, place, begin, plain && !note ? &value : NULL);
     bool right;
     if (opens) {
         buffer_char(&walk->path, '/');
@@ -327,18 +361,31 @@ static bool take_member(struct values_walk *walk, int depth) {
 static bool take_object(struct values_walk *walk, int depth) {
     walk->at++;
     if (take(walk, '}')) return true;
-    do {
-        if (!take_member(walk, depth)) return false;
-        if (walk->stopped) return true;
-    } while (take(walk, ','));
-    return take(walk, '}');
+    for (size_t place = 0; !walk->stopped; place++) {
+        const char *begin = walk->at;
+        struct value value = {0};
+        if (depth == 0 && take_known(walk, place, &value)) {
+            if (!take_value(walk, &value)) return false;
+            walk->stopped = !walk->each(walk->context, &value);
+        } else {
+            if (place > 0 && !take(walk, ',')) return take(walk, '}');
+            if (!take_member(walk, depth, place, begin)) return false;
+        }
+    }
+    return true;
 }
 
-bool values_each(const char *json, size_t size, bool (*each)(void *context, const struct value *value),
-                 void *context) {
-    struct values_walk walk = {.at = json, .end = json + size, .each = each, .context = context};
+bool values_each_like(struct values_shape *shape, const char *json, size_t size,
+                      bool (*each)(void *context, const struct value *value), void *context) {
+    struct values_walk walk = {
+        .at = json, .end = json + size, .shape = shape, .each = each, .context = context};
     skip_blanks(&walk);
     bool right = walk.at < walk.end && *walk.at == '{' && take_object(&walk, 0) && !walk.path.failed;
     buffer_done(&walk.path);
     return right;
+}
+
+bool values_each(const char *json, size_t size, bool (*each)(void *context, const struct value *value),
+                 void *context) {
+    return values_each_like(NULL, json, size, each, context);
 }

@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/buffer.h"
 
@@ -24,6 +25,19 @@ struct value {
     double number;    /* NaN, infinity or -infinity where it is not finite */
     const char *text; /* as it stands in the JSON, quotes included */
     size_t text_size;
+    size_t member; /* its place in the outermost object; VALUES_MEMBERS where its name is not learned */
+    bool same;     /* there was the same name at this place in the text before */
+};
+
+/* How the members of the texts before began. Reports of a run look alike: a name that stands where it stood is
+ * neither read nor looked up again. Zero-initialised: nothing was learned. */
+enum { VALUES_MEMBERS = 32, VALUES_MEMBER_BYTES = 45 };
+struct values_shape {
+    struct values_member {
+        uint8_t size, name,
+            name_size; /* of the text up to the value, and where in it the name is; 0: unknown */
+        char text[VALUES_MEMBER_BYTES];
+    } members[VALUES_MEMBERS];
 };
 
 /* Calls `each` for every value in order, but for what Python notes beside them ("$types", "$validation"); false
@@ -31,6 +45,9 @@ struct value {
  * is short. */
 bool values_each(const char *json, size_t size, bool (*each)(void *context, const struct value *value),
                  void *context);
+/* The same; `shape` is that of texts before, and learns. */
+bool values_each_like(struct values_shape *shape, const char *json, size_t size,
+                      bool (*each)(void *context, const struct value *value), void *context);
 
 /* Appends the text of a JSON string, which stands there with its quotes. */
 void values_text(const char *text, size_t size, struct buffer *out);
