@@ -175,7 +175,7 @@ class Signals(RunCase):
     def test_the_group_is_told_before_the_grace_is_over(self):
         """A worker that is told and goes on, with a child that is not told."""
         script = "sh -c 'trap \"echo the child heard\" TERM; : > child; while :; do sleep 0.01; done' & while [ ! -e child ]; do sleep 0.01; done; exec %s %s deaf" % self.program("deaf")[:2]
-        process = self.started("--grace", "1s", "--", "sh", "-c", script)
+        process = self.started("--grace", "3s", "--", "sh", "-c", script)
         process.send_signal(signal.SIGTERM)
         finished = self.assert_status(143, self.finish(process))
         self.assertEqual(2, finished.out.count("got SIGTERM"), repr(finished))
