@@ -57,8 +57,8 @@ def test_what_the_function_finds_ranks_the_checkpoint(storage):
         committed = trainyard.get_all_reported_checkpoints(consistency_mode=Mode.COMMITTED)
         assert {one.status.name for one in committed} <= {"PENDING_VALIDATION", "VALIDATED", "COMMITTED"}
         done = trainyard.get_all_reported_checkpoints()
-        assert [one.status.name for one in done] == ["VALIDATED", "VALIDATED", "COMMITTED"]
-        assert [one.metrics["score"] for one in done] == [6, 102, 1] and done[0].metrics["pid"] != os.getpid()
+        assert [one.status.name for one in done] == ["COMMITTED", "VALIDATED", "VALIDATED"]
+        assert [one.metrics["score"] for one in done] == [1, 6, 102] and done[1].metrics["pid"] != os.getpid()
         report(
             4, ValidationTaskConfig({"add": -4}), score=50
         )  # ranked first until it is validated, when nobody trains any more
