@@ -25,6 +25,8 @@ struct lanes {
     struct lane *first, *last;       /* n_waiting with work that no thread is at */
     struct lane_job *done, **behind; /* not taken by the loop yet */
     size_t n_waiting, n_threads, n_idle;
+    pthread_t threads[LANE_THREADS];
+    size_t n_started; /* of `threads`; none ends before the lanes do */
     bool over;
 };
 
@@ -89,18 +91,16 @@ static void *thread_main(void *context) {
 /* Signals are the loop's. */
 static bool start_thread(struct lanes *lanes) {
     enum { STACK_BYTES = 512 << 10 };
-    pthread_t thread;
     pthread_attr_t attributes;
     sigset_t all, before;
     (void)sigfillset(&all);
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
     (void)pthread_attr_init(&attributes);
     (void)pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    (void)pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    bool started = pthread_create(&thread, &attributes, thread_main, lanes) == 0;
+    bool started = pthread_create(&lanes->threads[lanes->n_started], &attributes, thread_main, lanes) == 0;
     (void)pthread_attr_destroy(&attributes);
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (started) lanes->n_threads++;
+    if (started) lanes->n_threads = ++lanes->n_started;
     return started;
 }
 
@@ -183,6 +183,8 @@ bool lanes_destroy(struct lanes *lanes) {
     bool all = lanes->n_threads == 0;
     pthread_mutex_unlock(&lanes->lock);
     if (!all) return false;
+    for (size_t i = 0; i < lanes->n_started; i++)
+        (void)pthread_join(lanes->threads[i], NULL);
     while (lanes->first != NULL)
         drop_jobs(take_lane(lanes)->first);
     drop_jobs(lanes->done);
