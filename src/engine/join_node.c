@@ -90,13 +90,14 @@ static int prove(const struct join_node *node, const struct address *address, st
     while (result == 0 && (result = tls_shake_hands(transport->tls, &writable, err)) == 0) {
         nanoseconds left = (end - clock_monotonic()) / NS_PER_MS;
         int waited = left > 0 ? await(transport->fd, writable ? POLLOUT : POLLIN, (int)left) : -ETIMEDOUT;
-        if (waited < 0) return ty_fail(err, TY_EPROTOCOL, "the handshake did not end: %s", strerror(-waited));
+        if (waited < 0) return ty_fail(err, waited, "the handshake did not end: %s", strerror(-waited));
     }
     return result < 0 ? result : 0;
 }
 
 /* One after the other, until one answers. What the last one says is told. A handshake that fails is final: who
- * answers has another key, or is somebody else. */
+ * answers has another key, or is somebody else. One that does not end is tried again: either machine may be too
+ * busy for it. */
 static int try_all(const struct join_node *node, struct transport *transport, ty_error *err) {
     char one[300];
     int last = -EAGAIN;
