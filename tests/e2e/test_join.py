@@ -77,6 +77,17 @@ class Joined(JoinCase):
         self.assert_statuses(0, ended)
         self.assertEqual(["[rank 0] 3", "[rank 1] 2", "[rank 2] 1", "[rank 3] 0"], sorted(ended[0].out.splitlines()))
 
+    def test_a_controller_that_stands_still_is_waited_for(self):
+        """For longer than a handshake may take: a machine may be that busy."""
+        words = ("-n", 2, "--placement", "SPREAD", "--", "true")
+        first = self.node(0, *words)
+        self.wait_for_line(first, "missing: ")
+        first.send_signal(signal.SIGSTOP)
+        second = self.node(1, *words)
+        time.sleep(6)
+        first.send_signal(signal.SIGCONT)
+        self.assert_statuses(0, [self.finish(first), self.finish(second)])
+
     def test_a_run_that_cannot_fit(self):
         ended = self.all_nodes("-n", 500, "--", "true")
         self.assert_statuses(3, [ended[0]])
