@@ -3,6 +3,7 @@
 #ifndef CLI_COMMAND_H
 #define CLI_COMMAND_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <trainyard/worker.h>
@@ -67,6 +68,10 @@ int command_mpi_worker_main(int argc, char **argv);
 /* Appends a word as a shell reads it. In a script any byte may stand in quotes, on a line for people what is no
  * text is escaped. */
 void cli_quote(const char *word, bool script, struct buffer *out);
+
+/* Puts a tree, which it takes over, in the place of the JSON text that it was read from and added to; NULL, for
+ * want of memory, is -ENOMEM. */
+int cli_json_put(json_t *tree, struct buffer *json, ty_error *err);
 
 /* Writes to standard output, whole; a reader that went away is no error. */
 int cli_print(const struct buffer *text, ty_error *err);

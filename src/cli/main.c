@@ -9,6 +9,7 @@
 #include "base/array.h"
 #include "base/buffer.h"
 #include "base/cleanup.h"
+#include "base/document.h"
 #include "base/file.h"
 #include "base/str.h"
 #include "cli/command.h"
@@ -51,6 +52,15 @@ int cli_print(const struct buffer *text, ty_error *err) {
     int result = file_write_all(STDOUT_FILENO, text->data, text->size);
     if (result == -EPIPE) return 0;
     if (result < 0) return ty_fail(err, result, "cannot write to standard output: %s", strerror(-result));
+    return 0;
+}
+
+int cli_json_put(json_t *tree, struct buffer *json, ty_error *err) {
+    CLEANUP_FREE char *text = tree != NULL ? json_format(tree, JSON_INDENT(2)) : NULL;
+    json_decref(tree);
+    if (text == NULL) return ty_fail_memory(err);
+    buffer_clear(json);
+    buffer_text(json, text);
     return 0;
 }
 

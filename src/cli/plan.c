@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "base/document.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/str.h"
@@ -86,13 +85,8 @@ static int network_json(const struct rendezvous *rendezvous, struct buffer *json
     for (const char *end; (end = strchr(line, '\n')) != NULL; line = end + 1)
         (void)json_array_append_new(tried, json_stringn(line, (size_t)(end - line)));
     json_t *network = json_pack("{s:s?, s:o}", "used", *used != '\0' ? used : NULL, "tried", tried);
-    bool failed = json_object_set_new(tree, "network", network) < 0;
-    CLEANUP_FREE char *text = failed ? NULL : json_format(tree, JSON_INDENT(2));
-    json_decref(tree);
-    if (text == NULL) return ty_fail_memory(err);
-    buffer_clear(json);
-    buffer_text(json, text);
-    return 0;
+    if (json_object_set_new(tree, "network", network) < 0) json_decref(TAKE(tree));
+    return cli_json_put(tree, json, err);
 }
 
 /* Of rank 0, for the others; NULL: not known before the start. */

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "base/document.h"
 #include "base/environment.h"
 #include "base/str.h"
 #include "framework/framework.h"
@@ -19,9 +18,8 @@
 static int set(void *context, const char *name, const char *value) {
     static const char *const with_ports[] = {"MASTER_PORT", "TRAINYARD_PORT", "JAX_COORDINATOR_ADDRESS",
                                              "TF_CONFIG"};
-    for (size_t i = 0; i < ARRAY_SIZE(with_ports) && value != NULL; i++)
-        if (str_equal(name, with_ports[i])) value = CHOSEN;
-    return environment_set(context, name, value);
+    bool holds_port = str_find(name, with_ports, ARRAY_SIZE(with_ports)) >= 0;
+    return environment_set(context, name, value != NULL && holds_port ? CHOSEN : value);
 }
 
 /* Ports of all ranks, in place of those that a run would have. The caller frees. */
@@ -100,11 +98,7 @@ int plan_environment_json(const struct plan_environment *view, struct buffer *js
     json_array_foreach(json_object_get(tree, "workers"), rank, worker) {
         if (result >= 0) result = put(view, rank, ports, worker, err);
     }
-    CLEANUP_FREE char *text = result >= 0 ? json_format(tree, JSON_INDENT(2)) : NULL;
+    if (result >= 0) return cli_json_put(tree, json, err);
     json_decref(tree);
-    if (result < 0) return result;
-    if (text == NULL) return ty_fail_memory(err);
-    buffer_clear(json);
-    buffer_text(json, text);
-    return 0;
+    return result;
 }

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "base/document.h"
 #include "base/str.h"
+#include "cli/command.h"
 
 /* The value of partition=NAME, or p=NAME; NULL: the default one. */
 static const char *chosen_partition(const struct cluster_options *options) {
@@ -71,11 +71,7 @@ int slurm_view_json(const struct slurm_view *view, struct buffer *json, ty_error
                                                        line->value, "why", line->why)) < 0;
     }
     failed = failed || json_object_set(tree, "request", list) < 0;
-    CLEANUP_FREE char *text = failed ? NULL : json_format(tree, JSON_INDENT(2));
     json_decref(list);
-    json_decref(tree);
-    if (text == NULL) return ty_fail_memory(err);
-    buffer_clear(json);
-    buffer_text(json, text);
-    return 0;
+    if (failed) json_decref(TAKE(tree));
+    return cli_json_put(tree, json, err);
 }
