@@ -44,10 +44,11 @@ int pty_make(unsigned rows, unsigned columns, int *master_fd, int *slave_fd, ty_
     return 0;
 }
 
-/* The name of a rank's socket below a directory that is open. */
-static void name_socket(int directory, uint32_t rank, struct sockaddr_un *address) {
+/* The name of a rank's socket below a directory that is open; "." before it: it does not listen yet. */
+static void name_socket(int directory, const char *before, uint32_t rank, struct sockaddr_un *address) {
     *address = (struct sockaddr_un){.sun_family = AF_UNIX};
-    (void)snprintf(address->sun_path, sizeof address->sun_path, "/proc/self/fd/%d/rank-%u", directory, rank);
+    (void)snprintf(address->sun_path, sizeof address->sun_path, "/proc/self/fd/%d/%srank-%u", directory, before,
+                   rank);
 }
 
 static int open_place(const char *directory) {
@@ -61,33 +62,53 @@ int pty_connect(const char *run_path, uint32_t rank) {
     CLEANUP_FD int directory = open_place(path);
     CLEANUP_FD int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     if (directory < 0 || fd < 0) return -errno;
-    name_socket(directory, rank, &address);
+    name_socket(directory, "", rank, &address);
     if (connect(fd, (struct sockaddr *)&address, sizeof address) < 0) return -errno;
     return TAKE_FD(fd);
 }
 
-/* A listening socket that only its owner can reach, in place of what an agent that was killed left there. */
-static int listen_at(const char *path, unsigned rank) {
-    struct sockaddr_un address;
+/* The socket of a rank, on the storage of its run: the logs' thread makes it. */
+struct pty_socket {
+    struct storage_job job;
+    struct pty *pty; /* NULL: the worker was gone first */
+    char *directory; /* owned */
+    uint32_t rank;
+    int fd; /* it listens; -errno */
+};
+
+/* Only its owner can reach it; it gets its name when it listens, in place of what an agent that was killed left
+ * there. */
+static int listen_at(const char *path, uint32_t rank) {
+    struct sockaddr_un name, hidden;
     if (mkdir(path, 0700) < 0 && errno != EEXIST) return -errno;
     CLEANUP_FD int directory = open_place(path);
     CLEANUP_FD int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (directory < 0 || fd < 0) return -errno;
-    name_socket(directory, rank, &address);
-    (void)unlink(address.sun_path);
-    if (fchmod(fd, 0600) < 0 || bind(fd, (struct sockaddr *)&address, sizeof address) < 0 || listen(fd, 1) < 0)
+    name_socket(directory, "", rank, &name);
+    name_socket(directory, ".", rank, &hidden);
+    (void)unlink(hidden.sun_path);
+    if (fchmod(fd, 0600) < 0 || bind(fd, (struct sockaddr *)&hidden, sizeof hidden) < 0 || listen(fd, 1) < 0 ||
+        rename(hidden.sun_path, name.sun_path) < 0)
         return -errno;
     return TAKE_FD(fd);
 }
 
-static void make_socket(struct errand *errand) {
-    errand->fd = listen_at(errand->path, errand->rank);
+static void make_socket(struct storage_job *job) {
+    struct pty_socket *made = (struct pty_socket *)job;
+    made->fd = listen_at(made->directory, made->rank);
+}
+
+static void free_socket(struct storage_job *job) {
+    struct pty_socket *made = (struct pty_socket *)job;
+    cleanup_fd(&made->fd);
+    free(made->directory);
+    free(made);
 }
 
 static void remove_socket(struct errand *errand) {
     struct sockaddr_un address;
     CLEANUP_FD int directory = open_place(errand->path);
-    name_socket(directory, errand->rank, &address);
+    name_socket(directory, "", errand->rank, &address);
     (void)unlink(address.sun_path);
     (void)rmdir(errand->path); /* the last one */
 }
@@ -191,6 +212,21 @@ static void on_connection(void *context, unsigned events) {
     write_shown(pty);
 }
 
+static void on_socket(struct storage_job *job) {
+    struct pty_socket *made = (struct pty_socket *)job;
+    struct pty *pty = made->pty;
+    if (pty == NULL) return;
+    pty->socket = NULL;
+    if (made->fd < 0) {
+        outbox_log(pty->outbox, LOG_LEVEL_WARNING,
+                   "nobody can attach to rank %u: no socket can be made in %s: %s", pty->rank, made->directory,
+                   strerror(-made->fd));
+        return;
+    }
+    pty->listen_fd = TAKE_FD(made->fd);
+    (void)loop_watch_start(pty->outbox->loop, &pty->listen, pty->listen_fd, LOOP_READABLE);
+}
+
 int pty_start(struct pty *pty, const struct pty_config *config, ty_error *err) {
     *pty = (struct pty){.outbox = config->outbox,
                         .logs = config->logs,
@@ -202,22 +238,27 @@ int pty_start(struct pty *pty, const struct pty_config *config, ty_error *err) {
                         .listen_fd = -1,
                         .client_fd = -1};
     pty->master = (struct loop_watch){.callback = on_master, .context = pty};
+    pty->listen = (struct loop_watch){.callback = on_connection, .context = pty};
     if (pty->master_fd < 0 || pty->slave_fd < 0)
         return ty_fail(err, TY_ESTART, "this node's agent has no descriptor left for a terminal: %s",
                        strerror(errno));
     if (config->run_path[0] == '\0') return 0;
-    if (asprintf(&pty->directory, "%s/attach", config->run_path) < 0) return ty_fail_memory(err);
-    struct errand *errand = logs_do(
-        pty->logs,
-        (struct errand){.act = make_socket, .what = "making", .path = pty->directory, .rank = pty->rank});
-    pty->listen_fd = errand == NULL ? -ETIMEDOUT : TAKE_FD(errand->fd);
-    pty->listen = (struct loop_watch){.callback = on_connection, .context = pty};
-    if (pty->listen_fd < 0)
-        outbox_log(pty->outbox, LOG_LEVEL_WARNING,
-                   "nobody can attach to rank %u: no socket can be made in %s: %s", pty->rank, pty->directory,
-                   strerror(-pty->listen_fd));
-    else
-        (void)loop_watch_start(pty->outbox->loop, &pty->listen, pty->listen_fd, LOOP_READABLE);
+    struct pty_socket *wanted = calloc(1, sizeof *wanted);
+    if (wanted == NULL || asprintf(&wanted->directory, "%s/attach", config->run_path) < 0 ||
+        (pty->directory = strdup(wanted->directory)) == NULL) {
+        if (wanted != NULL) free_socket(&wanted->job);
+        return ty_fail_memory(err);
+    }
+    wanted->job = (struct storage_job){.work = make_socket,
+                                       .done = on_socket,
+                                       .release = free_socket,
+                                       .what = "making",
+                                       .path = wanted->directory};
+    wanted->pty = pty;
+    wanted->rank = pty->rank;
+    wanted->fd = -1;
+    pty->socket = wanted;
+    logs_post(pty->logs, &wanted->job);
     return 0;
 }
 
@@ -240,7 +281,8 @@ void pty_end(struct pty *pty) {
     pty_hang_up(pty);
     if (pty->client_fd >= 0) write_shown(pty);
     let_go(pty);
-    if (pty->listen_fd >= 0)
+    if (pty->socket != NULL) TAKE(pty->socket)->pty = NULL;
+    if (pty->directory != NULL)
         logs_leave_to(pty->logs,
                       (struct errand){
                           .act = remove_socket, .what = "removing", .path = pty->directory, .rank = pty->rank});

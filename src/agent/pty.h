@@ -17,15 +17,18 @@
 enum attach_kind { ATTACH_INPUT, ATTACH_SIZE };
 enum { ATTACH_PACKET = 4 << 10 };
 
+struct pty_socket; /* opaque */
+
 struct pty { /* zero-initialised: the worker has none */
     struct outbox *outbox;
     struct logs *logs;
     uint32_t rank;
     void (*attached)(void *context, struct buffer *shown);
     void *context;
-    char *directory; /* owned: where the socket lies */
-    int slave_fd;    /* held open, so that a worker that closes its own does not hang up the terminal; -1 */
-    int master_fd;   /* our own descriptor of it, to write; -1 */
+    char *directory;           /* owned: where the socket lies */
+    struct pty_socket *socket; /* it is being made */
+    int slave_fd;  /* held open, so that a worker that closes its own does not hang up the terminal; -1 */
+    int master_fd; /* our own descriptor of it, to write; -1 */
     int listen_fd, client_fd;
     struct loop_watch listen, client, master;
     struct buffer typed; /* for the worker: it does not take it yet */
@@ -47,7 +50,7 @@ struct pty_config {
     void *context;
 };
 
-/* Begins to serve. Without a place for the socket nobody can attach, which is told. */
+/* Begins to serve; who attaches can, once the storage has made the socket. Where it cannot, that is told. */
 int pty_start(struct pty *pty, const struct pty_config *config, ty_error *err);
 void pty_show(struct pty *pty, const void *bytes, size_t size); /* the worker wrote that */
 void pty_hang_up(struct pty *pty); /* the worker's processes are gone: the output ends when it is read */

@@ -151,7 +151,7 @@ class Case(unittest.TestCase):
         self.addCleanup(process.stderr and process.stderr.close or (lambda: None))
         return process
 
-    def finish(self, process, timeout=60):
+    def finish(self, process, timeout=180):
         try:
             out, err = process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
@@ -164,7 +164,7 @@ class Case(unittest.TestCase):
             self.fail("did not end in %s s: %r" % (timeout, Finished(process.returncode, out, err, process.args)))
         return Finished(process.returncode, out or "", err or "", process.args)
 
-    def trainyard(self, *args, timeout=60, env=None, **more):
+    def trainyard(self, *args, timeout=180, env=None, **more):
         return self.finish(self.start(*args, env=env, **more), timeout)
 
     def start_run(self, *args, env=None, **more):
@@ -172,11 +172,11 @@ class Case(unittest.TestCase):
         own = () if {"--cluster", "--num-cpus", "--config"} & set(args) else ("--num-cpus", "1024")
         return self.start("run", "--storage-path", self.storage, *own, *args, env=env, **more)
 
-    def run_workers(self, *args, timeout=60, env=None, **more):
+    def run_workers(self, *args, timeout=180, env=None, **more):
         """The same, to its end."""
         return self.finish(self.start_run(*args, env=env, **more), timeout)
 
-    def wait_for(self, condition, what="what it is to bring about", process=None, seconds=30):
+    def wait_for(self, condition, what="what it is to bring about", process=None, seconds=180):
         """Waits until `condition()` is true, which some process brings about; its value."""
         began = time.monotonic()
         while True:

@@ -52,7 +52,7 @@ class Hosts:
             self.case.addCleanup(stream.close if stream else (lambda: None))
         return process
 
-    def run(self, host, *args, timeout=60, env=None, **more):
+    def run(self, host, *args, timeout=180, env=None, **more):
         """The same, to its end."""
         return self.case.finish(self.start(host, *args, env=env, **more), timeout)
 

@@ -60,7 +60,7 @@ class AttachCase(OutputCase):
     def stop(self, process):
         process.send_signal(signal.SIGINT)
         process.send_signal(signal.SIGINT)
-        process.wait(60)
+        process.wait(180)
         self.assertFalse(os.path.exists(os.path.dirname(self.socket())))
 
 
@@ -109,14 +109,14 @@ class Terminals(AttachCase):
 
     def test_input_reaches_it_and_ends(self):
         process = subprocess.run(self.command("--pty", "--stdin", 0, "--", "sh", "-c", "stty -echo; echo ready; cat; echo over"), cwd=self.place,
-                                 env=self.environment, input=b"one\ntwo\n", capture_output=True, timeout=60)
+                                 env=self.environment, input=b"one\ntwo\n", capture_output=True, timeout=180)
         self.assertEqual(0, process.returncode, process.stderr)
         self.assertTrue(process.stdout.endswith(b"[rank 0] one\n[rank 0] two\n[rank 0] over\n"), process.stdout)
 
     def test_no_terminal_can_be_had(self):
         for rank, words in (("2", b"debug 2: there are 2 workers"), ("all", b"RANK")):
             finished = subprocess.run(self.command("-n", 2, "--debug", rank, "--", "true"), cwd=self.place, env=self.environment,
-                                      capture_output=True, timeout=60)
+                                      capture_output=True, timeout=180)
             self.assertEqual(2, finished.returncode)
             self.assertIn(words, finished.stderr)
             self.assertFalse(os.path.exists(self.storage))
@@ -135,7 +135,7 @@ class Attached(AttachCase):
         terminal.type(b"x = 7\rc\r")
         self.assertEqual(0, terminal.finish())
         self.assertIn("went on with 7", terminal.screen.lines)
-        self.assertEqual(0, run.wait(60))
+        self.assertEqual(0, run.wait(180))
         self.assertIn(b"[rank 1] went on with 7\n", self.out())
         self.assertFalse(os.path.exists(os.path.dirname(self.socket())))
 
@@ -178,7 +178,7 @@ class Attached(AttachCase):
             terminal.wait_for(lambda screen: "ready" in screen.lines)
             self.assertNotEqual(before, termios.tcgetattr(slave))
             end(terminal)
-            terminal.process.wait(60)
+            terminal.process.wait(180)
             self.wait_for(lambda: termios.tcgetattr(slave) == before)
             os.close(slave)
             terminal.close()
@@ -196,11 +196,11 @@ class Attached(AttachCase):
     def test_without_a_terminal(self):
         run = self.start_run_with("--pty", "--", "sh", "-c", "read a; echo got $a; read b; echo got $b")
         self.wait_for_socket()
-        finished = subprocess.run(self.attach_words(), env=self.environment, input=b"one\ntwo\n", capture_output=True, timeout=60)
+        finished = subprocess.run(self.attach_words(), env=self.environment, input=b"one\ntwo\n", capture_output=True, timeout=180)
         self.assertEqual((0, b""), (finished.returncode, finished.stderr))
         self.assertIn(b"got one\n", finished.stdout)
         self.assertTrue(finished.stdout.endswith(b"got two\n"), finished.stdout)
-        self.assertEqual(0, run.wait(60))
+        self.assertEqual(0, run.wait(180))
 
     def test_one_at_a_time(self):
         run = self.start_run_with("--pty", "--", "sh", "-c", "echo ready; while :; do sleep 0.01; done")
@@ -241,17 +241,17 @@ class Attached(AttachCase):
         reader = subprocess.Popen(self.attach_words(), env=self.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         reader.stdin.write(b"go\n")
         reader.stdin.flush()
-        self.assertEqual(0, run.wait(60))
+        self.assertEqual(0, run.wait(180))
         self.assertTrue(self.out().endswith(b"[rank 0] 400000\n"))
-        reader.communicate(timeout=60)
+        reader.communicate(timeout=180)
 
     def test_long_paths(self):
         self.storage = os.path.join(self.place, "d" * 100, "e" * 100)
         run = self.start_run_with("--pty", "--", "sh", "-c", "read a; echo got $a")
         self.wait_for_socket()
-        finished = subprocess.run(self.attach_words(), env=self.environment, input=b"it\n", capture_output=True, timeout=60)
+        finished = subprocess.run(self.attach_words(), env=self.environment, input=b"it\n", capture_output=True, timeout=180)
         self.assertIn(b"got it\n", finished.stdout)
-        self.assertEqual(0, run.wait(60))
+        self.assertEqual(0, run.wait(180))
 
     @unittest.skipUnless(os.geteuid() == 0, "takes the rights to become another user")
     def test_another_user_is_refused(self):
@@ -262,24 +262,24 @@ class Attached(AttachCase):
             os.chmod(os.path.dirname(self.socket()), mode)
             os.chmod(self.socket(), mode)
             finished = subprocess.run(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", command, *self.attach_words("--rank", 0)[1:]],
-                                      env=self.environment, input=b"", capture_output=True, timeout=60)
+                                      env=self.environment, input=b"", capture_output=True, timeout=180)
             self.assertNotIn(b"ready", finished.stdout)
         self.stop(run)
 
     def test_who_has_no_terminal(self):
         run = self.start_run_with("-n", 2, "--", "sh", "-c", ": > ready; while [ ! -e go ]; do sleep 0.01; done")
         self.wait_for(lambda: os.path.exists(os.path.join(self.place, "ready")))
-        finished = subprocess.run(self.attach_words("--rank", 1), env=self.environment, capture_output=True, timeout=60)
+        finished = subprocess.run(self.attach_words("--rank", 1), env=self.environment, capture_output=True, timeout=180)
         self.assertEqual(2, finished.returncode)
         self.assertIn(b"--pty", finished.stderr)
         self.write("go", "")
-        self.assertEqual(0, run.wait(60))
+        self.assertEqual(0, run.wait(180))
 
     def test_which_of_several(self):
         run = self.start_run_with("-n", 2, "--pty", "--", "sh", "-c", "while :; do sleep 0.01; done")
         self.wait_for_socket(0)
         self.wait_for_socket(1)
-        finished = subprocess.run(self.attach_words(), env=self.environment, capture_output=True, timeout=60)
+        finished = subprocess.run(self.attach_words(), env=self.environment, capture_output=True, timeout=180)
         self.assertEqual(2, finished.returncode)
         self.assertIn(b"2 workers with a terminal: which", finished.stderr)
         self.stop(run)
@@ -307,7 +307,7 @@ class Debugged(AttachCase):
     def test_input_of_a_pipe(self):
         script = self.write("stops.py", STOPS)
         finished = subprocess.run(self.command("-n", 2, "--debug", 0, "--", sys.executable, script), cwd=self.place, env=self.environment,
-                                  input=b"x = 7\nc\n", capture_output=True, timeout=60)
+                                  input=b"x = 7\nc\n", capture_output=True, timeout=180)
         self.assertEqual(0, finished.returncode, finished)
         self.assertIn(b"[rank 0] went on with 7\n", finished.stdout)
         self.assertIn(b"[rank 1] went on with 42\n", finished.stdout)

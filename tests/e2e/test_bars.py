@@ -127,7 +127,7 @@ class Pipes(Bars):
                                    cwd=self.place, env=self.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
         self.assertEqual(b"\r10%", process.stdout.read(4))
         self.write("go", "")
-        self.assertEqual((b"\n", None), process.communicate(timeout=60))
+        self.assertEqual((b"\n", None), process.communicate(timeout=180))
         self.assertEqual(0, process.returncode)
 
 
@@ -229,7 +229,7 @@ class Screens(Bars):
         terminal = self.terminal("-n", 2, "--", "sh", "-c", script.replace('\\"', '"') + "; while [ ! -e go ]; do sleep 0.01; done")
         self.wait_for_rows(terminal, lambda rows: rows[:2] == ["[rank 0] bar 0", "[rank 1] bar 1"])
         log = os.path.join(self.storage, "r1", "logs", "rank-%d.log")
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while any(os.path.getsize(log % rank) < 199999998 for rank in (0, 1)):
             self.assertLess(time.monotonic(), deadline)
             terminal.read(0.05)

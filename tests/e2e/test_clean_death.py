@@ -59,7 +59,7 @@ class DeathCase(RunCase):
             return None
         return self.wait_for(find, "rank %d" % rank, process)
 
-    def assert_death(self, process, status, *states, name="gang", timeout=30):
+    def assert_death(self, process, status, *states, name="gang", timeout=180):
         finished = self.assert_status(status, self.finish(process, timeout))
         self.assert_clean()
         self.assert_ended(name, *states)
@@ -175,7 +175,7 @@ class Daemons(DeathCase):
         job = int(self.read("job"))
         agent, = [pid for pid in children(process.pid) if pid != job]
         os.kill(agent, signal.SIGKILL)
-        process.communicate(timeout=30)
+        process.communicate(timeout=180)
         self.assertIn(job, parents(), "a stranger was killed")
         os.kill(job, signal.SIGKILL)
         self.assertEqual(5, process.returncode)
@@ -357,7 +357,7 @@ time.sleep(100000)
         agent, = self.agents(process)
         os.kill(agent, signal.SIGSTOP)
         process.kill()
-        process.wait(30)
+        process.wait(180)
         os.kill(agent, signal.SIGCONT)
         self.assert_death(process, 137, "died")
 
@@ -370,7 +370,7 @@ time.sleep(100000)
         os.close(follower)
         self.ready(process, 2)
         os.close(leader)
-        self.assertEqual(129, process.wait(30))
+        self.assertEqual(129, process.wait(180))
         self.assert_clean()
         self.assert_ended("gang", "interrupted")
 

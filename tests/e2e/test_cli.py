@@ -259,7 +259,7 @@ class Completion(Case):
         with open(master, "r+b", buffering=0) as terminal:
             for text, expected in ((begin, "<begun>"), *(("trainyard " + line, words) for line, words in self.LINES)):
                 terminal.write(text.encode() + b"\n")
-                seen, limit = "", time.monotonic() + 60
+                seen, limit = "", time.monotonic() + 180
                 while expected not in seen.replace("\r", "").replace("/>", ">"):  # as zsh leaves a directory
                     self.assertLess(time.monotonic(), limit, (text, seen))
                     if select.select([terminal], [], [], 1)[0]:

@@ -18,7 +18,7 @@ SUM = "import hashlib, sys; print(hashlib.file_digest(sys.stdin.buffer, 'md5').h
 class InputCase(OutputCase):
     def feed(self, data, *args, status=0):
         """A run that is given this input: (standard output, standard error)."""
-        finished = subprocess.run(self.command(*args), cwd=self.place, env=self.environment, input=data, capture_output=True, timeout=60)
+        finished = subprocess.run(self.command(*args), cwd=self.place, env=self.environment, input=data, capture_output=True, timeout=180)
         self.assertEqual(status, finished.returncode, finished)
         return finished.stdout, finished.stderr
 
@@ -105,7 +105,7 @@ class Given(InputCase):
         process.stdin.close()
         process.stdin = None
         self.write("go", "")
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=180)
         self.assertEqual((0, b""), (process.returncode, err))
         self.assertEqual(sent[0], os.path.getsize(os.path.join(self.place, "got")))
 
@@ -120,7 +120,7 @@ class Given(InputCase):
         while b"are gone" not in (line := process.stderr.readline()):
             self.assertNotEqual(b"", line)
         self.assertIn(b"6 bytes of standard input are gone", line)
-        out, _ = process.communicate(b"second\n", timeout=60)
+        out, _ = process.communicate(b"second\n", timeout=180)
         self.assertEqual((b"[rank 0] second\n", 0), (out, process.returncode))
 
     def test_a_terminal_and_its_end(self):
@@ -139,7 +139,7 @@ class Given(InputCase):
                                    stdin=reader, stdout=subprocess.PIPE)
         os.close(reader)
         os.write(writer, b"line\n")
-        self.assertEqual(b"[rank 0] line\n", process.communicate(timeout=60)[0])
+        self.assertEqual(b"[rank 0] line\n", process.communicate(timeout=180)[0])
         self.assertEqual(0, process.returncode)
 
     def test_interrupted_while_it_reads(self):
@@ -150,13 +150,13 @@ class Given(InputCase):
         os.close(reader)
         self.assertEqual(b"[rank 0] ready\n", process.stdout.readline())
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
+        process.communicate(timeout=180)
         self.assertEqual(130, process.returncode)
 
     def test_the_mode_of_the_callers_descriptor_stays(self):
         reader, writer = os.pipe()
         os.close(writer)
-        subprocess.run(self.command("--stdin", 0, "--", "cat"), cwd=self.place, env=self.environment, stdin=reader, timeout=60, check=True)
+        subprocess.run(self.command("--stdin", 0, "--", "cat"), cwd=self.place, env=self.environment, stdin=reader, timeout=180, check=True)
         self.assertTrue(os.get_blocking(reader))
         os.close(reader)
 

@@ -36,7 +36,7 @@ class KeepingCase(Case):
         return process
 
     def until(self, condition):
-        limit = time.monotonic() + 60
+        limit = time.monotonic() + 180
         while not condition():
             self.assertLess(time.monotonic(), limit, "what was waited for did not come")
             time.sleep(0.02)

@@ -169,7 +169,7 @@ class Metrics(Case):
                     self.assertEqual((0, 1), (text.find("# HELP trainyard_build_info"), text.count("# HELP trainyard_node_network_transmit")))
                 if word:
                     ours.send(word)
-            self.assertEqual(0, writer.wait(60))
+            self.assertEqual(0, writer.wait(180))
             self.assertNotEqual(bool(word), os.path.exists(path))
             self.assertEqual([], [name for name in os.listdir(self.storage) if ".part-" in name])
 
@@ -221,7 +221,7 @@ class Metrics(Case):
                              preexec_fn=lambda: signal.signal(signal.SIGPIPE, signal.SIG_DFL))
         process.stdout.readline()
         process.stdout.close()
-        self.assertIn(process.wait(60), (0, -signal.SIGPIPE))
+        self.assertIn(process.wait(180), (0, -signal.SIGPIPE))
 
 
 class Wait(Case):

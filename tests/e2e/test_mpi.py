@@ -172,7 +172,7 @@ class Mpi(RunCase):
         self.environment["PATH"] = self.copy + ":" + self.environment["PATH"]
         for compiler, status in (("mpicc.openmpi", 127), ("mpicc.mpich", 0)):
             done = subprocess.run([command, "run", "--storage-path", self.storage, "--framework", "mpi", "-n", "2", "--num-cpus", "2",
-                                   "--", self.program(compiler)], capture_output=True, text=True, timeout=60, env=self.environment, cwd=self.work)
+                                   "--", self.program(compiler)], capture_output=True, text=True, timeout=180, env=self.environment, cwd=self.work)
             self.assertEqual(status, done.returncode, done)
             if status != 0:
                 self.assertIn("is linked to Open MPI, which wants PMIx, and there is none: module pmix is not installed", done.stderr)

@@ -38,7 +38,7 @@ class OutputCase(Case):
     def bytes_of(self, *args, status=0, env=None, **more):
         """What a run wrote, as bytes: (standard output, standard error)."""
         finished = subprocess.run(self.command(*args), cwd=self.place, env=self.environment_with(env), stdin=subprocess.DEVNULL,
-                                  capture_output=True, timeout=60, **more)
+                                  capture_output=True, timeout=180, **more)
         self.assertEqual(status, finished.returncode, (args, finished.stdout[-500:], finished.stderr[-2000:]))
         return finished.stdout, finished.stderr
 
@@ -245,7 +245,7 @@ class Flood(OutputCase):
         script = self.write("flood.py", FLOOD)
         self.runs += 1
         finished = subprocess.run([COMMAND, "run", "--storage-path", self.storage, "--progress", "none", "--cluster", cluster, "-n", "8", "--", PYTHON, "-S", "-E",
-                                   script, "3000"], cwd=self.place, env=self.environment, capture_output=True, timeout=60)
+                                   script, "3000"], cwd=self.place, env=self.environment, capture_output=True, timeout=180)
         self.assertEqual(0, finished.returncode, finished.stderr[-500:])
         self.check(finished.stdout, 0, 8, 3000)
         self.check(finished.stderr, 1, 8, 3000)
@@ -274,7 +274,7 @@ class Flood(OutputCase):
             alive = [pid for pid in pids if os.path.exists("/proc/%d" % pid)]
             if len(parts) < 50 and len(alive) == 2:
                 self.assertLess(sum(map(peak_kib, pids)), MEMORY_LIMIT_KIB)
-        self.assertEqual((0, b""), (process.wait(60), process.stderr.read()))
+        self.assertEqual((0, b""), (process.wait(180), process.stderr.read()))
         process.stdout.close()
         process.stderr.close()
         lines = b"".join(parts).splitlines()
@@ -291,11 +291,11 @@ class Flood(OutputCase):
         count = subprocess.Popen(["wc", "-c"], stdin=counter.stdout, stdout=subprocess.PIPE)
         process.stdout.close()
         counter.stdout.close()
-        self.wait_for(lambda: all(os.path.exists(os.path.join(self.place, "done.%d" % rank)) for rank in (0, 1)), seconds=60)
+        self.wait_for(lambda: all(os.path.exists(os.path.join(self.place, "done.%d" % rank)) for rank in (0, 1)), seconds=180)
         peak = sum(map(peak_kib, [process.pid, *agents(process.pid)]))
         self.write("go", "")
-        self.assertEqual(b"200000000", count.communicate(timeout=60)[0].strip())
-        self.assertEqual(0, process.wait(60))
+        self.assertEqual(b"200000000", count.communicate(timeout=180)[0].strip())
+        self.assertEqual(0, process.wait(180))
         counter.wait()
         self.assertLess(peak, MEMORY_LIMIT_KIB)
         os.remove(os.path.join(self.storage, "r1", "logs", "rank-0.log"))
@@ -308,7 +308,7 @@ class Reader(OutputCase):
                                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.assertTrue(process.stdout.readline().startswith(b"[rank "))
         process.stdout.close()
-        self.assertEqual((b"", 0), (process.communicate(timeout=60)[1], process.returncode))
+        self.assertEqual((b"", 0), (process.communicate(timeout=180)[1], process.returncode))
         for rank in (0, 1):
             self.assertTrue(self.log(rank).endswith(b"100000\nlast\n"))
 
@@ -316,7 +316,7 @@ class Reader(OutputCase):
         reader, writer = os.pipe()
         os.close(reader)
         finished = subprocess.run(self.command("--", "sh", "-c", "echo lost; echo lost >&2; exit 7"), cwd=self.place,
-                                  env=self.environment, stdin=subprocess.DEVNULL, stdout=writer, stderr=writer, timeout=60)
+                                  env=self.environment, stdin=subprocess.DEVNULL, stdout=writer, stderr=writer, timeout=180)
         os.close(writer)
         self.assertEqual(7, finished.returncode)
         self.assertEqual(b"lost\nlost\n", self.log())
@@ -324,7 +324,7 @@ class Reader(OutputCase):
     def test_a_full_disk_is_told_once(self):
         with open("/dev/full", "wb") as full:
             finished = subprocess.run(self.command("-n", 2, "--", "seq", 1, 50000), cwd=self.place, env=self.environment,
-                                      stdin=subprocess.DEVNULL, stdout=full, stderr=subprocess.PIPE, timeout=60)
+                                      stdin=subprocess.DEVNULL, stdout=full, stderr=subprocess.PIPE, timeout=180)
         self.assertEqual(0, finished.returncode, finished.stderr)
         self.assertEqual(1, finished.stderr.count(b"\n"), finished.stderr)
         self.assertIn(b"No space left on device", finished.stderr)
@@ -347,7 +347,7 @@ class Reader(OutputCase):
         self.assertIn(b"SIGINT", process.stderr.readline())
         process.send_signal(signal.SIGINT)
         self.assertIn(b"logs", process.stderr.readline())
-        self.assertIn(b"interrupted", process.communicate(timeout=60)[1])
+        self.assertIn(b"interrupted", process.communicate(timeout=180)[1])
         self.assertEqual(130, process.returncode)
 
     def test_a_reader_of_all_that_never_reads_cannot_either(self):
@@ -357,7 +357,7 @@ class Reader(OutputCase):
         for _ in range(2):
             process.send_signal(signal.SIGINT)
             self.wait_for(lambda: not is_pending(process.pid, signal.SIGINT))
-        self.assertEqual(130, process.wait(60))
+        self.assertEqual(130, process.wait(180))
 
     def test_what_is_left_in_the_end_cannot_keep_a_stopped_run(self):
         """A little more than a pipe holds: so little that the flood is none, and the run ends with it in hand."""
@@ -367,7 +367,7 @@ class Reader(OutputCase):
         self.addCleanup(process.stderr.close)
         self.wait_for(lambda: os.path.exists(os.path.join(self.place, "written")))
         process.terminate()
-        self.assertEqual(143, process.wait(60))
+        self.assertEqual(143, process.wait(180))
         err = process.stderr.read()
         self.assertIn(b"nobody takes the workers' output: the rest of it is only in ", err)
         self.assertTrue(self.log().endswith(b"\n20000\n"))
@@ -375,7 +375,7 @@ class Reader(OutputCase):
     def test_one_signal_is_enough(self):
         process = self.stuck("--grace", "0")
         process.terminate()
-        self.assertEqual(143, process.wait(60))
+        self.assertEqual(143, process.wait(180))
 
     def test_a_stopped_command_goes_on_where_it_was(self):
         process = subprocess.Popen(self.command("-n", 2, "--", "sh", "-c", "echo begin; while [ ! -e go ]; do sleep 0.005; done; seq 1 200000; : > done"),
@@ -387,7 +387,7 @@ class Reader(OutputCase):
         self.wait_for(lambda: all(map(os.path.exists, logs)))
         self.wait_until_still(lambda: [os.path.getsize(log) for log in logs])
         process.send_signal(signal.SIGCONT)
-        out = process.communicate(timeout=60)[0].splitlines()
+        out = process.communicate(timeout=180)[0].splitlines()
         self.assertEqual(0, process.returncode)
         for rank in (0, 1):
             mine = [line for line in out if line.startswith(b"[rank %d] " % rank) and not line.endswith(b"begin")]
@@ -396,7 +396,7 @@ class Reader(OutputCase):
     def test_output_in_a_file(self):
         path = os.path.join(self.place, "out")
         with open(path, "wb") as file:
-            subprocess.run(self.command("-n", 2, "--", "seq", 1, 100000), cwd=self.place, env=self.environment, stdout=file, timeout=60, check=True)
+            subprocess.run(self.command("-n", 2, "--", "seq", 1, 100000), cwd=self.place, env=self.environment, stdout=file, timeout=180, check=True)
         with open(path, "rb") as file:
             self.assertEqual(200000, file.read().count(b"\n"))
 
@@ -404,7 +404,7 @@ class Reader(OutputCase):
         path = os.path.join(self.place, "out")
         with open(path, "ab") as file:
             subprocess.run(self.command("-n", 2, "--", "sh", "-c", "seq 1 1000; seq 1 1000 >&2"), cwd=self.place, env=self.environment,
-                           stdout=file, stderr=file, timeout=60, check=True)
+                           stdout=file, stderr=file, timeout=180, check=True)
         with open(path, "rb") as file:
             self.assertEqual(4000, file.read().count(b"\n"))
 

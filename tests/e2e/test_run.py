@@ -306,7 +306,7 @@ class Rendezvous(RunCase):
         process = subprocess.run(
             [*prefix, COMMAND, "run", "--storage-path", self.storage, "-n", str(n), "--num-cpus", str(n), "--no-prefix", "--",
              PYTHON, "-S", "-E", script, *names],
-            cwd=self.place, env=self.environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+            cwd=self.place, env=self.environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=180)
         self.assertEqual((0, "sum %d\n" % total * n), (process.returncode, process.stdout), process.stderr)
 
     def test_plain_variables(self):
@@ -327,7 +327,7 @@ class Rendezvous(RunCase):
         self.meet("RANK", "WORLD_SIZE", prefix=prefix or [])
         if prefix is not None:
             shown = subprocess.run([*prefix, COMMAND, "run", "--storage-path", self.storage, "--", "sh", "-c", "echo $MASTER_ADDR"],
-                                   cwd=self.place, env=self.environment, capture_output=True, text=True, timeout=60)
+                                   cwd=self.place, env=self.environment, capture_output=True, text=True, timeout=180)
             self.assertEqual("[rank 0] ::1\n", shown.stdout, shown.stderr)
 
     def test_no_ipv6(self):
@@ -359,7 +359,7 @@ print(len({held, own}), own in got)
 """)
         prefix = self.network("ip link set lo up; echo 40000 40007 > /proc/sys/net/ipv4/ip_local_port_range")
         shown = subprocess.run([*(prefix or []), COMMAND, "run", "--storage-path", self.storage, "--no-prefix", "--", PYTHON, "-S", script],
-                               cwd=self.place, env=self.environment, capture_output=True, text=True, timeout=60)
+                               cwd=self.place, env=self.environment, capture_output=True, text=True, timeout=180)
         self.assertEqual("False True\n2 False\n", shown.stdout, shown.stderr)
 
     def test_connections_that_linger_keep_no_attempt_from_its_ports(self):
@@ -796,7 +796,7 @@ class OddStarts(RunCase):
         os.chmod(self.place, 0o755)
         process = subprocess.Popen([command, "run", "--storage-path", os.path.join(here, "runs"), "--", "true"],
                                    cwd=here, env=self.environment, preexec_fn=leave, stderr=subprocess.PIPE, text=True)
-        err = process.communicate(timeout=60)[1]
+        err = process.communicate(timeout=180)[1]
         self.assertEqual(4, process.returncode, err)
         self.assertIn(here, err)
         self.assertIn("Permission denied", err)

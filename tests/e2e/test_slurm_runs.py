@@ -196,7 +196,7 @@ class SlurmRuns(Case):
                 said[0] = time.monotonic()
             return state in ("RUNNING\n", "COMPLETED\n")
 
-        self.wait_for(starts, "its start", seconds=60)
+        self.wait_for(starts, "its start", seconds=180)
 
 
 if __name__ == "__main__":

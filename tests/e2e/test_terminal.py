@@ -80,7 +80,7 @@ class Terminal:
 
     def wait_for(self, condition):
         """Reads until `condition(screen)` holds."""
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 180
         while not condition(self.screen):
             self.case.assertLess(time.monotonic(), deadline, "never seen: %r" % self.raw[-2000:])
             if not self.read(0.05):
@@ -92,10 +92,10 @@ class Terminal:
 
     def finish(self):
         """Reads to the end; the exit status."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while self.read(0.05):
             self.case.assertLess(time.monotonic(), deadline, "did not end: %r" % self.raw[-2000:])
-        status = self.process.wait(30)
+        status = self.process.wait(180)
         return status if status >= 0 else 128 - status
 
     @property
@@ -284,7 +284,7 @@ class Closing(TerminalCase):
         terminal = self.terminal("--name", "mine", "-n", 2, "--", "sh", "-c", script)
         terminal.wait_for(lambda screen: "[rank 0] ready" in screen.lines and "[rank 1] ready" in screen.lines)
         terminal.close()
-        self.assertEqual(129, terminal.process.wait(30))
+        self.assertEqual(129, terminal.process.wait(180))
         self.assertTrue(os.path.exists(os.path.join(self.place, "asked")))
         shown = self.trainyard("status", "mine", "--storage-path", self.storage, "--format", "json")
         self.assertIn("interrupted", self.assert_status(0, shown).out)
@@ -293,18 +293,18 @@ class Closing(TerminalCase):
         terminal = self.terminal("-n", 2, "--", "sh", "-c", "while :; do seq 1 1000; done")
         terminal.wait_for(lambda screen: len(terminal.raw) > 100000)
         terminal.close()
-        self.assertEqual(129, terminal.process.wait(30))
+        self.assertEqual(129, terminal.process.wait(180))
 
     def test_nohup(self):
         terminal = Terminal(self, ["nohup", COMMAND, "run", "--storage-path", self.storage, "--name", "mine", "--", "sh", "-c",
                                    ": > ready; while [ ! -e go ]; do sleep 0.01; done; echo alive"])
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 180
         while not os.path.exists(os.path.join(self.place, "ready")):
             self.assertLess(time.monotonic(), deadline)
             terminal.read(0.01)
         terminal.close()
         self.touch("go")
-        self.assertEqual(0, terminal.process.wait(30))
+        self.assertEqual(0, terminal.process.wait(180))
         with open(os.path.join(self.place, "nohup.out")) as file:
             self.assertIn("[rank 0] alive", file.read())
 

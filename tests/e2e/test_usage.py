@@ -45,7 +45,7 @@ class Usage(harness.Case):
 
     def test_node_workers_and_devices_are_kept_and_shown(self):
         process = self.start_sampled()
-        self.wait_for(lambda: len(self.rows("worker_cpu")) >= 4 and len(self.rows("device_power")) >= 4, "samples", process, seconds=60)
+        self.wait_for(lambda: len(self.rows("worker_cpu")) >= 4 and len(self.rows("device_power")) >= 4, "samples", process, seconds=180)
         shown = self.trainyard("top", "a", "--once", "--storage-path", self.storage)
         told = self.trainyard("metrics", "a", "--format", "openmetrics", "--storage-path", self.storage)
         as_json = self.trainyard("top", "a", "--once", "--format", "json", "--storage-path", self.storage)
@@ -76,10 +76,10 @@ class Usage(harness.Case):
                 events = [json.loads(data) for (data,) in database.execute("SELECT data FROM events WHERE kind = 'hardware' ORDER BY sequence")]
             return [event for event in events if event["fault"] in kinds]
 
-        self.wait_for(lambda: self.rows("device_power") and told("throttled"), "samples", process, seconds=60)
+        self.wait_for(lambda: self.rows("device_power") and told("throttled"), "samples", process, seconds=180)
         with open(faults, "a") as file:
             file.write("xid 63 0\nxid 79 1\nxid 79 1\nlost 1 1\n")
-        self.wait_for(lambda: told("lost"), "faults", process, seconds=60)
+        self.wait_for(lambda: told("lost"), "faults", process, seconds=180)
         finished = self.end(process)
         self.assert_status(7, finished)
         name = self.rows("node_memory")[0][0]
@@ -109,7 +109,7 @@ class Usage(harness.Case):
 
     def test_a_sampler_that_dies_is_told_and_the_run_goes_on(self):
         process = self.start_sampled("--progress", "plain")
-        self.wait_for(lambda: self.rows("node_memory"), "samples", process, seconds=60)
+        self.wait_for(lambda: self.rows("node_memory"), "samples", process, seconds=180)
         os.kill(self.wait_for(self.sampler, "the sampler"), signal.SIGKILL)
         time.sleep(0.5)
         finished = self.end(process)
@@ -118,7 +118,7 @@ class Usage(harness.Case):
 
     def test_the_end_of_a_run_does_not_wait_for_a_sampler_that_is_stopped(self):
         process = self.start_sampled()
-        self.wait_for(lambda: self.rows("node_memory"), "samples", process, seconds=60)
+        self.wait_for(lambda: self.rows("node_memory"), "samples", process, seconds=180)
         os.kill(self.wait_for(self.sampler, "the sampler"), signal.SIGSTOP)
         self.assert_status(0, self.end(process))
         self.assertIsNone(self.sampler())
@@ -126,14 +126,14 @@ class Usage(harness.Case):
     def test_a_driver_that_hangs_costs_samples_and_nothing_else(self):
         hangs = self.write("hangs", "")
         process = self.start_sampled(env={"FAKE_NVML_HANGS": hangs})
-        self.wait_for(self.sampler, "the sampler", process, seconds=60)
+        self.wait_for(self.sampler, "the sampler", process, seconds=180)
         finished = self.wait_for_warning(process)
         self.assertIn("as when a driver hangs", finished.err)
         self.assertEqual([], self.rows("node_memory"))
 
     def wait_for_warning(self, process):
         gone = self.sampler()
-        self.wait_for(lambda: self.sampler() != gone, "the sampler's end", process, seconds=60)
+        self.wait_for(lambda: self.sampler() != gone, "the sampler's end", process, seconds=180)
         finished = self.end(process)
         self.assert_status(0, finished)
         return finished
@@ -143,7 +143,7 @@ class Usage(harness.Case):
         path = os.path.join(self.storage, "a")
         self.wait_for(lambda: os.path.exists(path), "the run's directory", process)
         os.makedirs(os.path.join(path, "usage.db", "x"))
-        self.wait_for(self.sampler, "the sampler", process, seconds=60)
+        self.wait_for(self.sampler, "the sampler", process, seconds=180)
         time.sleep(2)  # no sign of it but the one that is looked for: at the end there were samples
         finished = self.end(process)
         self.assert_status(0, finished)

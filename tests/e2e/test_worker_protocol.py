@@ -20,7 +20,7 @@ class ProtocolCase(RunCase):
         super().setUp()
         shutil.copy(os.path.join(harness.HERE, "worker_client.py"), self.work)
 
-    def workers(self, n, source, *args, name="run", status=0, env=None, timeout=60):
+    def workers(self, n, source, *args, name="run", status=0, env=None, timeout=180):
         """Runs `source` in n workers to the end."""
         program = self.write("work/program.py", HEAD + source)
         finished = self.run_workers("--name", name, "-n", n, *args, "--", PYTHON, "-B", "-S", "-E", program, env=env, timeout=timeout)
@@ -323,7 +323,7 @@ assert c.hear()[0] == "ok"
 
     def test_a_look_at_the_reports_of_the_others_is_no_sign_of_life(self):
         program = HEAD + "c.say('ready')\nwhile RANK == 0:\n    c.ask('reported 1 0')\n    time.sleep(0.02)\nwhile True:\n    c.say('heartbeat')\n    time.sleep(0.02)\n"
-        finished = self.run_workers("--name", "run", "-n", 2, "--hang-timeout", "1s", "--", PYTHON, "-B", "-S", "-E", self.write("work/program.py", program), timeout=60)
+        finished = self.run_workers("--name", "run", "-n", 2, "--hang-timeout", "1s", "--", PYTHON, "-B", "-S", "-E", self.write("work/program.py", program), timeout=180)
         self.assert_status(1, finished)
         self.assertIn("first cause: rank 0 hung", finished.err)
 

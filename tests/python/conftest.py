@@ -65,7 +65,7 @@ def tpu_hosts(slices):
     ]
 
 
-def wait_until(condition, seconds=20):
+def wait_until(condition, seconds=180):
     """What the condition gives as soon as it is true, or after the time."""
     deadline = time.monotonic() + seconds
     while not (value := condition()) and time.monotonic() < deadline:

@@ -16,7 +16,7 @@ WORKERS = """
 import multiprocessing, os, signal, subprocess, sys, threading, time, trainyard
 from trainyard import DataParallelTrainer, RunConfig, ScalingConfig
 
-def wait_for(pid, seconds=20):
+def wait_for(pid, seconds=180):
     '''The exit status of a child; one that hangs is killed.'''
     for _ in range(seconds * 100):
         ended, status = os.waitpid(pid, os.WNOHANG)
@@ -228,7 +228,7 @@ def test_a_callbacks_child_keeps_nothing_of_a_run_whose_driver_is_killed(start, 
     )
     # its output goes on in the child
     try:
-        assert script.process.wait(60) == -signal.SIGKILL
+        assert script.process.wait(180) == -signal.SIGKILL
         child = int((place / "child").read_text() or 0)
         assert wait_until(lambda: [pid for pid in processes_with(str(place)) if pid != child] == []), (
             "others live on"

@@ -109,7 +109,7 @@ def test_nothing_is_left_of_a_run_that_dies(storage, heap, place, tmp_path, who)
             os.kill(pid, signal.SIGKILL)
     else:
         process.send_signal(signal.SIGINT if who == "interrupted" else signal.SIGKILL)
-    process.wait(60)
+    process.wait(180)
     assert wait_until(lambda: not processes_with(str(place)))
     if who == "all":
         assert given(heap, run), "nobody was left who could"

@@ -118,7 +118,7 @@ def test_a_node_waits_for_another_controller(tmp_path):
     while "the controller is lost" not in (line := second.stderr.readline()):
         assert line != ""
     second.send_signal(signal.SIGINT)
-    second.communicate(timeout=60)
+    second.communicate(timeout=180)
     assert second.returncode == 5
 
 
@@ -130,7 +130,7 @@ def test_a_signal_ends_the_wait_for_nodes(tmp_path, number):
         told = f"trainyard: 1 of 2 nodes are here at 127.0.0.1:{port}; missing: node 1 (nothing was heard of it)\n"
         assert node.stderr.readline() == told
     node.send_signal(number)
-    _, err = node.communicate(timeout=60)
+    _, err = node.communicate(timeout=180)
     assert node.returncode == -number
     assert (
         f"trainyard: interrupted: 1 of 2 nodes have come to 127.0.0.1:{port}; missing: node 1 (nothing was heard"

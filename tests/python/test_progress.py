@@ -44,7 +44,7 @@ def test_what_callbacks_print_has_its_own_lines(place):
             break
         raw += data
     os.close(master)
-    assert process.wait(60) == 0, raw
+    assert process.wait(180) == 0, raw
     assert b"mine  00:0" in raw
     rows = raw.decode().replace("\r\n", "\n").split("\n")
     said = [row for row in rows if "SAID" in row]

@@ -63,7 +63,7 @@ class Screen:
         self.text += data.decode(errors="replace")
         return bool(data)
 
-    def wait_for(self, text, seconds=60):
+    def wait_for(self, text, seconds=180):
         end = time.monotonic() + seconds
         while text not in self.text and self.read(0.1) and time.monotonic() < end:
             pass
@@ -75,7 +75,7 @@ class Screen:
     def finish(self):
         while self.read(60):
             pass
-        return self.process.wait(60)
+        return self.process.wait(180)
 
 
 @pytest.fixture

@@ -43,7 +43,7 @@ class Point:
         return "%s killed at call %d%s" % (role, self.k, ", half written" if self.half else "")
 
     def call(self, *words, **more):
-        finished = subprocess.run([COMMAND, *words], capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL,
+        finished = subprocess.run([COMMAND, *words], capture_output=True, text=True, timeout=180, stdin=subprocess.DEVNULL,
                                   cwd=self.work, env=dict(self.environment, **more))
         return harness.Finished(finished.returncode, finished.stdout, finished.stderr, words)
 
