@@ -188,7 +188,7 @@ class RunCase(Case):
     def assert_clean(self, void=False):
         """Nothing is left; what the kernel still takes down after a kill may take its time. A controller that is killed before it
         has an agent may leave a void lease."""
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while True:
             told = self.leftovers(void)
             if not told:

@@ -142,7 +142,7 @@ class Daemons(DeathCase):
 
     def assert_gone(self, process, status, *states):
         self.assert_death(process, status, *states, name="daemons")
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         for rank in range(2):
             pid = int(self.read("daemon.%d" % rank))
             while pid in parents() and time.monotonic() < deadline:
@@ -465,7 +465,7 @@ class RandomKills(DeathCase):
         time.sleep(0.01 * random.random())
         if process.poll() is None:
             process.terminate()
-        finished = self.finish(process, 30)
+        finished = self.finish(process)
         self.assert_clean(void=True)
         if os.path.exists(os.path.join(self.storage, name, "run.db")):
             self.assert_ended(name, "died", "failed", "node_lost", "interrupted", "preempted", "succeeded", "start_failed")

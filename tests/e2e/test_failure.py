@@ -290,7 +290,7 @@ class MemoryGroup:
     def remove(self):
         if self.path is None:
             return
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while True:
             try:
                 os.rmdir(self.path)

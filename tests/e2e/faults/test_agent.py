@@ -65,7 +65,7 @@ class Agents(FaultCase):
                 self.freeze(agent, freezer)
                 if not options:
                     self.signal(process, signal.SIGINT, 2)
-                finished = self.finish(process, 40)
+                finished = self.finish(process)
                 self.assertIn(finished.status, status, repr(finished))
                 self.assertRegex(finished.err, r"node \S+: process %d does not end after SIGKILL" % agent)
                 self.assertEqual(1, finished.err.count("after SIGKILL"), repr(finished))

@@ -71,7 +71,7 @@ class Controllers(FaultCase):
     def interrupted(self, process):
         """Ctrl-C is heard and told; the run stays as it was, and goes on."""
         process.send_signal(signal.SIGINT)
-        finished = self.assert_status(130, self.finish(process, 20))
+        finished = self.assert_status(130, self.finish(process))
         self.assertIn("signal 2 (SIGINT): the run is not resumed", finished.err)
         self.assertEqual([("interrupted", "interrupted while its checkpoints were looked at")],
                          self.rows("SELECT data->>'outcome', data->>'cause' FROM events ORDER BY sequence DESC LIMIT 1"))
@@ -95,7 +95,7 @@ class Controllers(FaultCase):
             refused = self.assert_status(2, self.finish(self.shell("true", "--name", "r", "--resume")))
             self.assertIn("goes on: its controller is process %d on " % process.pid, refused.err)
             process.send_signal(signal.SIGINT)
-            self.assert_status(130, self.finish(process, 20))
+            self.assert_status(130, self.finish(process))
         told = self.read("err")
         self.assertIn("signal 2 (SIGINT): the run is not resumed", told)
         self.assertIn("it is not waited for any longer", told)
@@ -135,7 +135,7 @@ class Controllers(FaultCase):
                         os.kill(worker, signal.SIGKILL)
                         time.sleep(0.1)
                     process.send_signal(signal.SIGINT)
-                    finished = self.assert_status(130, self.finish(process, 20))
+                    finished = self.assert_status(130, self.finish(process))
                     self.assertIn("%s %s" % (path, told), finished.err)
                     self.assertIn("the storage hangs: committing " + staging, finished.err)
                     self.assertFalse(os.path.exists(path), "made again")

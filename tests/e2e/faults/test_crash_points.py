@@ -76,7 +76,7 @@ class Point:
         return found
 
     def left(self):
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while processes_with(self.place) and time.monotonic() < deadline:
             time.sleep(0.005)
         return processes_with(self.place)

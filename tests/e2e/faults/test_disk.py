@@ -142,7 +142,7 @@ class Disks(FaultCase):
                 before = self.ticks()
                 self.wait_for(lambda: self.ticks() > before + 3, "output", process)
                 process.send_signal(signal.SIGINT)
-                self.assert_status(130, self.finish(process, 20))
+                self.assert_status(130, self.finish(process))
                 self.assertEqual([("run_end",)], self.rows("SELECT kind FROM events ORDER BY sequence DESC LIMIT 1", call))
                 os.rename(os.path.join(self.work, "d"), os.path.join(self.work, "was-" + call))
                 again = self.assert_status(0, self.finish(self.shell("echo from $TRAINYARD_CHECKPOINT", "--name", call, "--resume")))
@@ -166,7 +166,7 @@ class Disks(FaultCase):
                 os.kill(self.pids_of(process, 1)[1][0], signal.SIGKILL)
                 self.await_event("gone", process)
                 self.signal(process, signal.SIGINT, interrupts)
-                finished = self.assert_status(130, self.finish(process, 20))
+                finished = self.assert_status(130, self.finish(process))
                 self.assertIn("signal 2 (SIGINT): the last checkpoint has %s to be committed; once more ends the run at once" % told,
                               finished.err)
                 self.assertIn("the storage hangs: committing %s has not returned for " % staging, finished.err)
@@ -193,7 +193,7 @@ class Disks(FaultCase):
         os.kill(self.pids_of(process, 2)[1][1], signal.SIGKILL)
         self.await_event("attempt_end", process)
         process.send_signal(signal.SIGINT)
-        finished = self.assert_status(130, self.finish(process, 20))
+        finished = self.assert_status(130, self.finish(process))
         self.assertIn("signal 2 (SIGINT): no further attempt begins", finished.err)
         self.assertIn("the storage hangs: removing %s has not returned for " % staging, finished.err)
         again = self.assert_status(0, self.finish(self.shell("echo from ${TRAINYARD_CHECKPOINT##*/}", "--name", "r", "-n", 1, "--resume")))
@@ -215,7 +215,7 @@ class Disks(FaultCase):
                 if status == 0:
                     self.await_event("run_end", process)
                 self.signal(process, signal.SIGINT, 2)
-                finished = self.assert_status(status, self.finish(process, 20))
+                finished = self.assert_status(status, self.finish(process))
                 self.assertNotIn("hangs", finished.err)
                 self.assertEqual([committed], self.committed())
                 os.rename(os.path.join(self.storage, "r"), os.path.join(self.storage, "was-" + call))
@@ -228,7 +228,7 @@ class Disks(FaultCase):
         process = self.shell(script, "--name", "r", "-n", 1, "--keep-checkpoints", 1, env=failing("unlink", -1, "part"))
         self.await_event("run_end", process)
         process.send_signal(signal.SIGINT)
-        finished = self.assert_status(0, self.finish(process, 20))
+        finished = self.assert_status(0, self.finish(process))
         self.assertIn("the storage hangs: removing %s has not returned for " % os.path.join(self.storage, "r", "checkpoint_000001"),
                       finished.err)
         self.assertIn("it is not waited for any longer", finished.err)
@@ -272,7 +272,7 @@ class Disks(FaultCase):
                 self.wait_for(lambda: self.read("out").count("polite") == 2, "polite ends", process)
                 for _ in range(times - 1):
                     process.send_signal(number)
-                self.assert_status(128 + number, self.finish(process, 20))
+                self.assert_status(128 + number, self.finish(process))
                 words = "interrupted by signal 2 (SIGINT); " if number == signal.SIGINT else "preempted by signal 15 (SIGTERM): it can be resumed; "
                 self.assert_last_line(name, words, self.read("err"))
                 os.unlink(now)
@@ -318,7 +318,7 @@ class Disks(FaultCase):
         for rank in range(2):  # a run that is stopped in the same instant does not wait for storage that hung until then
             self.wait_for(lambda: self.ticks_of(rank) - len(self.lines_of(rank, "r")) < 3, "the log", process)  # noqa: B023
         process.send_signal(signal.SIGTERM)
-        self.assert_status(143, self.finish(process, 30))
+        self.assert_status(143, self.finish(process))
         for rank in range(2):
             lines = self.lines_of(rank, "r")
             ticks = [line for line in lines if line.startswith("tick")]
@@ -345,7 +345,7 @@ class Disks(FaultCase):
             thaw()
             self.wait_for(lambda: os.path.getsize(log) > 8 << 20, "the log", process)  # there is room in it again
             self.write("work/end", "")
-            self.assert_status(0, self.finish(process, 30))
+            self.assert_status(0, self.finish(process))
         self.assertEqual(1500003, self.read("out").count("\n"))
         told = re.search(r"(\d+) bytes of the output of rank 0 are not in its log", self.read("err"))
         with open(os.path.join(self.storage, "r", "logs", "rank-0.log")) as file:
@@ -366,7 +366,7 @@ class Disks(FaultCase):
             with self.subTest(name):
                 process, thaw = self.freeze_under_the_logs(name, "--grace", grace)
                 self.signal(process, number, times)
-                self.assert_status(128 + number, self.finish(process, 30))
+                self.assert_status(128 + number, self.finish(process))
                 words = "interrupted by signal %d (%s); " % (number, number.name)
                 if number == signal.SIGTERM:
                     words = "preempted by signal 15 (SIGTERM): it can be resumed; "
@@ -381,7 +381,7 @@ class Disks(FaultCase):
         """D6: the path is told; the worker runs, and its run ends."""
         env = failing("mkdir", -1, "/attach")
         process = self.start_run("--name", "r", "-n", 2, "--pty", "--", "sh", "-c", "echo hello from $RANK", env=env)
-        finished = self.assert_status(0, self.finish(process, 60))
+        finished = self.assert_status(0, self.finish(process))
         self.assertIn("hello from 0", finished.out)
         self.assertIn("hello from 1", finished.out)
         self.assertIn("the storage hangs: making %s/r/attach has not returned for" % self.storage, finished.err)
@@ -411,7 +411,7 @@ class Disks(FaultCase):
         told = process.stderr.readline()
         self.assertTrue(told.startswith("trainyard run: warning: the storage hangs: making %s has not returned for" % self.storage), told)
         process.send_signal(signal.SIGINT)
-        self.assert_status(130, self.finish(process, 10))
+        self.assert_status(130, self.finish(process))
         thaw()
         self.assertEqual([], os.listdir(self.storage))
 
@@ -462,7 +462,7 @@ class Disks(FaultCase):
             process = self.hanging_journal("r", ": > started", "--grace", "300ms", stderr=err)
             self.wait_for(lambda: self.told("r") in self.read("err"), "word of the storage", process)
             process.send_signal(signal.SIGINT)
-            self.assert_status(130, self.finish(process, 20))
+            self.assert_status(130, self.finish(process))
         self.assertFalse(os.path.exists(os.path.join(self.work, "started")))
         self.assert_clean()
 
@@ -476,7 +476,7 @@ class Disks(FaultCase):
             self.wait_for(lambda: self.told("r") in self.read("err"), "word of the storage", process)
             self.wait_for(lambda: self.read("out") == "[rank 1] told 0\n", "the report that carries none", process)
             process.send_signal(signal.SIGINT)
-            self.assert_status(130, self.finish(process, 20))
+            self.assert_status(130, self.finish(process))
         self.assertNotIn("[rank 0] told 0", self.read("out"))
         self.assertEqual([], self.rows("SELECT name FROM checkpoints"))
         self.assertEqual([], self.rows("SELECT 1 FROM events WHERE kind = 'checkpoint'"))
