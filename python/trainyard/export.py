@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from . import integrations, rows
+from .metrics import unboxed
 
 _BATCH = 20_000
 
@@ -78,17 +79,12 @@ def _columns(batches: Iterable[list[dict[str, Any]]]) -> dict[str, str]:
         for row in batch:
             for name, value in rows.flat(row["metrics"]).items():
                 if value is not None:
-                    kinds.setdefault(name, set()).add(_kind(_plain(value)))
+                    kinds.setdefault(name, set()).add(_kind(unboxed(value)))
     return {name: _widest(found) for name, found in kinds.items()}
 
 
-def _plain(value: Any) -> Any:
-    """Numbers of numpy as Python's."""
-    return value.item() if getattr(value, "shape", None) == () else value
-
-
 def _cell(value: Any, kind: str) -> Any:
-    value = _plain(value)
+    value = unboxed(value)
     if value is None:
         return None
     if kind == "float64":

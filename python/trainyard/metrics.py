@@ -60,10 +60,14 @@ def find(metrics: dict[str, Any], name: str) -> Any:
     return found
 
 
+def unboxed(value: Any) -> Any:
+    """A number of numpy as Python's; all else as it is."""
+    return value.item() if getattr(value, "shape", None) == () else value
+
+
 def score(metrics: dict[str, Any], name: str, order: str) -> tuple[bool, float]:
     """What the metric of this name counts for, more where it is better (`order` is "max" or "min"); least where it is no number."""
-    value = find(metrics, name)
-    value = value.item() if getattr(value, "shape", None) == () else value  # a number of numpy's
+    value = unboxed(find(metrics, name))
     if not isinstance(value, (int, float)) or value != value:
         return False, 0
     return True, -value if order == "min" else value

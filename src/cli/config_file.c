@@ -30,9 +30,8 @@ int config_check_variable(const char *name, ty_error *err) {
     if (*name == '\0' || (*name >= '0' && *name <= '9') || name[strspn(name, letters)] != '\0')
         return ty_fail(err, TY_EUSAGE,
                        "'%.60s' cannot be the name of a variable: letters, digits and _, no digit first", name);
-    for (size_t i = 0; i < ARRAY_SIZE(ours); i++)
-        if (str_equal(ours[i], name))
-            return ty_fail(err, TY_EUSAGE, "%s is set by trainyard for each worker and cannot be given", name);
+    if (str_find(name, ours, ARRAY_SIZE(ours)) >= 0)
+        return ty_fail(err, TY_EUSAGE, "%s is set by trainyard for each worker and cannot be given", name);
     return 0;
 }
 

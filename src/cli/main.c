@@ -114,8 +114,7 @@ static int dispatch(int argc, char **argv, const struct command **command, ty_er
         return ty_fail(err, TY_EUSAGE,
                        "which command? `trainyard help` lists them; to begin: trainyard run -n 4 -- PROG");
     const char *name = argv[1];
-    for (size_t i = 0; i < ARRAY_SIZE(helps); i++)
-        if (str_equal(name, helps[i])) return print_help(NULL, err);
+    if (str_find(name, helps, ARRAY_SIZE(helps)) >= 0) return print_help(NULL, err);
     if (str_equal(name, "--version") || str_equal(name, "-V")) name = command_version.name;
     *command = command_find(name);
     if (*command != NULL) return run_command(*command, argc - 1, argv + 1, err);

@@ -206,13 +206,11 @@ static int set_engine(const struct option_spec *option, void *target, const char
     static const char *const names[] = {"auto", "local", "slurm"};
     char hint[STR_HINT_SIZE];
     (void)option;
-    for (size_t i = 0; i < ARRAY_SIZE(names); i++)
-        if (str_equal(value, names[i])) {
-            ((struct cluster_options *)target)->engine = value;
-            return 0;
-        }
-    return ty_fail(err, TY_EUSAGE, "must be auto, local or slurm%s",
-                   str_hint(value, names, ARRAY_SIZE(names), hint));
+    if (str_find(value, names, ARRAY_SIZE(names)) < 0)
+        return ty_fail(err, TY_EUSAGE, "must be auto, local or slurm%s",
+                       str_hint(value, names, ARRAY_SIZE(names), hint));
+    ((struct cluster_options *)target)->engine = value;
+    return 0;
 }
 
 static int add_slurm_option(const struct option_spec *option, void *target, const char *value, ty_error *err) {

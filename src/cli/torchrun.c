@@ -200,8 +200,7 @@ static int set_shown(const struct option_spec *option, void *target, const char 
 static int take_signal(void *context, char *piece) {
     static const char *const always[] = {"SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT"};
     const char **other = context;
-    for (size_t i = 0; i < ARRAY_SIZE(always); i++)
-        if (str_equal(piece, always[i])) return 0;
+    if (str_find(piece, always, ARRAY_SIZE(always)) >= 0) return 0;
     if (!str_prefix(piece, "SIG", NULL) || (*other != NULL && !str_equal(*other, piece))) return -1;
     if (*other == NULL) *other = strdup(piece);
     return *other == NULL ? -1 : 0;

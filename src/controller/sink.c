@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -100,7 +101,7 @@ bool sink_close(struct sink *sink, nanoseconds limit) {
 
 static struct {
     pthread_mutex_t lock;
-    bool hurried;
+    atomic_bool hurried; /* also while a line waits under the lock */
     struct buffer waiting;
 } said = {.lock = PTHREAD_MUTEX_INITIALIZER};
 

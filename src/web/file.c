@@ -279,9 +279,7 @@ static int put_plot(struct buffer *out, const char *metric, const char *const *p
 static int likeness(const char *name) {
     if (strstr(name, "loss") != NULL) return 0;
     static const char *const counters[] = {"step", "global_step", "iteration", "training_iteration", "epoch"};
-    for (size_t i = 0; i < ARRAY_SIZE(counters); i++)
-        if (str_equal(name, counters[i])) return 2;
-    return 1;
+    return str_find(name, counters, ARRAY_SIZE(counters)) >= 0 ? 2 : 1;
 }
 
 /* All that was reported, however much: a mailed page has no second look. */
