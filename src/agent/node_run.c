@@ -58,8 +58,8 @@ static void swept(void *context, bool clean) {
     struct node_run *run = context;
     run->unclean |= !clean;
     if (run->launch.body != NULL) worker_files_remove(run->launch.body->token);
-    /* What workers gave away may lie in the memory of this node, and there is no controller any more to clear up
-     * behind them. */
+    /* What workers gave away may lie in the memory of this node, and there is no controller any more to clear
+     * up behind them. */
     const Wire__Launch *body = run->launch.body;
     if (run->lost && body != NULL && body->run_path[0] != '\0')
         logs_leave_to(&run->logs, (struct errand){.act = sweep_given,

@@ -29,8 +29,8 @@ json_t *manifest_read_list(int directory, const char *text);
  * of the directory; a file that is no JSON object is TY_EUSAGE. */
 int manifest_read(int directory, const char *name, json_t **metadata, ty_error *err);
 
-/* Whether each file that our part of a manifest lists is in the open directory, byte for byte: an empty list, or
- * one of which some file was never read, tells nothing. (verify.c) */
+/* Whether each file that our part of a manifest lists is in the open directory, byte for byte: an empty list,
+ * or one of which some file was never read, tells nothing. (verify.c) */
 bool manifest_proves(int directory, const char *name, const json_t *ours);
 
 /* The manifest in the checkpoint `name`, in the open directory of its run, moves out where it is to stand

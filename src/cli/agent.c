@@ -23,8 +23,8 @@ static int fail(const ty_error *err) {
 }
 
 /* --rendezvous LIST --node-rank I [--node-name NAME] [--key none] [--slots N] [--num-gpus N] [--ends-with
- * input] [--awaits another]: the key is in the environment, or the first line of standard input, with whose end the
- * agent may be told to end; where the controller died it may be told to wait for another one. */
+ * input] [--awaits another]: the key is in the environment, or the first line of standard input, with whose end
+ * the agent may be told to end; where the controller died it may be told to wait for another one. */
 static int join(int argc, char **argv) {
     struct join_node node = {.command = "agent"};
     ty_error err = {0};

@@ -1,5 +1,5 @@
-/* The options of `trainyard run` and `trainyard plan` for several machines, on each of which the same command is
- * started. */
+/* The options of `trainyard run` and `trainyard plan` for several machines, on each of which the same command
+ * is started. */
 #ifndef CLI_JOIN_OPTIONS_H
 #define CLI_JOIN_OPTIONS_H
 

@@ -71,8 +71,8 @@ const struct lease_holder *lease_in_the_way(const struct lease_claim *claims, si
                                             const struct cluster *cluster, const struct lease_claim **claim);
 enum { LEASE_TRIES = 10 }; /* then somebody is at it on purpose; half a second of pauses, on average */
 void lease_pause(int tries);
-/* All of it, for a process whose claims are decided elsewhere: what the lease claims from now on. TY_EBUSY names
- * the device of `cluster`, this machine's, who has it, and what to do; nothing is claimed then. */
+/* All of it, for a process whose claims are decided elsewhere: what the lease claims from now on. TY_EBUSY
+ * names the device of `cluster`, this machine's, who has it, and what to do; nothing is claimed then. */
 int lease_take(const struct lease *lease, const struct lease_claim *claims, size_t n, struct cluster *cluster,
                ty_error *err);
 /* "run a of root (pid 4711) has held 2 GPU since 2026-01-31 12:00:00" */
@@ -83,8 +83,8 @@ void lease_release(
     struct lease *lease); /* unlinks and closes (agents that still have it keep it locked, but it counts no
                                           * more); NULL is fine */
 
-/* For a process that was handed lease_fd and outlives the holder, or whose lease others hold as well, at its own
- * end: removes the file, which would be void from then on. */
+/* For a process that was handed lease_fd and outlives the holder, or whose lease others hold as well, at its
+ * own end: removes the file, which would be void from then on. */
 void lease_abandoned(int fd);
 
 /* True when the lease behind `fd` is not what was read of `holder`. */

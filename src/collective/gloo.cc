@@ -1,8 +1,10 @@
-// The Gloo backend: collectives on host memory over TCP, as a module that is loaded with the first communicator.
+// The Gloo backend: collectives on host memory over TCP, as a module that is loaded with the first
+// communicator.
 //
-// A rank connects to the ranks at distance 1, 2, 4, ... in both directions only: rings, broadcast trees and the agreement need no
-// others, so that a rank of n holds 2 log2(n) connections. Addresses are exchanged once, one address and a port for each of
-// those. No exception leaves this file. Gloo writes to sockets without MSG_NOSIGNAL: SIGPIPE is blocked meanwhile.
+// A rank connects to the ranks at distance 1, 2, 4, ... in both directions only: rings, broadcast trees and the
+// agreement need no others, so that a rank of n holds 2 log2(n) connections. Addresses are exchanged once, one
+// address and a port for each of those. No exception leaves this file. Gloo writes to sockets without
+// MSG_NOSIGNAL: SIGPIPE is blocked meanwhile.
 #include <arpa/inet.h>
 #include <errno.h>
 #include <gloo/allgather.h>
@@ -73,7 +75,8 @@ class SignalsBlocked {
     sigset_t before_;
 };
 
-// Ends a wait at its deadline. Gloo's own time-out closes every connection, which the peers could not tell from a death.
+// Ends a wait at its deadline. Gloo's own time-out closes every connection, which the peers could not tell from
+// a death.
 class Watchdog {
   public:
     Watchdog() : thread_([this] { run(); }) {
@@ -148,7 +151,8 @@ class Watchdog {
     std::thread thread_;
 };
 
-// What a rank tells the others about itself: one address, and the port that listens for each neighbour in ascending order.
+// What a rank tells the others about itself: one address, and the port that listens for each neighbour in
+// ascending order.
 struct Announcement {
     sockaddr_storage address;
     std::vector<uint16_t> ports;
@@ -282,8 +286,9 @@ class State {
         return timeout_;
     }
 
-    // Dissemination: after round k a rank knows the votes of the 2^(k+1) ranks up to itself. A rank that gives up sends its
-    // failure in all rounds that are left, so that every rank hears of it while the connections still stand.
+    // Dissemination: after round k a rank knows the votes of the 2^(k+1) ranks up to itself. A rank that gives
+    // up sends its failure in all rounds that are left, so that every rank hears of it while the connections
+    // still stand.
     void agree(comm_vote *vote, milliseconds limit) {
         const auto deadline = steady_clock::now() + limit;
         for (size_t i = 0; i < rounds_.size(); i++)
@@ -294,7 +299,8 @@ class State {
             attempt(vote, round.to, [&] { round.sender->send(round.to, slot(i)); });
             if (vote->failure == 0) attempt(vote, round.from, [&] { receive(round, vote, deadline); });
         }
-        // Peers that have come take the message at once; a failure is given a moment to reach those that still can.
+        // Peers that have come take the message at once; a failure is given a moment to reach those that still
+        // can.
         const auto patience = vote->failure == 0 ? timeout_ : milliseconds(100);
         for (auto &round : rounds_)
             attempt(vote, round->to, [&] { round->sender->waitSend(patience); });
@@ -418,8 +424,8 @@ void interrupt(void *state, int failure) {
     state_of(state)->interrupt(failure);
 }
 
-// Short vectors cost by messages: halving cubes, where the number of ranks lets them use our connections. Long ones cost by bytes:
-// rings.
+// Short vectors cost by messages: halving cubes, where the number of ranks lets them use our connections. Long
+// ones cost by bytes: rings.
 template <typename T>
 void reduce_everywhere(State &state, T *numbers, size_t n, ty_data_type type, ty_reduction reduction) {
     constexpr size_t kShort = 32 << 10;
@@ -515,8 +521,9 @@ void parts_by_type(State &state, const void *input, void *output, size_t n, ty_d
     }
 }
 
-// Every part moves on by the powers of two that make up the distance to its rank (Bruck), since a rank is connected to
-// those alone: part i, of all that lie here, is still to go by the digits of i that were not yet its turn.
+// Every part moves on by the powers of two that make up the distance to its rank (Bruck), since a rank is
+// connected to those alone: part i, of all that lie here, is still to go by the digits of i that were not yet
+// its turn.
 void all_parts_to_all(State &state, const char *input, char *output, size_t bytes) {
     Mesh &mesh = state.mesh();
     const size_t size = static_cast<size_t>(mesh.size), rank = static_cast<size_t>(mesh.rank);

@@ -189,8 +189,8 @@ struct node_programs { /* zero-initialised */
 /* Its run, its claims and its programs; the claims are to be freed, also when it fails. */
 int starting_fill(struct ty_run *run, const struct peer *peer, Wire__Start *start, ty_error *err);
 
-/* What the plan takes of the devices of a node that joined; nothing where a scheduler gives them, or the node has
- * no workers. To be freed, also when it fails. */
+/* What the plan takes of the devices of a node that joined; nothing where a scheduler gives them, or the node
+ * has no workers. To be freed, also when it fails. */
 int claims_list(const struct prepared *prepared, uint32_t node_rank, Wire__Claim ***list, size_t *n,
                 ty_error *err);
 void claims_free(Wire__Claim **list, size_t n);

@@ -26,8 +26,8 @@
 /* A stopped agent's lease has run out then, and the controller has not given the node up yet. */
 #define STOPPED_LIMIT (CHANNEL_LEASE + NS_PER_S)
 #define SWEEP_LIMIT (5 * NS_PER_S)
-/* For the controller to be found again: where only the agent died it answers, or is gone too; else the network is
- * mended, or the run resumed. */
+/* For the controller to be found again: where only the agent died it answers, or is gone too; else the network
+ * is mended, or the run resumed. */
 #define AGAIN_SOON (2 * NS_PER_S)
 #define AGAIN_LATER (60 * NS_PER_S)
 
@@ -130,8 +130,8 @@ static int serve_once(const struct join_node *node, bool swept, int *input, int 
     return keep(agent, input);
 }
 
-/* An agent that died in a run, or lost its controller, is followed by another one: the run may want the node again,
- * and one that is resumed does. */
+/* An agent that died in a run, or lost its controller, is followed by another one: the run may want the node
+ * again, and one that is resumed does. */
 static int serve(const struct join_node *node, struct join_life *life, const sigset_t *saved) {
     struct join_node again = *node;
     bool swept = false;

@@ -37,7 +37,7 @@ static bool is_1_2_4_8(quantity amount) {
            amount == 8 * QUANTITY_ONE;
 }
 
-/* In units of the resource, or in chips where a chip counts as several units (docs/spec/accelerators.md 2.5). */
+/* In units of the resource, or in chips where a chip is several units (docs/spec/accelerators.md 2.5). */
 static bool good_tpu_amount(quantity amount) {
     int64_t units;
     if (is_1_2_4_8(amount)) return true;

@@ -1,7 +1,7 @@
 /* An index of a long run: one pass over the reports, each value into the bucket of each x, so that a plot of
- * millions of reports is drawn without reading them again. Buckets double their width when a row is full, or all
- * rows together have much memory; the index may be kept in the user's cache, and is void there once the journal
- * is another one. */
+ * millions of reports is drawn without reading them again. Buckets double their width when a row is full, or
+ * all rows together have much memory; the index may be kept in the user's cache, and is void there once the
+ * journal is another one. */
 #include "view/index.h"
 
 #include <errno.h>

@@ -40,8 +40,8 @@ struct index_piece {
 };
 
 /* The buckets over the query's x and range of all points that count, or of those that were `lost`; those at the
- * ends of the range, and some beside them, may reach out of it. False: it has none, as the query asks for ranks,
- * a made metric or another x. -ENOMEM. */
+ * ends of the range, and some beside them, may reach out of it. False: it has none, as the query asks for
+ * ranks, a made metric or another x. -ENOMEM. */
 int index_take(const struct view_index *index, const struct view_query *query, bool lost,
                struct index_piece *piece);
 

@@ -1,6 +1,6 @@
-/* Traces of torch's profiler that workers wrote (python/trainyard/profiling.py), as events of the run's own trace: a
- * file is an object with the list `traceEvents`, whose times count from `baseTimeNanoseconds`, without it from
- * the epoch. Files may be far larger than memory, so they are read an event at a time. */
+/* Traces of torch's profiler that workers wrote (python/trainyard/profiling.py), as events of the run's own
+ * trace: a file is an object with the list `traceEvents`, whose times count from `baseTimeNanoseconds`, without
+ * it from the epoch. Files may be far larger than memory, so they are read an event at a time. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -259,8 +259,8 @@ static struct site *hanging; /* a thread of it hangs in the storage: the process
 
 int dashboard_serve(const struct dashboard_config *config, ty_error *err) {
     enum { LARGE_BYTES = 128 << 10, ARENAS = 2 };
-    /* A large block goes back to the system when it is freed: left to itself the allocator would keep ever larger
-     * ones, in each thread. */
+    /* A large block goes back to the system when it is freed: left to itself the allocator would keep ever
+     * larger ones, in each thread. */
     (void)mallopt(M_MMAP_THRESHOLD, LARGE_BYTES);
     (void)mallopt(M_ARENA_MAX, ARENAS);
     struct site *site = calloc(1, sizeof *site);

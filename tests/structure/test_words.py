@@ -31,7 +31,7 @@ class Words(unittest.TestCase):
 
     def test_each_word_has_one_meaning(self):
         files = collections.defaultdict(list)
-        for path in sorted((ROOT / "src").glob("*/*.[ch]")):
+        for path in sorted((ROOT / "src").rglob("*.[ch]")):
             for word in words(path.read_text(encoding="utf-8")):
                 files[word].append(str(path.relative_to(ROOT)))
         self.assertGreater(len(files), 500)

@@ -16,8 +16,9 @@ import harness
 import runs
 
 BUILD = harness.BUILD
+COMMAND = harness.COMMAND
 FAILING = harness.preloadable(os.path.join(harness.BUILD, "tests", "e2e", "faults", "failing_calls.so"))
-REPORT = "'%s' report " % harness.COMMAND
+REPORT = "'%s' report " % COMMAND
 
 
 def failing(call, error, part):

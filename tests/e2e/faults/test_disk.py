@@ -8,8 +8,7 @@ import subprocess
 import time
 import unittest
 
-from place import REPORT, FaultCase, failing, main
-from harness import COMMAND
+from place import COMMAND, REPORT, FaultCase, failing, main
 
 TOGETHER = unittest.skipIf("ASAN_OPTIONS" in os.environ, "nothing is done apart from its process under sanitizers (src/base/storage.c)")
 
