@@ -4,9 +4,8 @@
 #define ENGINE_RENDEZVOUS_INTERNAL_H
 
 #include "base/hash.h"
+#include "engine/gate.h"
 #include "engine/rendezvous.h"
-#include "wire/channel.h"
-#include "wire/tls.h"
 
 enum slot_state {
     SLOT_ABSENT,
@@ -44,28 +43,8 @@ struct slot {
     bool given_up; /* it will not come */
 };
 
-/* Somebody who has not proven yet that he has the key, or not said Join. */
-struct visitor {
-    struct rendezvous *rendezvous;
-    struct transport transport;
-    struct loop_watch watch;
-    struct loop_timer limit;
-    struct channel *channel; /* once he has proven it */
-    uint32_t proven_rank;
-    char address[64], own_address[64]; /* the ends of the connection */
-    struct visitor *older, *newer;
-};
-
 struct door {
-    struct listener {
-        struct rendezvous *rendezvous;
-        int fd;
-        struct loop_watch watch;
-    } listeners[8];
-    size_t n;
-    struct tls_server *tls; /* NULL: there is no key, and only this user is let in, by loopback */
-    struct visitor *oldest, *newest;
-    size_t n_visitors;
+    struct gate gate;
     struct buffer addresses; /* HOST:PORT,... for agents */
     char host[256];          /* of the first address that was asked for */
     nanoseconds told;        /* when a peer that was turned away was last told of */

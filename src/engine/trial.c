@@ -1,5 +1,5 @@
-/* Callers connect, prove the key and read the rank of the node at the other end; knockers are those who call
- * here, and get it. */
+/* Callers connect, prove the key and read the rank of the node at the other end; who is let in at a gate of
+ * ours (gate.h) gets it. */
 #include "engine/trial.h"
 
 #include <arpa/inet.h>
@@ -9,17 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/descriptors.h"
 #include "base/error.h"
 #include "base/str.h"
 #include "engine/address.h"
-#include "wire/tls.h"
-#include "wire/transport.h"
+#include "engine/gate.h"
 
-enum { KNOCKS_WAITING = 256, KNOCKS_A_TURN = 16 };
 /* For the other addresses, when each node has been reached by one: this, and twice what that took, which on a
  * busy machine is long. */
 #define REST_LEAST (200 * NS_PER_MS)
@@ -35,23 +32,11 @@ struct caller {
     char fault[100]; /* "": it was reached */
 };
 
-struct knocker {
-    struct network_trial *trial;
-    struct transport transport;
-    struct loop_watch watch;
-    struct loop_timer limit;
-    struct knocker *older, *newer;
-};
-
 struct network_trial {
     struct loop *loop;
     struct run_key key;
     uint32_t node_rank, port;
-    int fds[2]; /* listeners, -1 */
-    struct loop_watch knocks[2];
-    struct tls_server *tls;
-    struct knocker *oldest, *newest;
-    size_t n_knockers;
+    struct gate gate;
     struct caller *callers; /* n_callers; NULL: no trial goes on */
     size_t n_callers, n_left;
     nanoseconds begun;
@@ -60,81 +45,11 @@ struct network_trial {
     void *context;
 };
 
-/* -- knockers */
-
-static void forget_knocker(struct knocker *knocker) {
-    struct network_trial *trial = knocker->trial;
-    loop_watch_stop(trial->loop, &knocker->watch);
-    loop_timer_stop(trial->loop, &knocker->limit);
-    *(knocker->older != NULL ? &knocker->older->newer : &trial->oldest) = knocker->newer;
-    *(knocker->newer != NULL ? &knocker->newer->older : &trial->newest) = knocker->older;
-    trial->n_knockers--;
-    transport_close(&knocker->transport);
-    free(knocker);
-}
-
-static void on_late_knocker(void *context) {
-    forget_knocker(context);
-}
-
-/* One that has proven the key gets the rank, which fits into the empty buffer of its socket. */
-static void on_knocker(void *context, unsigned events) {
-    (void)events;
-    struct knocker *knocker = context;
-    struct network_trial *trial = knocker->trial;
-    bool writable;
-    uint32_t rank = htonl(trial->node_rank);
-    int result = tls_shake_hands(knocker->transport.tls, &writable, &(ty_error){0});
-    if (result == 0) {
-        (void)loop_watch_start(trial->loop, &knocker->watch, knocker->transport.fd,
-                               writable ? LOOP_WRITABLE : LOOP_READABLE);
-        return;
-    }
-    if (result > 0) (void)transport_write(&knocker->transport, &rank, sizeof rank);
-    forget_knocker(knocker);
-}
-
-static void receive(struct network_trial *trial, int fd) {
-    if (trial->n_knockers == TRIAL_KNOCKERS_MAX) forget_knocker(trial->oldest);
-    struct knocker *knocker = calloc(1, sizeof *knocker);
-    if (knocker == NULL) {
-        (void)close(fd);
-        return;
-    }
-    *knocker = (struct knocker){.trial = trial, .transport = TRANSPORT_PLAIN(fd), .older = trial->newest};
-    *(trial->newest != NULL ? &trial->newest->newer : &trial->oldest) = knocker;
-    trial->newest = knocker;
-    trial->n_knockers++;
-    descriptors_withhold(fd);
-    address_prepare(fd);
-    knocker->limit = (struct loop_timer){.callback = on_late_knocker, .context = knocker};
-    knocker->watch = (struct loop_watch){.callback = on_knocker, .context = knocker};
-    (void)loop_timer_start(trial->loop, &knocker->limit, TRIAL_PROOF_LIMIT);
-    if (tls_accept(trial->tls, fd, &knocker->transport.tls, NULL) < 0 ||
-        loop_watch_start(trial->loop, &knocker->watch, fd, LOOP_READABLE) < 0)
-        forget_knocker(knocker);
-}
-
-static void knock(struct network_trial *trial, int listener) {
-    for (int i = 0; i < KNOCKS_A_TURN; i++) {
-        int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd >= 0)
-            receive(trial, fd);
-        else if ((errno == EMFILE || errno == ENFILE) && trial->oldest != NULL)
-            forget_knocker(trial->oldest);
-        else if (errno != ECONNABORTED && errno != EINTR)
-            return;
-    }
-}
-
-static void on_knock_six(void *context, unsigned events) {
-    (void)events;
-    knock(context, ((struct network_trial *)context)->fds[0]);
-}
-
-static void on_knock_four(void *context, unsigned events) {
-    (void)events;
-    knock(context, ((struct network_trial *)context)->fds[1]);
+/* Who has proven the key gets the rank, which fits into the empty buffer of its socket. */
+static void on_let_in(void *context, struct visitor *visitor) {
+    uint32_t rank = htonl(((struct network_trial *)context)->node_rank);
+    (void)transport_write(&visitor->transport, &rank, sizeof rank);
+    gate_forget(visitor);
 }
 
 /* -- callers */
@@ -271,46 +186,38 @@ int trial_begin(struct network_trial *trial, const Wire__Try *targets,
 
 /* -- open and close */
 
-static int listen_on(struct network_trial *trial, const struct address *address) {
-    int one = 1;
-    CLEANUP_FD int fd = socket(address->socket.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd >= 0 && address->socket.ss_family == AF_INET6)
-        (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one);
-    if (fd < 0 || bind(fd, (const struct sockaddr *)&address->socket, address->size) < 0 ||
-        listen(fd, KNOCKS_WAITING) < 0)
-        return -errno;
-    trial->port = address_port_of_socket(fd);
-    descriptors_withhold(fd);
-    return TAKE_FD(fd);
-}
-
 /* The port that IPv6 has got may be another's in IPv4: it is drawn again then. */
 static int listen_everywhere(struct network_trial *trial) {
     struct address_list list;
     for (int tries = 0;; tries++) {
         address_list_any(&list, 0);
-        trial->fds[0] = listen_on(trial, &list.items[1]);
-        if (trial->fds[0] >= 0) address_set_port(&list.items[0], (uint16_t)trial->port);
-        trial->fds[1] = listen_on(trial, &list.items[0]);
-        if (trial->fds[1] != -EADDRINUSE || tries == 8) break;
-        (void)close(TAKE_FD(trial->fds[0]));
+        int six = gate_listen(&trial->gate, &list.items[1]);
+        if (six > 0) address_set_port(&list.items[0], (uint16_t)six);
+        int four = gate_listen(&trial->gate, &list.items[0]);
+        if (four != -EADDRINUSE || tries == 8) {
+            trial->port = (uint32_t)(six > 0 ? six : four > 0 ? four : 0);
+            return trial->port > 0 ? 0 : four;
+        }
+        gate_stop_listening(&trial->gate);
     }
-    return trial->fds[0] >= 0 ? 0 : trial->fds[1] >= 0 ? 0 : trial->fds[1];
 }
 
 int trial_open(struct loop *loop, const struct run_key *key, uint32_t node_rank, struct network_trial **trial,
                ty_error *err) {
     struct network_trial *made = calloc(1, sizeof *made);
     if (made == NULL) return ty_fail_memory(err);
-    *made = (struct network_trial){.loop = loop, .key = *key, .node_rank = node_rank, .fds = {-1, -1}};
+    *made = (struct network_trial){.loop = loop,
+                                   .key = *key,
+                                   .node_rank = node_rank,
+                                   .gate = {.loop = loop,
+                                            .most = TRIAL_VISITORS_MAX,
+                                            .limit = TRIAL_PROOF_LIMIT,
+                                            .let_in = on_let_in,
+                                            .context = made}};
     made->limit = made->rest = made->end = (struct loop_timer){.callback = on_over, .context = made};
-    made->knocks[0] = (struct loop_watch){.callback = on_knock_six, .context = made};
-    made->knocks[1] = (struct loop_watch){.callback = on_knock_four, .context = made};
-    int result = tls_server_create(key, &made->tls, err);
+    int result = gate_open(&made->gate, key, err);
     if (result == 0 && (result = listen_everywhere(made)) < 0)
         (void)ty_fail(err, result, "cannot listen for a trial of the network: %s", strerror(-result));
-    for (size_t i = 0; i < ARRAY_SIZE(made->fds) && result == 0; i++)
-        if (made->fds[i] >= 0) result = loop_watch_start(loop, &made->knocks[i], made->fds[i], LOOP_READABLE);
     if (result < 0) {
         trial_close(made);
         return result;
@@ -323,13 +230,7 @@ void trial_close(struct network_trial *trial) {
     if (trial == NULL) return;
     trial->done = NULL;
     if (trial->callers != NULL) finish(trial);
-    while (trial->oldest != NULL)
-        forget_knocker(trial->oldest);
-    for (size_t i = 0; i < ARRAY_SIZE(trial->fds); i++) {
-        loop_watch_stop(trial->loop, &trial->knocks[i]);
-        if (trial->fds[i] >= 0) (void)close(trial->fds[i]);
-    }
-    tls_server_destroy(trial->tls);
+    gate_close(&trial->gate);
     key_forget(&trial->key);
     free(trial);
 }

@@ -13,8 +13,8 @@
 #include "wire/key.h"
 #include "wire/trainyard.pb-c.h"
 
-/* A node's targets; knockers that have not proven anything, of whom the oldest makes way. */
-enum { TRIAL_TARGETS_MAX = 128, TRIAL_KNOCKERS_MAX = 256 };
+/* A node's targets; visitors that have not proven anything (gate.h). */
+enum { TRIAL_TARGETS_MAX = 128, TRIAL_VISITORS_MAX = 256 };
 #define TRIAL_LIMIT (2 * NS_PER_S) /* of one trial */
 #define TRIAL_PROOF_LIMIT (3 * NS_PER_S)
 

@@ -1,0 +1,153 @@
+/* Visitors in the order in which they came: accepted, shaking hands, let in or turned away. */
+#include "engine/gate.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/descriptors.h"
+#include "base/error.h"
+
+enum { BACKLOG = 1024, ACCEPTS_A_TURN = 16 };
+
+/* -- visitors */
+
+void gate_forget(struct visitor *visitor) {
+    struct gate *gate = visitor->gate;
+    loop_watch_stop(gate->loop, &visitor->watch);
+    loop_timer_stop(gate->loop, &visitor->limit);
+    *(visitor->older != NULL ? &visitor->older->newer : &gate->oldest) = visitor->newer;
+    *(visitor->newer != NULL ? &visitor->newer->older : &gate->newest) = visitor->older;
+    gate->n_visitors--;
+    channel_destroy(visitor->channel);
+    transport_close(&visitor->transport);
+    free(visitor);
+}
+
+void gate_turn_away(struct visitor *visitor, const char *why) {
+    struct gate *gate = visitor->gate;
+    if (gate->turned_away != NULL) gate->turned_away(gate->context, visitor, why);
+    gate_forget(visitor);
+}
+
+static void on_late(void *context) {
+    gate_turn_away(context, "it did not prove in time that it has the key, or did not say what it is");
+}
+
+static void let_in(struct visitor *visitor) {
+    struct gate *gate = visitor->gate;
+    loop_watch_stop(gate->loop, &visitor->watch);
+    if (visitor->transport.tls != NULL) visitor->node_rank = tls_node_rank(visitor->transport.tls);
+    gate->let_in(gate->context, visitor);
+}
+
+static void on_ready(void *context, unsigned events) {
+    (void)events;
+    struct visitor *visitor = context;
+    bool writable;
+    ty_error err = {0};
+    int result = tls_shake_hands(visitor->transport.tls, &writable, &err);
+    if (result < 0)
+        gate_turn_away(visitor, err.message);
+    else if (result > 0)
+        let_in(visitor);
+    else
+        (void)loop_watch_start(visitor->gate->loop, &visitor->watch, visitor->transport.fd,
+                               writable ? LOOP_WRITABLE : LOOP_READABLE);
+}
+
+static void begin(struct visitor *visitor) {
+    struct gate *gate = visitor->gate;
+    ty_error err = {0};
+    (void)loop_timer_start(gate->loop, &visitor->limit, gate->limit);
+    if (gate->tls == NULL) {
+        if (address_is_mine(visitor->transport.fd))
+            let_in(visitor);
+        else
+            gate_turn_away(visitor, "without a key only processes of this user are let in");
+        return;
+    }
+    if (tls_accept(gate->tls, visitor->transport.fd, &visitor->transport.tls, &err) < 0 ||
+        loop_watch_start(gate->loop, &visitor->watch, visitor->transport.fd, LOOP_READABLE) < 0)
+        gate_turn_away(visitor, err.code < 0 ? err.message : "out of memory");
+}
+
+static void receive(struct gate *gate, int fd) {
+    if (gate->n_visitors == gate->most) gate_turn_away(gate->oldest, "too many others wait");
+    struct visitor *visitor = calloc(1, sizeof *visitor);
+    if (visitor == NULL) {
+        (void)close(fd);
+        return;
+    }
+    *visitor = (struct visitor){.gate = gate,
+                                .transport = TRANSPORT_PLAIN(fd),
+                                .watch = {.callback = on_ready, .context = visitor},
+                                .limit = {.callback = on_late, .context = visitor},
+                                .older = gate->newest};
+    *(gate->newest != NULL ? &gate->newest->newer : &gate->oldest) = visitor;
+    gate->newest = visitor;
+    gate->n_visitors++;
+    descriptors_withhold(fd);
+    address_prepare(fd);
+    address_of_peer(fd, visitor->address);
+    address_of_socket(fd, visitor->own_address);
+    begin(visitor);
+}
+
+static void on_knock(void *context, unsigned events) {
+    (void)events;
+    struct listener *listener = context;
+    struct gate *gate = listener->gate;
+    for (int i = 0; i < ACCEPTS_A_TURN; i++) {
+        int fd = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd >= 0)
+            receive(gate, fd);
+        else if ((errno == EMFILE || errno == ENFILE) && gate->oldest != NULL)
+            gate_turn_away(gate->oldest, "no descriptor is left"); /* or nobody could come */
+        else if (errno != ECONNABORTED && errno != EINTR)
+            return;
+    }
+}
+
+/* -- listening */
+
+int gate_open(struct gate *gate, const struct run_key *key, ty_error *err) {
+    return key->text[0] == '\0' ? 0 : tls_server_create(key, &gate->tls, err);
+}
+
+int gate_listen(struct gate *gate, const struct address *address) {
+    if (gate->n_listeners == GATE_LISTENERS_MAX) return 0;
+    int one = 1;
+    CLEANUP_FD int fd = socket(address->socket.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) return -errno;
+    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    if (address->socket.ss_family == AF_INET6)
+        (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one);
+    if (bind(fd, (const struct sockaddr *)&address->socket, address->size) < 0 || listen(fd, BACKLOG) < 0)
+        return -errno;
+    struct listener *listener = &gate->listeners[gate->n_listeners];
+    *listener = (struct listener){.gate = gate, .fd = fd, .watch = {.callback = on_knock, .context = listener}};
+    int result = loop_watch_start(gate->loop, &listener->watch, fd, LOOP_READABLE);
+    if (result < 0) return result;
+    descriptors_withhold(fd);
+    gate->n_listeners++;
+    return address_port_of_socket(TAKE_FD(fd));
+}
+
+void gate_stop_listening(struct gate *gate) {
+    for (size_t i = 0; i < gate->n_listeners; i++) {
+        loop_watch_stop(gate->loop, &gate->listeners[i].watch);
+        (void)close(gate->listeners[i].fd);
+    }
+    gate->n_listeners = 0;
+}
+
+void gate_close(struct gate *gate) {
+    gate_stop_listening(gate);
+    while (gate->oldest != NULL)
+        gate_forget(gate->oldest);
+    tls_server_destroy(TAKE(gate->tls));
+}
