@@ -57,14 +57,16 @@ bind_folders() {
     done
 }
 
-# The machine of $base, with the last commit as a bundle.
+# The last commit, for `git clone` on the machine; deltas are for who fetches it from afar.
+bring_commit() { git -c safe.directory='*' -c pack.window=0 bundle create --quiet "$bare/trainyard.bundle" HEAD; }
+
+# The machine of $base.
 prepare() { # RELEASE
     rm -rf --one-file-system "$bare"
     mkdir "$bare"
     tar -C "$bare" -xf "$base"
     chmod 755 "$bare"
     copy_settings "$1"
-    git -c safe.directory='*' bundle create --quiet "$bare/trainyard.bundle" HEAD
     mount --bind "$bare" "$bare" # a root that is a mount, as that of any machine: `unshare -m` wants it so
     mount -t proc proc "$bare/proc"
     mount --rbind /sys "$bare/sys"
