@@ -46,8 +46,10 @@ static const struct option_spec rm_specs[] = {
 };
 static const struct option_group rm_group = {"Options", rm_specs, ARRAY_SIZE(rm_specs)};
 
-static int check_removable(const char *name, const char *path, ty_error *err) {
+static int check_removable(const char *name, const char *path, bool force, ty_error *err) {
     struct view_summary summary;
+    if (run_lock_is_held(path)) return run_lock_refuse(path, err);
+    if (force) return 0;
     int result = view_summary_read(name, path, &summary, err);
     if (result < 0) return ty_wrap(err, "%s (--force removes it unread)", name);
     bool keeps = has_checkpoint(&summary);
@@ -58,11 +60,9 @@ static int check_removable(const char *name, const char *path, ty_error *err) {
     return result;
 }
 
-static int remove_run(const char *name, const char *path, bool force, ty_error *err) {
+static int remove_run(const char *name, const char *path, ty_error *err) {
     struct run_disk disk;
-    if (run_lock_is_held(path)) return run_lock_refuse(path, err);
-    int result = force ? 0 : check_removable(name, path, err);
-    if (result >= 0) result = run_disk_read(path, &disk, err);
+    int result = run_disk_read(path, &disk, err);
     if (result >= 0) result = run_remove(path, err);
     if (result >= 0) {
         CLEANUP(buffer_done) struct buffer text = {0};
@@ -74,13 +74,16 @@ static int remove_run(const char *name, const char *path, bool force, ty_error *
     return result;
 }
 
+/* All that are named, or none. */
 static int rm_run(const struct arguments *arguments, ty_error *err) {
     struct rm_options options = {0};
     struct storage_options storage = {0};
     int result = options_apply(arguments, (void *[]){&options, &storage}, err);
-    for (size_t i = 0; result >= 0 && i < arguments->n_words; i++) {
-        CLEANUP_FREE char *path = run_directory_find(storage.storage_path, arguments->words[i], err);
-        result = path == NULL ? err->code : remove_run(arguments->words[i], path, options.force, err);
+    for (size_t i = 0, n = arguments->n_words; result >= 0 && i < 2 * n; i++) {
+        const char *name = arguments->words[i % n];
+        CLEANUP_FREE char *path = run_directory_find(storage.storage_path, name, err);
+        if (path == NULL) return err->code;
+        result = i < n ? check_removable(name, path, options.force, err) : remove_run(name, path, err);
     }
     return result;
 }

@@ -49,11 +49,9 @@ static int stop_run(const char *name, const char *path, const struct stop_option
     if (ran) result = await_end(name, path, options->timeout, err);
     if (result < 0) return result;
     buffer_text(&text, name);
-    buffer_text(&text, ran ? " has ended; trainyard run --resume --name " : " is not running\n");
-    if (ran) {
-        cli_quote(name, false, &text);
-        buffer_text(&text, " goes on\n");
-    }
+    buffer_text(&text, ran ? " has ended; it goes on when its command is given --resume " : " is not running");
+    if (ran) cli_quote(name, false, &text);
+    buffer_char(&text, '\n');
     return cli_print(&text, err);
 }
 

@@ -46,7 +46,7 @@ class Stop(KeepingCase):
     def test_a_run_is_stopped_and_can_be_resumed(self):
         process = self.start_one("a long one")
         out = self.assert_status(0, self.call("stop", "a long one")).out
-        self.assertEqual("a long one has ended; trainyard run --resume --name 'a long one' goes on\n", out)
+        self.assertEqual("a long one has ended; it goes on when its command is given --resume 'a long one'\n", out)
         self.assertEqual(130, process.wait())
         self.assertIn("interrupted", self.call("status", "a long one").out)
         self.assertEqual("a long one is not running\n", self.assert_status(0, self.call("stop", "a long one")).out)
@@ -107,6 +107,14 @@ class Remove(KeepingCase):
         self.assertTrue(os.path.exists(self.path("model", "checkpoint_000001", "w")))
         self.assert_status(0, self.call("rm", "model", "--force"))
         self.assertEqual([], os.listdir(self.storage))
+
+    def test_all_that_are_named_or_none(self):
+        self.run_one("old")
+        self.run_one("model", CHECKPOINT)
+        for other in "model", "nosuch":
+            self.assert_status(2, self.call("rm", "old", other))
+            self.assertTrue(os.path.exists(self.path("old", "run.db")))
+        self.assertEqual(2, self.assert_status(0, self.call("rm", "old", "model", "--force")).out.count("removed "))
 
     def test_links_are_not_followed(self):
         self.run_one("linked")
@@ -235,10 +243,17 @@ class Storage(KeepingCase):
         config = os.path.join(self.place, "c.yaml")
         with open(config, "w") as file:
             file.write("run_config: {storage_path: 's3://b/r'}\n")
-        finished = self.trainyard("run", "--config", config, "--", "true")
-        self.assert_status(2, finished)
-        self.assertIn("s3://b/r", finished.err)
+        for words in ["run", "--config", config, "--", "true"], ["plan", "--config", config]:
+            error = self.assert_status(2, self.trainyard(*words)).err
+            self.assertIn('c.yaml:1:28: storage_path: "s3://b/r": must be a directory', error)
         self.assertEqual([], [name for name in os.listdir(self.place) if ":" in name])
+
+    def test_the_address_of_a_directory_is_its_path(self):
+        for words in ["--storage-path", "file://" + self.storage], []:
+            env = {"TRAINYARD_STORAGE": "file://" + self.storage}
+            self.assert_status(0, self.trainyard("run", *words, "--name", "run%d" % len(words), "--", "true", env=env))
+        self.assertIn("run2", self.assert_status(0, self.trainyard("status", "--storage-path", "file://" + self.storage)).out)
+        self.assertEqual(["run0", "run2"], sorted(os.listdir(self.storage)))
 
 
 class Disk(KeepingCase):
