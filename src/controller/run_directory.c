@@ -63,11 +63,8 @@ char *run_directory_path(const char *storage_path, const char *name, enum face f
         return NULL;
     }
     if (storage_path == NULL) storage_path = "~/trainyard_runs";
-    if (strstr(storage_path, "://") != NULL) {
-        (void)ty_fail(err, TY_EUSAGE,
-                      "storage path %s: must be a directory; other file systems are not provided (mount it, or "
-                      "copy checkpoints there)",
-                      storage_path);
+    if (storage_path_check(&storage_path, err) < 0) {
+        (void)ty_wrap(err, "storage path %s", storage_path);
         return NULL;
     }
     CLEANUP_FREE char *storage = file_absolute(storage_path);

@@ -95,6 +95,15 @@ int run_name_check(const char *name, ty_error *err) {
                    name, plain ? "it is not UTF-8; 1 to 200 bytes, " : "1 to 200 bytes, ");
 }
 
+static const char no_directory[] =
+    "must be a directory; other file systems are not provided (mount it, or copy checkpoints there)";
+
+int storage_path_check(const char **path, ty_error *err) {
+    const char *local;
+    if (str_prefix(*path, "file://", &local) && *local == '/') *path = local;
+    return strstr(*path, "://") == NULL ? 0 : ty_fail(err, TY_EUSAGE, "%s", no_directory);
+}
+
 /* "TERM", "SIGUSR1", "12". Refused are those by which the run is stopped for other reasons, by which a process
  * is ended or stopped whatever it does, or by which the loop lives. */
 static int parse_signal(const char *text, int *number, ty_error *err) {
@@ -146,6 +155,7 @@ static const char *rule_of(const struct setting *setting, char text[96]) {
         return "the name of a signal";
     case SETTING_CHAOS:
         return "a text SEED[:EVERY]";
+    case SETTING_DIRECTORY:
     case SETTING_TEXT:
     case SETTING_NAME:
         break;
@@ -258,6 +268,7 @@ static int set_from_text(const struct setting *setting, void *member, const char
         return set_word(setting, member, text, err);
     if (*text == '\0') return ty_fail(err, TY_EUSAGE, "must not be empty");
     if (setting->type == SETTING_NAME && run_name_check(text, err) < 0) return TY_EUSAGE;
+    if (setting->type == SETTING_DIRECTORY && storage_path_check(&text, err) < 0) return TY_EUSAGE;
     *(const char **)member = text;
     return 0;
 }
@@ -301,6 +312,8 @@ static int refuse_for(const struct setting *setting, const char *subject, const 
                       const ty_error *why, ty_error *err) {
     if (why->code == -ENOMEM) return ty_fail_memory(err);
     const char *hint = strstr(why->message, "; did you mean ");
+    if (str_equal(why->message, no_directory))
+        return ty_fail(err, why->code, "%s: %.*s: %s", subject, GIVEN_SHOWN, given, no_directory);
     if (str_prefix(why->message, "must ", NULL))
         return refuse(setting, subject, given, hint == NULL ? "" : hint, err);
     return ty_fail(err, why->code, "%s: %s", subject, why->message);

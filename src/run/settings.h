@@ -23,8 +23,9 @@
 /* X(type, what a member of the type is in C) */
 #define SETTING_TYPES(X)                                                                                      \
     X(FLAG, bool)                                                                                             \
-    X(TEXT, const char *)   /* not empty; NULL: not given; borrowed, as all text here */                      \
-    X(NAME, const char *)   /* a TEXT that can be the name of a run */                                        \
+    X(TEXT, const char *)      /* not empty; NULL: not given; borrowed, as all text here */                   \
+    X(NAME, const char *)      /* a TEXT that can be the name of a run */                                     \
+    X(DIRECTORY, const char *) /* a TEXT that is a path: storage_path_check */                                \
     X(RESUME, const char *) /* the name that was said with it, "" without one; NULL: the run is a new one */  \
     X(WORD, const char *)   /* one of the words of the argument; NULL: the first */                           \
     X(CHOICE, int)          /* the same, as its place among the words */                                      \
@@ -166,6 +167,9 @@ int settings_finish(struct run_settings *settings, enum face face, ty_error *err
 
 /* A run name is 1 to 200 bytes without '/', control characters, a leading '.' or '-'. */
 int run_name_check(const char *name, ty_error *err);
+
+/* Takes "file://" off *path; TY_EUSAGE for an address of another file system. */
+int storage_path_check(const char **path, ty_error *err);
 
 /* Which checkpoints stay: the best ones by their score, or the newest, and the latest in any case. Pure:
  * whoever has the checkpoints asks after each commit. */

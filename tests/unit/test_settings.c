@@ -177,6 +177,9 @@ static void words_and_texts_are_the_same_in_every_form(void **state) {
     refuses_text("name", "", "must not be empty");
     refuses_text("name", "-a", "the run name \"-a\" is not usable");
     refuses_json("storage_path", "\"\"", "storage_path must be a text that is not empty, not \"\"");
+    refuses_json("storage_path", "\"s3://b/r\"",
+                 "storage_path: \"s3://b/r\": must be a directory; other file systems are not provided "
+                 "(mount it, or copy checkpoints there)");
     refuses_json("quiet", "0", "quiet must be true or false, not 0");
     refuses_json("chaos", "\"1:1ms\"", "chaos: faults cannot come more often than every 10ms");
 
