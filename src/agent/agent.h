@@ -49,6 +49,7 @@ struct agent_service {
     const char *refusal; /* why it cannot serve the run; NULL */
     const char *warning; /* what the controller is to hear with its hello; NULL */
     const Wire__Start *start;
+    nanoseconds heard; /* when that came, wall */
     bool lost;  /* set when its lease ran out, the connection broke, or the controller went without a goodbye */
     int status; /* set when the controller said goodbye: the run's exit status */
 };

@@ -199,6 +199,10 @@ static void say_hello(struct node_run *run, const char *refusal) {
     if (refusal != NULL) hello.refusal = (char *)refusal;
     if (run->service->warning != NULL) hello.warning = (char *)run->service->warning;
     hello.address = (char *)(has_ipv4_loopback() ? "127.0.0.1" : "::1");
+    if (run->service->leased != NULL) {
+        hello.heard = run->service->leased->heard;
+        hello.said = clock_wall();
+    }
     outbox_send(&run->outbox, &WIRE_MESSAGE(HELLO, hello, &hello));
     channel_flush(run->outbox.channel);
 }

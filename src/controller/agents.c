@@ -4,6 +4,7 @@
  * then does the core hear that the node is lost: another attempt never meets the processes of the one
  * before. */
 #include <errno.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -238,6 +239,25 @@ static void escape_words(const struct ty_run *run, const struct peer *peer, cons
     utf8_escape(words, strnlen(words, TY_ERROR_MESSAGE_SIZE), out);
 }
 
+/* How long the Start and the Hello took on their ways is known of both together alone: the clock of the node is known
+ * to within half of that. One that may agree with ours is left alone. */
+static void compare_clocks(struct peer *peer, const Wire__Hello *hello, struct event_node *about) {
+    peer->clock_ahead = 0;
+    if (hello->heard <= 0 || hello->said < hello->heard) return;
+    nanoseconds there = hello->heard - peer->asked, back = clock_wall() - hello->said;
+    nanoseconds ahead = there / 2 - back / 2, unsure = there / 2 + back / 2;
+    if (unsure < 0) return; /* ours was set meanwhile */
+    about->clock_offset = (double)ahead / (double)NS_PER_S;
+    about->clock_uncertainty = (double)unsure / (double)NS_PER_S;
+    if (ahead > unsure || ahead < -unsure) peer->clock_ahead = ahead;
+}
+
+/* A time that the peer tells, by our clock. */
+static nanoseconds by_our_clock(const struct peer *peer, int64_t time) {
+    nanoseconds ours;
+    return time > 0 && !__builtin_sub_overflow(time, peer->clock_ahead, &ours) ? ours : time;
+}
+
 static void on_hello(struct peer *peer, const Wire__Hello *hello) {
     struct ty_run *run = peer->run;
     if (hello->protocol != FRAME_PROTOCOL || strcmp(hello->version, base_build) != 0) {
@@ -266,24 +286,27 @@ static void on_hello(struct peer *peer, const Wire__Hello *hello) {
     const char *known =
         run->prepared.rendezvous != NULL ? rendezvous_address_of(run->prepared.rendezvous, peer->name) : NULL;
     (void)snprintf(peer->address, sizeof peer->address, "%s", known != NULL ? known : hello->address);
-    struct event_node about = {name_of(run, peer->node), hello->pid, peer->address};
+    struct event_node about = {name_of(run, peer->node), hello->pid, peer->address, (double)NAN, (double)NAN};
+    compare_clocks(peer, hello, &about);
     run_node_up(run->core, peer->node, &about);
 }
 
-static void on_worker_event(struct ty_run *run, const Wire__WorkerEvent *event) {
+static void on_worker_event(struct peer *peer, const Wire__WorkerEvent *event) {
+    struct ty_run *run = peer->run;
+    nanoseconds time = by_our_clock(peer, event->time);
     switch (event->kind) {
     case WIRE__WORKER_EVENT__KIND__STARTED:
-        run_worker_started(run->core, event->rank, event->pid, event->time);
+        run_worker_started(run->core, event->rank, event->pid, time);
         input_started(&run->input, event->rank);
         break;
     case WIRE__WORKER_EVENT__KIND__READY:
-        run_worker_ready(run->core, event->rank, event->time);
+        run_worker_ready(run->core, event->rank, time);
         break;
     case WIRE__WORKER_EVENT__KIND__RENDEZVOUS:
-        run_worker_rendezvous(run->core, event->rank, event->time);
+        run_worker_rendezvous(run->core, event->rank, time);
         break;
     case WIRE__WORKER_EVENT__KIND__HUNG:
-        run_worker_hung(run->core, event->rank, event->text, event->time);
+        run_worker_hung(run->core, event->rank, event->text, time);
         break;
     case WIRE__WORKER_EVENT__KIND__FAILED:
         events_add_failure(&run->events, run_attempt(run->core), event->rank, event->tail.data,
@@ -300,26 +323,27 @@ static void on_worker_event(struct ty_run *run, const Wire__WorkerEvent *event) 
                                              .cause = event->text,
                                              .tail = event->tail.data,
                                              .tail_size = event->tail.len,
-                                             .failed_at = event->failed_at,
-                                             .time = event->time});
+                                             .failed_at = by_our_clock(peer, event->failed_at),
+                                             .time = time});
         break;
     case WIRE__WORKER_EVENT__KIND__GONE:
-        run_worker_gone(run->core, event->rank, event->time);
+        run_worker_gone(run->core, event->rank, time);
         break;
     case WIRE__WORKER_EVENT__KIND__START_FAILED:
         input_left(&run->input, event->rank);
-        run_worker_start_failed(run->core, event->rank,
-                                &(struct run_start_failure){.why = event->text,
-                                                            .stopped = event->stopped,
-                                                            .transient = event->may_pass,
-                                                            .time = event->time});
+        run_worker_start_failed(
+            run->core, event->rank,
+            &(struct run_start_failure){
+                .why = event->text, .stopped = event->stopped, .transient = event->may_pass, .time = time});
         break;
     default:
         break;
     }
 }
 
-static void on_report(struct ty_run *run, const Wire__Report *report) {
+static void on_report(struct peer *peer, const Wire__Report *report) {
+    struct ty_run *run = peer->run;
+    nanoseconds time = by_our_clock(peer, report->time);
     enum report_kind kind = (enum report_kind)report->kind;
     if (kind == REPORT_METRICS || kind == REPORT_BEGIN) {
         const char *metrics = (const char *)report->metrics.data;
@@ -327,7 +351,7 @@ static void on_report(struct ty_run *run, const Wire__Report *report) {
         struct journal_report row = {.attempt = run_attempt(run->core),
                                      .rank = (int)report->rank,
                                      .number = report->number,
-                                     .time = report->time,
+                                     .time = time,
                                      .metrics = metrics,
                                      .metrics_size = size};
         records_report(run->records, &row);
@@ -339,7 +363,7 @@ static void on_report(struct ty_run *run, const Wire__Report *report) {
             buffer_char(&run->committing.metrics, '\0');
             progress_metrics(&run->output.progress, metrics, size);
         }
-        progress_report(&run->output.progress, report->rank, run_size(run->core), report->time);
+        progress_report(&run->output.progress, report->rank, run_size(run->core), time);
     }
     run_report(run->core, &(struct run_report){.rank = report->rank,
                                                .kind = kind,
@@ -408,11 +432,11 @@ static void on_message(void *context, const Wire__Message *message) {
         break;
     case WIRE__MESSAGE__BODY_EVENTS:
         for (size_t i = 0; i < message->events->n_events; i++)
-            on_worker_event(run, message->events->events[i]);
+            on_worker_event(peer, message->events->events[i]);
         break;
     case WIRE__MESSAGE__BODY_REPORTS:
         for (size_t i = 0; i < message->reports->n_reports; i++)
-            on_report(run, message->reports->reports[i]);
+            on_report(peer, message->reports->reports[i]);
         break;
     case WIRE__MESSAGE__BODY_STORE_REQUEST:
         on_store_request(peer, message->store_request);
@@ -443,8 +467,8 @@ static void on_message(void *context, const Wire__Message *message) {
         carried_taken(peer, message->taken);
         break;
     case WIRE__MESSAGE__BODY_USAGE:
-        usage_take(peer, message->usage);
-        faults_take(peer, message->usage);
+        usage_take(peer, message->usage, by_our_clock(peer, message->usage->time));
+        faults_take(peer, message->usage, by_our_clock(peer, message->usage->time));
         break;
     case WIRE__MESSAGE__BODY_FED:
         input_taken(&run->input, message->fed->rank, message->fed->size);
@@ -542,6 +566,7 @@ int peer_start(struct peer *peer, ty_error *err) {
     if (log.failed) return ty_fail_memory(err);
     int result = peer_is_remote(peer) ? starting_fill(run, peer, &start, err) : 0;
     agent.start = &start;
+    peer->asked = clock_wall();
     int lease = prepared->lease == NULL ? -1 : lease_fd(prepared->lease);
     if (result == 0) result = prepared->engine->start_agent(&agent, lease, log.data, &peer->handle, err);
     claims_free(start.claims, start.n_claims);

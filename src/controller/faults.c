@@ -60,9 +60,9 @@ static void take(struct peer *peer, const struct usage_fault *fault, nanoseconds
                                                     .time = time});
 }
 
-void faults_take(struct peer *peer, const Wire__Usage *usage) {
+void faults_take(struct peer *peer, const Wire__Usage *usage, nanoseconds time) {
     struct ty_run *run = peer->run;
-    for (size_t i = 0; i < usage->n_faults && usage->time > 0; i++) {
+    for (size_t i = 0; i < usage->n_faults && time > 0; i++) {
         const Wire__UsageFault *one = usage->faults[i];
         if (one->kind >= USAGE_FAULTS_N || one->device >= USAGE_DEVICES_MAX) continue;
         if (run->n_faults == FAULTS_MAX) return;
@@ -72,6 +72,6 @@ void faults_take(struct peer *peer, const Wire__Usage *usage) {
                         FAULTS_MAX);
         }
         const struct usage_fault fault = {one->kind, (int32_t)one->device, one->code};
-        take(peer, &fault, usage->time);
+        take(peer, &fault, time);
     }
 }

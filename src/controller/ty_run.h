@@ -87,6 +87,8 @@ struct peer {
     struct answers answers; /* that the channel has no room for yet */
     struct engine_handle handle;
     char address[64];
+    nanoseconds asked;       /* when its Start was sent, wall */
+    nanoseconds clock_ahead; /* of the node, where it is known to differ from ours */
     nanoseconds
         fenced_at;     /* by clock_boot: nothing of what a lost node ran is there any more; 0: it is not lost */
     bool left_clean;   /* it was told to end, and said that nothing is left */
@@ -246,14 +248,14 @@ void interrupt_node(struct ty_run *run, uint32_t node, int signal_number);
 
 struct usage_keeper; /* opaque */
 int usage_open(struct ty_run *run, ty_error *err);
-void usage_take(struct peer *peer, const Wire__Usage *usage);
+void usage_take(struct peer *peer, const Wire__Usage *usage, nanoseconds time);
 void usage_commit(struct ty_run *run); /* what came in this turn is on its way */
 struct storage *usage_storage(const struct ty_run *run);
 void usage_close(struct ty_run *run); /* writes what is gathered, unless the storage hangs */
 
 /* -- faults.c: what happens to devices */
 
-void faults_take(struct peer *peer, const Wire__Usage *usage);
+void faults_take(struct peer *peer, const Wire__Usage *usage, nanoseconds time);
 
 /* -- run_storage.c: the threads at work on the run's files, and on its journal */
 

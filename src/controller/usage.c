@@ -160,7 +160,7 @@ static struct usage_batch *make_batch(struct ty_run *run) {
     return batch;
 }
 
-static int gather(struct usage_batch *batch, const char *node, const Wire__Usage *usage) {
+static int gather(struct usage_batch *batch, const char *node, const Wire__Usage *usage, nanoseconds time) {
     const struct usage_sample whole = {.n = (uint32_t)usage->n_values};
     if (ARRAY_GROW(batch->entries, batch->n) < 0) return -ENOMEM;
     struct usage_entry entry = {strdup(node), calloc(1, usage_size(&whole))};
@@ -169,7 +169,7 @@ static int gather(struct usage_batch *batch, const char *node, const Wire__Usage
         free(entry.sample);
         return -ENOMEM;
     }
-    entry.sample->time = usage->time;
+    entry.sample->time = time;
     for (size_t i = 0; i < usage->n_values; i++)
         if (usage->values[i]->what < USAGES_N)
             usage_add(entry.sample, (enum usage_what)usage->values[i]->what, usage->values[i]->number,
@@ -178,16 +178,16 @@ static int gather(struct usage_batch *batch, const char *node, const Wire__Usage
     return 0;
 }
 
-void usage_take(struct peer *peer, const Wire__Usage *usage) {
+void usage_take(struct peer *peer, const Wire__Usage *usage, nanoseconds time) {
     struct ty_run *run = peer->run;
     struct usage_keeper *keeper = run->usage;
-    if (usage->n_values == 0 || usage->n_values > USAGE_VALUES_MAX || usage->time <= 0) return;
+    if (usage->n_values == 0 || usage->n_values > USAGE_VALUES_MAX || time <= 0) return;
     if (keeper->bytes > USAGE_GATHERED_MAX) {
         tell(run, "the storage of usage.db does not keep up");
         return;
     }
     if (keeper->gathered == NULL) keeper->gathered = make_batch(run);
-    if (keeper->gathered == NULL || gather(keeper->gathered, peer->name, usage) < 0)
+    if (keeper->gathered == NULL || gather(keeper->gathered, peer->name, usage, time) < 0)
         tell(run, "out of memory");
     else
         keeper->bytes += usage->n_values * sizeof(struct usage_value);

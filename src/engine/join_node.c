@@ -150,6 +150,7 @@ struct resting {
     struct channel *channel;
     struct network_trial *trial; /* while others may try to reach this node, and it them; NULL */
     Wire__Start *start;          /* owned */
+    nanoseconds heard;           /* when it came, wall */
     struct cluster *cluster;     /* this node as it joined, owned; of one rest after another */
     bool dismissed, closed;
     int status;
@@ -221,6 +222,7 @@ static void on_message(void *context, const Wire__Message *message) {
     if (message->body_case == WIRE__MESSAGE__BODY_START && resting->start == NULL) {
         channel_pause(resting->channel, true);
         resting->start = frame_copy(&message->start->base);
+        resting->heard = clock_wall();
     } else if (message->body_case == WIRE__MESSAGE__BODY_TRIAL && resting->trial != NULL) {
         (void)trial_begin(resting->trial, message->trial, on_tried, resting, NULL);
     } else if (message->body_case == WIRE__MESSAGE__BODY_DISMISSAL) {
@@ -324,13 +326,14 @@ static int look_at_programs(const Wire__Start *start, struct buffer *differing, 
 
 /* Exit status, or -1 to rest again. Whoever lost the controller by the network has ended what it ran. */
 static int serve_start(struct node_agent *agent, struct transport *transport, const Wire__Start *start,
-                       struct cluster *cluster) {
+                       nanoseconds heard, struct cluster *cluster) {
     struct agent_service service = {.transport = transport,
                                     .parent_fd = agent->parent_fd,
                                     .lease_fd = -1,
                                     .claim = claim_devices,
                                     .context = agent,
                                     .start = start,
+                                    .heard = heard,
                                     .status = -1};
     ty_error err = {0};
     agent->life->served = true;
@@ -378,8 +381,9 @@ int join_node_run(const struct join_node *node, bool swept, int parent_fd, int l
     int status = -1;
     while (result == 0 && status < 0) {
         CLEANUP(free_start) Wire__Start *start = TAKE(resting.start);
-        status = start != NULL && transport.fd >= 0 ? serve_start(&agent, &transport, start, resting.cluster)
-                                                    : resting.status;
+        status = start != NULL && transport.fd >= 0
+                     ? serve_start(&agent, &transport, start, resting.heard, resting.cluster)
+                     : resting.status;
         if (start == NULL && resting.why[0] != '\0') tell(node, "%s", resting.why);
         if (status < 0) result = rest(NULL, false, &transport, &resting, &err);
     }

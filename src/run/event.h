@@ -90,10 +90,12 @@ struct event_holders {
     F(attempt, INT, nodes)      \
     F(attempt, TEXT, reason)    \
     F(attempt, TEXT, checkpoint) /* it begins from */
-#define EVENT_NODE_VALUES(F) \
-    F(node, TEXT, name)      \
-    F(node, INT, pid)        \
-    F(node, TEXT, address)
+#define EVENT_NODE_VALUES(F)                                                                          \
+    F(node, TEXT, name)                                                                               \
+    F(node, INT, pid)                                                                                 \
+    F(node, TEXT, address)                                                                            \
+    F(node, REAL6, clock_offset) /* so far ahead is its clock; of the controller's machine unknown */ \
+    F(node, REAL6, clock_uncertainty)
 #define EVENT_NODE_LOST_VALUES(F) F(node_lost, TEXT, reason)
 #define EVENT_NODE_STATE_VALUES(F) /* as the scheduler that lent it says */ \
     F(node_state, TEXT, name)                                               \

@@ -3,13 +3,14 @@
 #include "run/replay.h"
 
 #include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/array.h"
 #include "base/cleanup.h"
 
-enum { WORKERS_MAX = 10 * 1000 * 1000 };
+enum { WORKERS_MAX = 10 * 1000 * 1000, CLOCKS_MAX = 100 * 1000 };
 
 static double seconds(nanoseconds time) {
     return (double)time / (double)NS_PER_S;
@@ -101,6 +102,26 @@ static void plan_workers(struct run_replay *replay, const struct run_event *even
     }
 }
 
+static void note_clock(struct run_replay *replay, const struct run_event *event) {
+    const struct event_node *told = &event->of.node;
+    if (isnan(told->clock_offset) || told->name == NULL || event->node < 0 || event->node >= CLOCKS_MAX) return;
+    size_t node = (size_t)event->node;
+    if (node >= replay->n_clocks) {
+        struct replay_clock *clocks = reallocarray(replay->clocks, node + 1, sizeof *clocks);
+        if (clocks == NULL) {
+            replay->failed = true;
+            return;
+        }
+        memset(clocks + replay->n_clocks, 0, (node + 1 - replay->n_clocks) * sizeof *clocks);
+        replay->clocks = clocks;
+        replay->n_clocks = node + 1;
+    }
+    struct replay_clock *clock = &replay->clocks[node];
+    free(clock->node);
+    double uncertainty = isnan(told->clock_uncertainty) ? 0 : told->clock_uncertainty;
+    *clock = (struct replay_clock){copy_text(replay, told->name), told->clock_offset, uncertainty};
+}
+
 static void note_worker(struct replay_worker *worker, const struct run_event *event) {
     bool first = event->attempt <= 1;
     switch ((int)event->kind) {
@@ -181,6 +202,7 @@ void replay_note(struct run_replay *replay, const struct run_event *event) {
         break;
     case EVENT_NODE:
         if (event->attempt <= 1) keep(replay, &replay->node, event);
+        note_clock(replay, event);
         break;
     case EVENT_LAUNCHED:
         if (replay->launched == 0) replay->launched = event->time;
@@ -205,6 +227,9 @@ void replay_done(struct run_replay *replay) {
     for (size_t i = 0; i < ARRAY_SIZE(kept); i++)
         forget(kept[i]);
     attempts_free(replay->attempts, replay->n_attempts);
+    for (size_t i = 0; i < replay->n_clocks; i++)
+        free(replay->clocks[i].node);
+    free(replay->clocks);
     free(replay->workers);
     free(replay->id);
     *replay = (struct run_replay){0};

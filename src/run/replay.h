@@ -24,6 +24,12 @@ struct replay_worker {
     nanoseconds started, ready, rendezvous; /* in the first attempt; 0: not yet */
 };
 
+/* What the controller found of the clock of a node that joined: seconds it is ahead, known to that. */
+struct replay_clock {
+    char *node; /* owned; NULL: nothing is known of it */
+    double offset, uncertainty;
+};
+
 /* Zero-initialised: nothing happened yet. */
 struct run_replay {
     char *id;                    /* of the run; NULL: not told */
@@ -44,8 +50,10 @@ struct run_replay {
     double plan_seconds;         /* that the first plan took */
     bool planned;                /* it told that */
     struct kept_event node;      /* the last one to come up in the first attempt */
-    nanoseconds last;            /* of the last event */
-    bool failed;                 /* memory was short: something is missing */
+    struct replay_clock *clocks; /* n_clocks, owned; by the numbers of nodes, as last compared */
+    size_t n_clocks;
+    nanoseconds last; /* of the last event */
+    bool failed;      /* memory was short: something is missing */
 };
 
 /* Takes the next event. */

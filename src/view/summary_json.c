@@ -99,6 +99,18 @@ static json_t *hardware_json(const struct view_summary *summary) {
                      (double)last->time / (double)NS_PER_S, "fault", told->fault, "cause", told->cause);
 }
 
+/* Of nodes that joined: what their own times were corrected by. */
+static json_t *clocks_json(const struct view_summary *summary) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < summary->replay.n_clocks; i++) {
+        const struct replay_clock *clock = &summary->replay.clocks[i];
+        if (clock->node != NULL)
+            (void)json_array_append_new(list, json_pack("{s:s, s:f, s:f}", "node", clock->node, "seconds",
+                                                        clock->offset, "uncertainty", clock->uncertainty));
+    }
+    return list;
+}
+
 json_t *view_summary_json(const struct view_summary *summary, bool details) {
     json_t *map = json_pack("{s:s, s:s, s:s, s:I, s:i, s:f, s:f, s:I, s:I, s:s?, s:O?}", "name", summary->name,
                             "path", summary->path, "state", run_standing_name(summary->standing), "workers",
@@ -118,6 +130,7 @@ json_t *view_summary_json(const struct view_summary *summary, bool details) {
     (void)json_object_set_new(map, "spares", spares_json(summary));
     (void)json_object_set_new(map, "network", network_json(summary));
     (void)json_object_set_new(map, "hardware", hardware_json(summary));
+    (void)json_object_set_new(map, "clock_offsets", clocks_json(summary));
     (void)json_object_set_new(map, "disk", disk_json(summary));
     json_t *status = summary->status >= 0 ? json_integer(summary->status) : json_null();
     (void)json_object_set_new(map, "exit_status", status);

@@ -240,7 +240,6 @@ static int answer_run(struct api_call *call, ty_error *err) {
     (void)json_object_set_new(tree, "exact", json_boolean(scanned >= 1));
     (void)json_object_set_new(tree, "scanned", json_real(scanned));
     (void)json_object_set_new(tree, "steps_per_second", usual > 0 ? json_real(1 / usual) : json_null());
-    (void)json_object_set_new(tree, "clock_offsets", json_array());
     CLEANUP(buffer_done) struct buffer usage = {0};
     buffer_printf(&usage, "%s/usage.db", call->run->path);
     (void)json_object_set_new(tree, "usage", json_boolean(!usage.failed && access(usage.data, F_OK) == 0));

@@ -57,6 +57,14 @@ function scale() {
   return canvas;
 }
 
+/* What times of other nodes, and so lags, are worth: the clock that goes farthest wrong, and the least that is known of any. */
+function clocks(offsets) {
+  if (!offsets?.length) return "";
+  const wrong = offsets.reduce((most, one) => (Math.abs(one.seconds) - one.uncertainty > Math.abs(most.seconds) - most.uncertainty ? one : most));
+  const ahead = Math.abs(wrong.seconds) > wrong.uncertainty && ` the clock of ${wrong.node} is ${seconds(Math.abs(wrong.seconds))} ${wrong.seconds > 0 ? "ahead" : "behind"}, which is taken off;`;
+  return [ahead, ` clocks of ${offsets.length} node${offsets.length > 1 ? "s" : ""} are known to ${seconds(Math.max(...offsets.map((one) => one.uncertainty)))}`];
+}
+
 export async function ranks({ run, main, controls, news, onEnd }) {
   const metrics = (await api(`runs/${run.id}/metrics`)).filter((metric) => !metric.text).sort((a, b) => likeness(a.name) - likeness(b.name) || b.n - a.n);
   const select = h("select", {}, ["@interval", "@lag", "@rate", ...metrics.map((metric) => metric.name)].map((name) => h("option", { value: name }, { "@interval": "interval", "@lag": "lag", "@rate": "reports/s" }[name] || name.slice(0, 60))));
@@ -84,7 +92,7 @@ export async function ranks({ run, main, controls, news, onEnd }) {
       return fill(told, h("span", { class: "error" }, error.message));
     }
     cells = Uint8Array.from(atob(heat.cells), (c) => c.charCodeAt(0));
-    fill(told, heat.exact ? "" : `sampled ${number(heat.scanned * 100, 2)} %`, heat.ranks_per_row > 1 && ` ${heat.ranks_per_row} ranks a row: the greatest`);
+    fill(told, heat.exact ? "" : `sampled ${number(heat.scanned * 100, 2)} %`, heat.ranks_per_row > 1 && ` ${heat.ranks_per_row} ranks a row: the greatest`, metric === "@lag" && clocks(run.clock_offsets));
     if (!heat.rows || !heat.columns) return fill(told, "nothing to draw yet");
     const [first, last] = colourRange(cells), value = (cell) => heat.min + ((heat.max - heat.min) * (cell - 1)) / 254;
     paint(canvas, heat, cells);

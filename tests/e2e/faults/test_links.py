@@ -7,6 +7,7 @@ import json
 import os
 import secrets
 import signal
+import sqlite3
 import sys
 import threading
 import time
@@ -171,6 +172,11 @@ class Trouble(Links):
         run = json.loads(hosts.trainyard("h1", "status", "clock", "--storage-path", self.storage, "--format", "json").out)
         self.assertEqual((2, 2), (run["attempts"], run["workers"]))
         self.assertTrue(0 <= run["seconds"] < 600, run)
+        (clock,) = run["clock_offsets"]
+        self.assertLess(abs(clock["seconds"] - 3600), clock["uncertainty"] + 1e-6)
+        with sqlite3.connect("file:%s/clock/run.db?mode=ro" % self.storage, uri=True) as journal:
+            first, last = journal.execute("SELECT min(time) / 1e9, max(time) / 1e9 FROM (SELECT time FROM events UNION ALL SELECT time FROM reports)").fetchone()
+        self.assertLess(last - first, 600, "times of the node are those of the controller's clock")
         self.assertEqual({"[rank 0] rank 0 has saved nothing", "[rank 1] rank 1 has saved nothing"}, set(ended[2].out.splitlines()))
         self.assertIn("No space left on device", ended[2].err)
         self.assertNotIn("checkpoint_", hosts.run("h3", "ls", "/tmp/full/runs/full").out)
