@@ -33,7 +33,8 @@ struct command {
     const struct option_group *const *groups; /* NULL-terminated */
     size_t min_words, max_words;              /* what is no option */
     bool rest;                                /* the first word ends the options */
-    const char *missing;                      /* said when there are fewer words than min_words */
+    bool drives;         /* it drives a run, which storage under its output must not hold */
+    const char *missing; /* said when there are fewer words than min_words */
     /* Optional: another command line in place of the one that was given, argv[0] included. */
     int (*rewrite)(char **argv, struct words *made, ty_error *err);
     /* The exit status, or a negative code with the message. */

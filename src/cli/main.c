@@ -104,6 +104,7 @@ static int run_command(const struct command *command, int argc, char **argv, ty_
         return ty_fail(err, TY_EUSAGE,
                        "unexpected argument '%.80s'; `trainyard %s --help` shows what goes here",
                        arguments.words[command->max_words], command->name);
+    if (command->drives) outlets_open();
     return command->run(&arguments, err);
 }
 
@@ -133,7 +134,10 @@ int main(int argc, char **argv) {
     ty_error err = {0};
     const struct command *command = NULL;
     int result = dispatch(argc, argv, &command, &err);
-    if (result >= 0) return result;
-    terminal_error(command != NULL ? command->name : NULL, err.message);
-    return ty_error_exit_status(result);
+    if (result < 0) {
+        terminal_error(command != NULL ? command->name : NULL, err.message);
+        result = ty_error_exit_status(result);
+    }
+    outlets_close(result > 128); /* by a signal, of ours or of a worker's */
+    return result;
 }

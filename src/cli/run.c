@@ -181,6 +181,7 @@ const struct command command_run = {
                                                    &run_policy_group, &run_group, NULL},
     .min_words = 1,
     .rest = true,
+    .drives = true,
     .missing = "which program? It goes behind the options: trainyard run -n 4 -- PROG ARG...",
     .run = run_run,
 };

@@ -510,6 +510,7 @@ const struct command command_torchrun = {
     .groups = (const struct option_group *const[]){&torchrun_group, &run_policy_group, &run_group, NULL},
     .min_words = 1,
     .rest = true,
+    .drives = true,
     .missing =
         "which script? It goes behind the options: trainyard torchrun --nproc-per-node 4 train.py ARG...",
     .rewrite = torchrun_rewrite,

@@ -376,6 +376,47 @@ class Disks(FaultCase):
                 self.assert_status(0, self.finish(self.shell("true", "--name", name, "--resume")))
                 self.assertEqual([(1,), (2,)], self.rows("SELECT DISTINCT attempt FROM events WHERE kind = 'attempt'", name))
 
+    def run_into_frozen_storage(self, script, *options, before="tick 4"):
+        """Output goes to `out` on storage that is frozen once it holds `before`; the run itself lies elsewhere."""
+        elsewhere = self.storage
+        freeze, thaw = self.frozen_storage()
+        path, self.storage = os.path.join(os.path.dirname(self.storage), "out"), elsewhere
+        with open(path, "w") as out:
+            process = self.start_run("--name", "r", "-n", 2, "--progress", "none", *options, "--", "sh", "-c", script, stdout=out)
+
+        def shown(words):
+            with open(path) as file:
+                return words in file.read()
+        self.wait_for(lambda: all(shown("[rank %d] %s" % (rank, before)) for rank in range(2)), "output", process)
+        freeze()
+        return process, thaw, shown
+
+    def test_output_into_storage_that_hangs(self):
+        """D6, C3: the workers go on, the second Ctrl-C ends the run, and all that was shown is in the file once the storage answers."""
+        process, thaw, shown = self.run_into_frozen_storage(self.COUNTING, "--grace", "1h")
+        seen = len(self.lines_of(0, "r"))
+        self.wait_for(lambda: len(self.lines_of(0, "r")) > seen + 5, "the workers", process)
+        self.signal(process, signal.SIGINT, 2)
+        finished = self.assert_status(130, self.finish(process))
+        self.assertIn("the storage hangs under standard output: the rest is written when it answers", finished.err)
+        thaw()
+        for rank in range(2):
+            for line in self.lines_of(rank, "r"):
+                self.wait_for(lambda: shown("[rank %d] %s\n" % (rank, line)), line)  # noqa: B023
+        self.assert_clean()
+
+    def test_more_output_than_may_wait_for_its_file(self):
+        """D6: workers wait in their writes until the storage answers; nothing is lost, and all is in the file when the command ends."""
+        script = "echo first; until [ -e go ]; do sleep 0.01; done; yes 0123456789abcde | head -n 300000; echo last"
+        process, thaw, shown = self.run_into_frozen_storage(script, before="first")
+        self.write("work/go", "")
+        self.wait_for(lambda: len(self.lines_of(0, "r")) > 1000, "the workers", process)
+        thaw()
+        self.assert_status(0, self.finish(process))
+        for rank in range(2):
+            self.assertTrue(shown("[rank %d] last\n" % rank))
+        self.assert_clean()
+
     def test_a_terminal_on_storage_that_hangs(self):
         """D6: the path is told; the worker runs, and its run ends."""
         env = failing("mkdir", -1, "/attach")
