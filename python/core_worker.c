@@ -165,14 +165,14 @@ static PyObject *report_wait(PyObject *module, PyObject *args) {
     return done(module, result, &err);
 }
 
-static PyObject *checkpoints_reported(PyObject *module, PyObject *nothing) {
-    (void)nothing;
+static PyObject *checkpoints_reported(PyObject *module, PyObject *args) {
+    double timeout_s = -1;
     ty_worker *self = self_of(module);
-    if (self == NULL) return NULL;
+    if (self == NULL || !PyArg_ParseTuple(args, "|d:checkpoints_reported", &timeout_s)) return NULL;
     ty_error err = {0};
     char *json = NULL;
     int result;
-    SPEAK(result = ty_checkpoints_reported(self, &json, &err));
+    SPEAK(result = ty_checkpoints_reported(self, timeout_s, &json, &err));
     if (result < 0) return done(module, result, &err);
     PyObject *text = core_text(json);
     free(json);
@@ -320,8 +320,8 @@ static PyMethodDef methods[] = {
      "report_failure(failure_json)\n\nThe exception that this worker ends with; see ty_report_failure."},
     {"report_wait", report_wait, METH_VARARGS,
      "report_wait(count, timeout_s)\n\nSee ty_report_wait; TimeoutError names the ranks that did not come."},
-    {"checkpoints_reported", checkpoints_reported, METH_NOARGS,
-     "checkpoints_reported() -> str\n\nJSON; see ty_checkpoints_reported."},
+    {"checkpoints_reported", checkpoints_reported, METH_VARARGS,
+     "checkpoints_reported(timeout_s=-1) -> str\n\nJSON; see ty_checkpoints_reported."},
     {"store_set", store_set, METH_VARARGS, "store_set(key, value)\n\nSets a key of the run's store to bytes."},
     {"store_get", store_get, METH_VARARGS, "store_get(key) -> bytes | None"},
     {"store_wait", store_wait, METH_VARARGS,

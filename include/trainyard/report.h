@@ -67,10 +67,10 @@ TY_API int ty_report_begin(ty_worker *worker, const char *metrics_json, const ch
  * thread than the rest. As ty_report_with. */
 TY_API int ty_report_end(ty_worker *worker, uint64_t number, const char *place, ty_error *err);
 
-/* Waits until every rank has made the reports that this one has made and their checkpoints are committed.
- * `*json` (malloc'd, the caller's) lists those that are kept, oldest first: [{"number": 3, "path": "/...",
- * "metrics": {...}}]. */
-TY_API int ty_checkpoints_reported(ty_worker *worker, char **json, ty_error *err);
+/* Waits until every rank has made the reports that this one has made and their checkpoints are committed, but
+ * no longer than `timeout_s`, negative: without limit. `*json` (malloc'd, the caller's) lists those that are
+ * kept by then, oldest first: [{"number": 3, "path": "/...", "metrics": {...}}]. */
+TY_API int ty_checkpoints_reported(ty_worker *worker, double timeout_s, char **json, ty_error *err);
 
 /* Waits until every rank that has not ended has made `count` reports in this attempt, 0: as many as this one,
  * and no longer than `timeout_s`, 0: only looks, negative: without limit. TY_ETIMEOUT names the ranks that

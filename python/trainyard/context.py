@@ -204,7 +204,7 @@ def get_all_reported_checkpoints(
     """The kept checkpoints, oldest first, or worst first where a metric ranks them (CheckpointConfig), once every rank has made as
     many reports as this one and their checkpoints are committed.
 
-    TimeoutError names the ranks that have not made theirs within `timeout_s`; None waits for them. With VALIDATED what is
-    to be validated is waited for as well, within the same time; `status` tells which still is.
+    After `timeout_s` those that are kept by then; None waits. With VALIDATED what is to be validated is waited for as well,
+    within the same time; `status` tells which still is.
     """
     return runtime.session("get_all_reported_checkpoints").checkpoints_reported(consistency_mode, timeout_s)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import json
+import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -62,13 +63,13 @@ def check(consistency_mode: CheckpointConsistencyMode, timeout_s: float | None) 
         raise ValueError(f"`timeout_s`={timeout_s!r} must be a number of seconds, 0 or more, or None")
 
 
-def read(core: Any) -> list[ReportedCheckpoint]:
-    """The kept checkpoints as this worker's agent tells them."""
+def read(core: Any, end: float | None = None) -> list[ReportedCheckpoint]:
+    """The kept checkpoints as this worker's agent tells them, once all that was reported is, or at `end` of the monotonic clock."""
     from . import metrics
     from .checkpoint import Checkpoint
 
     found = []
-    for row in json.loads(core.checkpoints_reported()):
+    for row in json.loads(core.checkpoints_reported(-1.0 if end is None else max(0.0, end - time.monotonic()))):
         told = row.get("metrics") or {}
         status = _status(metrics.validation(told))
         found.append(ReportedCheckpoint(Checkpoint(row["path"]), metrics.restore(told), status))

@@ -158,15 +158,8 @@ class Result:
         return read(text)
 
     def __repr__(self) -> str:
-        shown = {
-            "error": type(self.error).__name__ if self.error is not None else None,
-            "metrics": self.metrics,
-            "path": self.path,
-            "filesystem": filesystem.name(self._filesystem),
-            "checkpoint": self.checkpoint,
-        }
-        lines = [f"  {name}={value!r}" for name, value in shown.items() if name != "error" or value]
-        return "Result(\n" + ",\n".join(lines) + "\n)"
+        shown = ("metrics", "checkpoint", "error", "path", "filesystem", "best_checkpoints", "return_value")
+        return f"Result({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
 
 
 def told(summary: dict[str, Any], checkpoint_config: Any, remote: Remote | None = None) -> Result:

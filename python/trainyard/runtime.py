@@ -9,6 +9,7 @@ import itertools
 import os
 import signal
 import threading
+import time
 from typing import TYPE_CHECKING, Any, Callable, Mapping
 
 from . import metrics as _metrics
@@ -149,12 +150,11 @@ class WorkerSession(Session):
         from . import reported, waiting
 
         reported.check(consistency_mode, timeout_s)
-        if timeout_s is not None:
-            waiting.until_all_came(self, self._made, timeout_s)
+        end = None if timeout_s is None else time.monotonic() + timeout_s
         with waiting.watched(self, "get_all_reported_checkpoints"):
-            found = reported.read(self.core)
+            found = reported.read(self.core, end)
         if reported.CheckpointConsistencyMode(consistency_mode) is reported.CheckpointConsistencyMode.VALIDATED:
-            found = waiting.until_validated(self, found, timeout_s)
+            found = waiting.until_validated(self, found, end)
         if self._score is None:
             return found
         name, order = self._score

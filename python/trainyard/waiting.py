@@ -109,11 +109,11 @@ def _watch(
 
 
 def until_validated(
-    session: runtime.WorkerSession, found: list[ReportedCheckpoint], timeout_s: float | None
+    session: runtime.WorkerSession, found: list[ReportedCheckpoint], end: float | None
 ) -> list[ReportedCheckpoint]:
-    """The reported checkpoints once none of them is to be validated any more, or as they are after the time. The process that
+    """The reported checkpoints once none of them is to be validated any more, or as they are at `end`. The process that
     validates is not this run's: the list is asked for again, at growing pauses."""
-    pause, end = _LOOK_S / 4, None if timeout_s is None else time.monotonic() + timeout_s
+    pause = _LOOK_S / 4
     while any(one.status is ReportedCheckpointStatus.PENDING_VALIDATION for one in found):
         left = pause if end is None else min(pause, end - time.monotonic())
         if left <= 0:
@@ -121,17 +121,5 @@ def until_validated(
         session.heartbeat()
         time.sleep(left)
         pause = min(1.0, 1.5 * pause)
-        found = reported.read(session.core)
+        found = reported.read(session.core, end)
     return found
-
-
-def until_all_came(session: runtime.WorkerSession, made: int, timeout_s: float) -> None:
-    """Returns when every rank that runs has made as many reports; TimeoutError names those that have not in time."""
-    if made == 0:
-        return
-    try:
-        session.core.report_wait(made, timeout_s)
-    except TimeoutError as error:
-        raise TimeoutError(
-            f"get_all_reported_checkpoints: {error} within {timeout_s:g} s; every worker must make as many reports"
-        ) from None

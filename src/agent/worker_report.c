@@ -148,8 +148,11 @@ long request_heartbeat(struct worker_request *request) {
 }
 
 long request_checkpoints(struct worker_request *request) {
+    bool now = str_equal(request->at, "now");
+    if (!now && *request->at != '\0')
+        return worker_request_refuse(request, "behind checkpoints only \"now\" is known");
     request->channel->waiting = WAITING_LIST;
-    report(request->channel, WIRE__REPORT__KIND__LIST, request->channel->speaker->reports, "", 0);
+    report(request->channel, WIRE__REPORT__KIND__LIST, now ? 0 : request->channel->speaker->reports, "", 0);
     return 0;
 }
 

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,7 @@
 
 #include "base/cleanup.h"
 #include "base/descriptors.h"
+#include "base/duration.h"
 #include "base/str.h"
 #include "run/store.h"
 
@@ -43,6 +45,19 @@ static int wait_for(struct link *link, short events, ty_error *err) {
     while (poll(&fd, 1, -1) < 0)
         if (errno != EINTR) return fail_gone(link, errno, err);
     return 0;
+}
+
+static int await_answer(struct link *link, int64_t timeout_ms, ty_error *err) {
+    struct pollfd fd = {.fd = link->fd, .events = POLLIN};
+    nanoseconds begun = clock_monotonic();
+    for (int64_t left = timeout_ms;; left = timeout_ms - (clock_monotonic() - begun) / 1000000) {
+        int n = poll(&fd, 1, left < 0 ? 0 : left < INT_MAX ? (int)left : INT_MAX);
+        if (n > 0) return 0;
+        if (n < 0 && errno != EINTR) return fail_gone(link, errno, err);
+        if (n == 0 && left < INT_MAX) break;
+    }
+    link->broken = true;
+    return ty_fail(err, TY_ETIMEOUT, "the agent did not answer in time");
 }
 
 /* How many bytes the socket took at once, 0 when it is full. */
@@ -287,11 +302,17 @@ static int read_value(struct link *link, const char *size_text, struct buffer *v
 
 int link_request(struct link *link, const void *line, size_t size, struct buffer *answer, struct buffer *value,
                  ty_error *err) {
+    return link_request_within(link, line, size, -1, answer, value, err);
+}
+
+int link_request_within(struct link *link, const void *line, size_t size, int64_t timeout_ms,
+                        struct buffer *answer, struct buffer *value, ty_error *err) {
     buffer_clear(answer);
     if (value != NULL) buffer_clear(value);
     int rc = make_room_for(link, size, err);
     if (rc == 0) rc = drain_below(link, 0, err);
     if (rc == 0) rc = send_all(link, line, size, err);
+    if (rc == 0 && timeout_ms >= 0) rc = await_answer(link, timeout_ms, err);
     if (rc == 0) rc = read_line(link, answer, err);
     if (rc < 0) return rc;
     const char *rest;

@@ -15,6 +15,7 @@
  *   gather KEY TIMEOUT_MS SIZE\n<bytes>   value SIZE\n<bytes>, timeout IDSET; pieces: u32 little-endian size,
  *                                         bytes
  *   reported COUNT TIMEOUT_MS             ok, timeout IDSET         every rank has made so many reports
+ *   checkpoints [now]                     value SIZE\n<bytes>       else once all reports were seen to
  *   open                                  -                         with a socket in SCM_RIGHTS: another
  *                                         channel
  *
@@ -95,5 +96,9 @@ int link_flush(struct link *link, ty_error *err); /* waits until the socket has 
  * bytes behind a "value". */
 int link_request(struct link *link, const void *line, size_t size, struct buffer *answer, struct buffer *value,
                  ty_error *err);
+
+/* TY_ETIMEOUT when the answer has not begun by then, negative: no limit; the link can only be closed then. */
+int link_request_within(struct link *link, const void *line, size_t size, int64_t timeout_ms,
+                        struct buffer *answer, struct buffer *value, ty_error *err);
 
 #endif

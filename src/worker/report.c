@@ -10,6 +10,7 @@
 #include <trainyard/report.h>
 
 #include "base/cleanup.h"
+#include "base/duration.h"
 #include "base/file.h"
 #include "base/str.h"
 #include "checkpoint/checkpoint.h"
@@ -286,14 +287,53 @@ int ty_report_end(ty_worker *worker, uint64_t number, const char *place, ty_erro
     return place == NULL && rc == TY_EUSAGE ? 0 : settle(rc); /* the caller knows that it failed */
 }
 
-int ty_checkpoints_reported(ty_worker *worker, char **json, ty_error *err) {
-    if (worker == NULL) return ty_fail(err, TY_EUSAGE, "the worker is NULL");
+/* Over a channel of its own: another thread may be in the middle of a request. */
+static int ask_beside(const struct buffer *line, int64_t timeout_ms, struct buffer *answer,
+                      struct buffer *value, ty_error *err) {
+    struct link *link;
+    if (line->failed) return ty_fail_memory(err);
+    int rc = link_open_own(&link, err);
+    if (rc < 0) return rc;
+    rc = link_request_within(link, line->data, line->size, timeout_ms, answer, value, err);
+    link_close(link);
+    return rc;
+}
+
+static int list_when_seen_to(struct ty_worker *worker, struct buffer *value, ty_error *err) {
     int rc = settle(upload_drain(err)); /* nobody waits for what this rank has not handed over yet */
     if (rc < 0) return rc;
-    CLEANUP(buffer_done) struct buffer value = {0};
     buffer_clear(&worker->line);
     buffer_text(&worker->line, "checkpoints\n");
-    rc = worker_request(worker, &value, err);
+    return worker_request(worker, value, err);
+}
+
+/* First for the other ranks to make their reports, then for the commits, which uploads may put off: what is
+ * kept when the time is up. The first request is behind this rank's own reports on their channel. */
+static int list_within(struct ty_worker *worker, double timeout_s, struct buffer *value, ty_error *err) {
+    int64_t timeout_ms = worker_timeout_ms(timeout_s);
+    nanoseconds begun = clock_monotonic();
+    buffer_clear(&worker->line);
+    buffer_printf(&worker->line, "reported 0 %" PRId64 "\n", timeout_ms);
+    int rc = worker_request(worker, NULL, err);
+    if (rc < 0) return rc;
+    rc = TY_ETIMEOUT;
+    buffer_clear(&worker->line);
+    buffer_text(&worker->line, "checkpoints\n");
+    int64_t left = timeout_ms - (clock_monotonic() - begun) / 1000000;
+    if (str_equal(worker->answer.data, "ok"))
+        rc = ask_beside(&worker->line, timeout_ms < 0 ? -1 : left > 0 ? left : 0, &worker->answer, value, err);
+    if (rc != TY_ETIMEOUT) return rc;
+    buffer_clear(&worker->line);
+    buffer_text(&worker->line, "checkpoints now\n");
+    return worker_request(worker, value, err);
+}
+
+int ty_checkpoints_reported(ty_worker *worker, double timeout_s, char **json, ty_error *err) {
+    if (worker == NULL) return ty_fail(err, TY_EUSAGE, "the worker is NULL");
+    if (isnan(timeout_s)) return ty_fail(err, TY_EUSAGE, "checkpoints: the time-out is not a number");
+    CLEANUP(buffer_done) struct buffer value = {0};
+    int rc =
+        timeout_s < 0 ? list_when_seen_to(worker, &value, err) : list_within(worker, timeout_s, &value, err);
     if (rc < 0) return rc;
     if (!str_prefix(worker->answer.data, "value ", NULL)) return worker_fail_answer(worker, err);
     char *text = strndup(value.size > 0 ? value.data : "", value.size);
@@ -315,17 +355,6 @@ const char *ty_checkpoint_latest(const ty_worker *worker) {
     return latest;
 }
 
-/* Over a channel of its own: another thread may be in the middle of a request. */
-static int ask_beside(const struct buffer *line, struct buffer *answer, ty_error *err) {
-    struct link *link;
-    if (line->failed) return ty_fail_memory(err);
-    int rc = link_open_own(&link, err);
-    if (rc < 0) return rc;
-    rc = link_request(link, line->data, line->size, answer, NULL, err);
-    link_close(link);
-    return rc;
-}
-
 int ty_report_wait(ty_worker *worker, uint64_t count, double timeout_s, ty_error *err) {
     if (worker == NULL) return ty_fail(err, TY_EUSAGE, "report: the worker is NULL");
     if (isnan(timeout_s)) return ty_fail(err, TY_EUSAGE, "report: the time-out is not a number");
@@ -335,7 +364,7 @@ int ty_report_wait(ty_worker *worker, uint64_t count, double timeout_s, ty_error
     CLEANUP(buffer_done) struct buffer line = {0};
     CLEANUP(buffer_done) struct buffer answer = {0};
     buffer_printf(&line, "reported %" PRIu64 " %" PRId64 "\n", count, worker_timeout_ms(timeout_s));
-    int rc = ask_beside(&line, &answer, err);
+    int rc = ask_beside(&line, -1, &answer, NULL, err);
     if (rc == 0) rc = worker_check_answer(answer.data, err);
     if (rc < 0 || str_equal(answer.data, "ok")) return rc;
     const char *missing;
@@ -348,7 +377,7 @@ int ty_report_failure(const char *failure_json, ty_error *err) {
     CLEANUP(buffer_done) struct buffer line = {0};
     CLEANUP(buffer_done) struct buffer answer = {0};
     buffer_printf(&line, "failure %zu\n%s", strlen(failure_json), failure_json);
-    int rc = ask_beside(&line, &answer, err);
+    int rc = ask_beside(&line, -1, &answer, NULL, err);
     const char *text;
     if (rc == 0 && str_prefix(answer.data, "error ", &text)) rc = ty_fail(err, TY_EUSAGE, "report: %s", text);
     return rc;

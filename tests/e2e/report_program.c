@@ -84,7 +84,7 @@ int main(int argc, char **argv) {
     int rc = ty_report_drain(worker, &err);
     if (rc != 0) printf("drained: %d %s\n", rc, err.message);
     char *json = NULL;
-    if (rc >= 0 && ty_checkpoints_reported(worker, &json, &err) == 0) printf("kept %s\n", json);
+    if (rc >= 0 && ty_checkpoints_reported(worker, -1, &json, &err) == 0) printf("kept %s\n", json);
     free(json);
     latest = ty_checkpoint_latest(worker);
     printf("at the end %s\n", latest != NULL ? strrchr(latest, '/') + 1 : "none");

@@ -364,7 +364,7 @@ class Hostile(ProtocolCase):
         b"checkpoint", b"checkpoint []", b"commit", b"commit 1", b"commit 0 []", b"commit 1 []", b"commit -1 []", b"commit 99999999999999999999 []",
         b"commit x []", b"abort", b"abort 1", b"abort 1 why", b"set", b"set k", b"set k x", b"set k -1", b"set k 1.5", b"get", b"get ", b"get a\x01b",
         b"get " + b"k" * 256, b"wait k", b"wait k x", b"wait k -2", b"wait k 1.5", b"wait k 99999999999999999999", b"add k", b"add k x", b"add k 1.5",
-        b"add k 99999999999999999999", b"add  1", b"gather k", b"gather k 10", b"gather k x 0", b"gather k 10 x", b"reported", b"reported 1", b"reported x 0", b"reported -1 0", b"reported 1 x", b"reported 9223372036854775808 0",
+        b"add k 99999999999999999999", b"add  1", b"gather k", b"gather k 10", b"gather k x 0", b"gather k 10 x", b"checkpoints 1", b"checkpoints now 1", b"reported", b"reported 1", b"reported x 0", b"reported -1 0", b"reported 1 x", b"reported 9223372036854775808 0",
         b"open", b"open now",
         b"value 3", b"ok", b"\xff\xfe\xfd", b"%s%s%n", b"../../etc/passwd", b"x" * 100000, b"y" * ((1 << 20) + 1), b"report " + b"z" * (1 << 20),
         b"[" * 100000, b"report " + b"[" * 100000, b'report {"a": ' + b"[" * 100000, b"commit 1 " + b"[" * 100000,

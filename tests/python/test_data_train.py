@@ -140,9 +140,11 @@ def test_settings_of_the_driver_are_the_workers(fit, monkeypatch):
         from trainyard.data import DataContext
 
         shard = trainyard.get_dataset_shard("train")
-        return DataContext.get_current().get_config(
-            "foo"
-        ), shard.get_context().execution_options.preserve_order
+        options = shard.get_context().execution_options
+        assert options.is_resource_limits_default()
+        options.resource_limits = data.ExecutionResources.for_limits(cpu=2)
+        assert not options.is_resource_limits_default()
+        return DataContext.get_current().get_config("foo"), options.preserve_order
 
     config = data.DataConfig(execution_options=data.ExecutionOptions(preserve_order=True))
     assert fit(train, 1, {"train": data.range(2)}, config).return_value == ("bar", True)

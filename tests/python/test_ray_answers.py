@@ -211,9 +211,8 @@ def test_of_equal_checkpoints_the_first_is_the_best_and_none_without_a_number():
 
 def test_results_name_their_file_system():
     result = Result({"a": 1}, Checkpoint("/x"), None, "/run")
-    lines = ["Result(", "  metrics={'a': 1},", "  path='/run',", "  filesystem='local',"]
-    lines += ["  checkpoint=Checkpoint(filesystem=local, path=/x)", ")"]
-    assert repr(result) == "\n".join(lines)
+    told = "Result(metrics={'a': 1}, checkpoint=Checkpoint(filesystem=local, path=/x), error=None, path='/run', filesystem="
+    assert repr(result).startswith(told + "<pyarrow._fs.LocalFileSystem") and repr(result).endswith(", return_value=None)")
 
 
 def test_the_storage_of_a_run_says_where_checkpoints_go(storage):

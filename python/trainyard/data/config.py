@@ -99,6 +99,9 @@ class ExecutionOptions:
         self.resource_limits = self.resource_limits or ExecutionResources.for_limits()
         self.exclude_resources = self.exclude_resources or ExecutionResources.zero()
 
+    def is_resource_limits_default(self) -> bool:
+        return self.resource_limits == ExecutionResources.for_limits()
+
 
 class DataContext:
     """Settings of Ray Data. They can be set and read, in workers too, and have no effect."""
