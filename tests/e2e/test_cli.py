@@ -233,10 +233,12 @@ class Environment(Case):
 class Completion(Case):
     """Real shells, in which `trainyard` completes as the command does, and shows what it is called with."""
 
+    OTHER = "an other \\ run's"
     LINES = (("stat\t", "<status>"), ("status --form\tjs\t", "<status><--format><json>"), ("status --format=te\t", "<status><--format=text>"),
              ("run --placement STRICT_S\t", "<run><--placement><STRICT_SPREAD>"), ("run --config nod\t", "<run><--config><nodes.yaml>"),
-             ("logs mi\t", "<logs><mine>"), ("rm an\t", "<rm><an other run>"), ("stop --storage-path mo\t th\t", "<stop><--storage-path><more><third>"),
-             ("checkpoints ver\tan\t", "<checkpoints><verify><an other run>"), ("run -n 2 -- unmist\t", "<run><-n><2><--><unmistakable>"))
+             ("logs mi\t", "<logs><mine>"), ("rm an\t", "<rm><" + OTHER + ">"),
+             ("rm 'an\t", "<rm><" + OTHER + ">"), ("rm \"an\t", "<rm><" + OTHER + ">"), ("stop --storage-path mo\t th\t", "<stop><--storage-path><more><third>"),
+             ("checkpoints ver\tan\t", "<checkpoints><verify><" + OTHER + ">"), ("run -n 2 -- unmist\t", "<run><-n><2><--><unmistakable>"))
 
     def setUp(self):
         super().setUp()
@@ -246,7 +248,7 @@ class Completion(Case):
         self.write("nodes.yaml", "")
         self.environment.update(PATH=self.place + ":" + os.environ["PATH"], TRAINYARD_STORAGE=self.storage, TERM="dumb")
         self.assert_status(0, self.trainyard("run", "--name", "mine", "--", "true"))
-        for path in (self.storage, "an other run"), (self.place, "more", "third"):
+        for path in (self.storage, self.OTHER), (self.place, "more", "third"):
             shutil.copytree(os.path.join(self.storage, "mine"), os.path.join(*path))
 
     def assert_completes(self, *shell, begin):
@@ -290,10 +292,10 @@ class Completion(Case):
         for line, *expected in (
                 ([], "run\trun a program on many workers", "version\tprint the version, and those of the libraries in use"),
                 (["run", "--framework", ""], "plain", "torch", "jax", "tensorflow", "mpi"), (["run", "--sample", ""], "off"),
-                (["run", "--resume", ""], "mine", "an other run"), (["run", "-n", ""],), (["run", "--name", ""],), (["run", "-n2", ""], ":programs"),
+                (["run", "--resume", ""], "mine", self.OTHER), (["run", "-n", ""],), (["run", "--name", ""],), (["run", "-n2", ""], ":programs"),
                 (["run", "true", "--na"], ":files"), (["torchrun", "--standalone", ""], ":files"), (["status", "mine", ""],),
-                (["rm", "mine", ""], "mine", "an other run"), (["checkpoints", ""], "list", "verify"),
-                (["checkpoints", "list", ""], "mine", "an other run", ":files"), (["logs", "--storage-path=" + self.place + "/more", ""], "third"),
+                (["rm", "mine", ""], "mine", self.OTHER), (["checkpoints", ""], "list", "verify"),
+                (["checkpoints", "list", ""], "mine", self.OTHER, ":files"), (["logs", "--storage-path=" + self.place + "/more", ""], "third"),
                 (["logs", "--storage-path", "=", self.place + "/more", ""], "third"), (["logs", "--storage-path", ""], ":directories"),
                 (["logs", "--storage-path", "/dev/null", ""],), (["logs", "-", ""],),
                 (["store", ""], "get", "set", "wait", "add"), (["nothing", ""],), (["prune", ""],)):
