@@ -1,8 +1,8 @@
-/* Standard output and error of a command that drives a run, where they are files. Who writes to a file on storage
- * that hangs hears no signal any more, and does not even end by SIGKILL. So the command writes into a pipe, which
- * never holds it, and what comes out is copied by a process of its own: nobody's child, with no descriptor but
- * these, which goes on until all is in the file, whatever becomes of the command. Where no such process can be
- * had the command writes itself. */
+/* Standard output and error of a command that drives a run, where they are files. Who writes to a file on
+ * storage that hangs hears no signal any more, and does not even end by SIGKILL. So the command writes into a
+ * pipe, which never holds it, and what comes out is copied by a process of its own: nobody's child, with no
+ * descriptor but these, which goes on until all is in the file, whatever becomes of the command. Where no such
+ * process can be had the command writes itself. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -23,12 +23,12 @@
 #include "cli/terminal.h"
 #include "controller/sink.h"
 
-/* How long the end of the command waits for its files, and that of one that was stopped, or that failed by a signal. */
+/* How long the end of the command waits for its files; that of one that was stopped, or failed by a signal. */
 #define PATIENCE_MS (30 * 1000)
 #define HURRIED_MS (5 * 1000)
 
-/* The command's ends of the channels to the two processes. The command says that it has ended by the end of what it
- * writes, the other that all is written in the same way; before that, by an errno, that it could not. */
+/* The command's ends of the channels to the two processes. The command shuts its side when it ends, the other
+ * process closes its own when all is written; before that it may say, by an errno, that it could not write. */
 static int channels[] = {-1, -1};
 
 /* -- the process that copies */
