@@ -14,6 +14,7 @@ from types import FrameType, TracebackType
 from typing import Any, NoReturn
 
 from . import _core, errors, runtime, stacks
+from . import context as context  # before there are threads: a child forked while one imports it could not
 from . import payload as payloads
 
 # What is told of an exception, in characters and bytes; the library takes 1 MiB in all.

@@ -80,6 +80,37 @@ def test_a_child_reports_while_a_thread_of_the_worker_waits(start, storage, meth
     )
 
 
+def test_children_are_forked_while_a_thread_makes_the_first_report(start, storage):
+    """What `report` needs is imported by then: a child cannot import what a thread of its parent was importing."""
+    run(
+        start,
+        storage,
+        """
+        def fork(ends):
+            for _ in range(10):
+                pid = os.fork()
+                if pid == 0:
+                    trainyard.report({"child": True})
+                    os._exit(0)
+                ends.append(wait_for(pid, 30))
+
+        def train():
+            sys.setswitchinterval(1e-6)
+            ends = []
+            threads = [threading.Thread(target=fork, args=(ends,)) for _ in range(2)]
+            for thread in threads:
+                thread.start()
+            for _ in range(100):
+                trainyard.report({"child": False})
+            for thread in threads:
+                thread.join()
+            assert ends == [0] * 20, ends
+
+        fit(train, 1)
+        """,
+    )
+
+
 @pytest.mark.parametrize("method", ["spawn", "template", "fork"])
 def test_the_end_of_a_child_is_not_that_of_the_worker(start, storage, method):
     """However it ends: by an exit, an exception, or as if it were the function itself."""
