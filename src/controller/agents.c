@@ -239,6 +239,18 @@ static void escape_words(const struct ty_run *run, const struct peer *peer, cons
     utf8_escape(words, strnlen(words, TY_ERROR_MESSAGE_SIZE), out);
 }
 
+static void name_devices(const struct peer *peer, struct event_node *about) {
+    const struct cluster *cluster = peer->run->prepared.cluster;
+    if (peer->cluster_node >= cluster->n || !str_equal(cluster->nodes[peer->cluster_node].name, peer->name))
+        return; /* another cluster by now */
+    const struct node_shape *shape = cluster->nodes[peer->cluster_node].shape;
+    about->accelerator_type = shape->accelerator_type;
+    for (size_t i = 0; i < shape->n_devices; i++)
+        if (str_equal(shape->devices[i].resource, "GPU") && shape->devices[i].uuids != NULL)
+            about->uuids =
+                (struct event_texts){(const char *const *)shape->devices[i].uuids, shape->devices[i].n};
+}
+
 /* How long the Start and the Hello took on their ways is known of both together alone: the clock of the node is known
  * to within half of that. One that may agree with ours is left alone. */
 static void compare_clocks(struct peer *peer, const Wire__Hello *hello, struct event_node *about) {
@@ -286,7 +298,12 @@ static void on_hello(struct peer *peer, const Wire__Hello *hello) {
     const char *known =
         run->prepared.rendezvous != NULL ? rendezvous_address_of(run->prepared.rendezvous, peer->name) : NULL;
     (void)snprintf(peer->address, sizeof peer->address, "%s", known != NULL ? known : hello->address);
-    struct event_node about = {name_of(run, peer->node), hello->pid, peer->address, (double)NAN, (double)NAN};
+    struct event_node about = {.name = name_of(run, peer->node),
+                               .pid = hello->pid,
+                               .address = peer->address,
+                               .clock_offset = (double)NAN,
+                               .clock_uncertainty = (double)NAN};
+    name_devices(peer, &about);
     compare_clocks(peer, hello, &about);
     run_node_up(run->core, peer->node, &about);
 }

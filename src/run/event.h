@@ -94,6 +94,8 @@ struct event_holders {
     F(node, TEXT, name)                                                                               \
     F(node, INT, pid)                                                                                 \
     F(node, TEXT, address)                                                                            \
+    F(node, TEXT, accelerator_type)                                                                   \
+    F(node, TEXTS, uuids)        /* of its GPUs, by their numbers */                                  \
     F(node, REAL6, clock_offset) /* so far ahead is its clock; of the controller's machine unknown */ \
     F(node, REAL6, clock_uncertainty)
 #define EVENT_NODE_LOST_VALUES(F) F(node_lost, TEXT, reason)

@@ -3,14 +3,13 @@
 #include "run/replay.h"
 
 #include <limits.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/array.h"
 #include "base/cleanup.h"
 
-enum { WORKERS_MAX = 10 * 1000 * 1000, CLOCKS_MAX = 100 * 1000 };
+enum { WORKERS_MAX = 10 * 1000 * 1000, NODES_MAX = 100 * 1000 };
 
 static double seconds(nanoseconds time) {
     return (double)time / (double)NS_PER_S;
@@ -102,24 +101,20 @@ static void plan_workers(struct run_replay *replay, const struct run_event *even
     }
 }
 
-static void note_clock(struct run_replay *replay, const struct run_event *event) {
-    const struct event_node *told = &event->of.node;
-    if (isnan(told->clock_offset) || told->name == NULL || event->node < 0 || event->node >= CLOCKS_MAX) return;
+static void note_node(struct run_replay *replay, const struct run_event *event) {
+    if (event->node < 0 || event->node >= NODES_MAX) return;
     size_t node = (size_t)event->node;
-    if (node >= replay->n_clocks) {
-        struct replay_clock *clocks = reallocarray(replay->clocks, node + 1, sizeof *clocks);
-        if (clocks == NULL) {
+    if (node >= replay->n_node_events) {
+        struct kept_event *events = reallocarray(replay->node_events, node + 1, sizeof *events);
+        if (events == NULL) {
             replay->failed = true;
             return;
         }
-        memset(clocks + replay->n_clocks, 0, (node + 1 - replay->n_clocks) * sizeof *clocks);
-        replay->clocks = clocks;
-        replay->n_clocks = node + 1;
+        memset(events + replay->n_node_events, 0, (node + 1 - replay->n_node_events) * sizeof *events);
+        replay->node_events = events;
+        replay->n_node_events = node + 1;
     }
-    struct replay_clock *clock = &replay->clocks[node];
-    free(clock->node);
-    double uncertainty = isnan(told->clock_uncertainty) ? 0 : told->clock_uncertainty;
-    *clock = (struct replay_clock){copy_text(replay, told->name), told->clock_offset, uncertainty};
+    keep(replay, &replay->node_events[node], event);
 }
 
 static void note_worker(struct replay_worker *worker, const struct run_event *event) {
@@ -202,7 +197,7 @@ void replay_note(struct run_replay *replay, const struct run_event *event) {
         break;
     case EVENT_NODE:
         if (event->attempt <= 1) keep(replay, &replay->node, event);
-        note_clock(replay, event);
+        note_node(replay, event);
         break;
     case EVENT_LAUNCHED:
         if (replay->launched == 0) replay->launched = event->time;
@@ -227,9 +222,9 @@ void replay_done(struct run_replay *replay) {
     for (size_t i = 0; i < ARRAY_SIZE(kept); i++)
         forget(kept[i]);
     attempts_free(replay->attempts, replay->n_attempts);
-    for (size_t i = 0; i < replay->n_clocks; i++)
-        free(replay->clocks[i].node);
-    free(replay->clocks);
+    for (size_t i = 0; i < replay->n_node_events; i++)
+        forget(&replay->node_events[i]);
+    free(replay->node_events);
     free(replay->workers);
     free(replay->id);
     *replay = (struct run_replay){0};

@@ -24,12 +24,6 @@ struct replay_worker {
     nanoseconds started, ready, rendezvous; /* in the first attempt; 0: not yet */
 };
 
-/* What the controller found of the clock of a node that joined: seconds it is ahead, known to that. */
-struct replay_clock {
-    char *node; /* owned; NULL: nothing is known of it */
-    double offset, uncertainty;
-};
-
 /* Zero-initialised: nothing happened yet. */
 struct run_replay {
     char *id;                    /* of the run; NULL: not told */
@@ -46,12 +40,12 @@ struct run_replay {
     int64_t nodes;                 /* of the last attempt */
     struct replay_worker *workers; /* n_workers: as many as any attempt had; owned */
     size_t n_workers;
-    nanoseconds began, launched; /* of the first attempt: its begin, and when the nodes got their orders */
-    double plan_seconds;         /* that the first plan took */
-    bool planned;                /* it told that */
-    struct kept_event node;      /* the last one to come up in the first attempt */
-    struct replay_clock *clocks; /* n_clocks, owned; by the numbers of nodes, as last compared */
-    size_t n_clocks;
+    nanoseconds began, launched;    /* of the first attempt: its begin, and when the nodes got their orders */
+    double plan_seconds;            /* that the first plan took */
+    bool planned;                   /* it told that */
+    struct kept_event node;         /* the last one to come up in the first attempt */
+    struct kept_event *node_events; /* n_node_events, owned; the last of each node, by its number */
+    size_t n_node_events;
     nanoseconds last; /* of the last event */
     bool failed;      /* memory was short: something is missing */
 };

@@ -41,6 +41,7 @@
     X(WORKER_READ, "worker_read", WORKER, COUNTER, "bytes", "read from storage by the group")              \
     X(WORKER_WRITE, "worker_write", WORKER, COUNTER, "bytes", "written to storage by the group")           \
     X(DEVICE_UTILIZATION, "device_utilization", DEVICE, GAUGE, "ratio", "time in which some kernel ran")   \
+    X(DEVICE_ACTIVITY, "device_activity", DEVICE, GAUGE, "ratio", "share of its processors that worked")   \
     X(DEVICE_MEMORY, "device_memory", DEVICE, GAUGE, "bytes", "device memory in use")                      \
     X(DEVICE_MEMORY_SIZE, "device_memory_size", DEVICE, GAUGE, "bytes", "device memory that there is")     \
     X(DEVICE_POWER, "device_power", DEVICE, GAUGE, "watts", "power drawn")                                 \

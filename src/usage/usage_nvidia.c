@@ -16,6 +16,7 @@
 #include "base/cleanup.h"
 #include "usage/usage.h"
 
+enum { GPM_VERSION = 1, GPM_SM_UTILIZATION = 2, GPM_VALUES = 333 };
 enum { CLOCK_SM = 1, SENSOR_GPU = 0, ECC_UNCORRECTED = 1, ECC_SINCE_START = 0, EVENT_XID = 8 };
 enum { DRIVER_TIMEOUT = 10, DRIVER_GPU_IS_LOST = 15 };
 enum { WAIT_MS = 5000, BREATH_MS = 1000 /* between waits that fail at once */, LISTENER_STACK = 256 << 10 };
@@ -38,6 +39,24 @@ struct nvml_event {
     unsigned instance, part;
 };
 
+/* What the processors did between two looks (GPM, Hopper and later). */
+struct gpm_sample; /* opaque */
+
+struct gpm_support {
+    unsigned version, supported;
+};
+
+struct gpm_question {
+    unsigned version, n;
+    struct gpm_sample *before, *now;
+    struct {
+        unsigned id;
+        int code;
+        double value;
+        const char *names[3];
+    } values[GPM_VALUES]; /* n are asked for; the rest is room that the driver may count on */
+};
+
 /* X(member, symbol, arguments behind the device) */
 #define DEVICE_CALLS(X)                                                          \
     X(utilization, "nvmlDeviceGetUtilizationRates", struct nvml_utilization *)   \
@@ -49,6 +68,8 @@ struct nvml_event {
     X(clock_max, "nvmlDeviceGetMaxClockInfo", int, unsigned *)                   \
     X(limits, "nvmlDeviceGetCurrentClocksThrottleReasons", unsigned long long *) \
     X(ecc, "nvmlDeviceGetTotalEccErrors", int, int, unsigned long long *)        \
+    X(gpm_support, "nvmlGpmQueryDeviceSupport", struct gpm_support *)            \
+    X(gpm_look, "nvmlGpmSampleGet", struct gpm_sample *)                         \
     X(listen, "nvmlDeviceRegisterEvents", unsigned long long, struct nvml_event_set *)
 
 struct usage_nvidia {
@@ -57,6 +78,10 @@ struct usage_nvidia {
 #undef X
     int (*wait)(struct nvml_event_set *set, struct nvml_event *event, unsigned timeout_ms);
     int (*by_uuid)(const char *uuid, struct nvml_device **device);
+    int (*gpm_create)(struct gpm_sample **sample);
+    int (*gpm_compare)(struct gpm_question *question);
+    struct gpm_sample *gpm[USAGE_DEVICES_MAX][2]; /* the last look, and room for the next; NULL: it has none */
+    bool gpm_looked[USAGE_DEVICES_MAX];           /* there is a last one */
     struct nvml_event_set *events;
     struct nvml_device *devices[USAGE_DEVICES_MAX]; /* NULL: it cannot be asked */
     size_t n;
@@ -108,6 +133,19 @@ static void register_events(struct usage_nvidia *nvidia, void *library) {
         if (nvidia->devices[i] != NULL) (void)nvidia->listen(nvidia->devices[i], EVENT_XID, nvidia->events);
 }
 
+static void prepare_activity(struct usage_nvidia *nvidia, void *library) {
+    if (!find(library, "nvmlGpmSampleAlloc", &nvidia->gpm_create) || nvidia->gpm_support == NULL ||
+        !find(library, "nvmlGpmMetricsGet", &nvidia->gpm_compare) || nvidia->gpm_look == NULL)
+        return;
+    for (size_t i = 0; i < nvidia->n; i++) {
+        struct gpm_support support = {.version = GPM_VERSION};
+        struct gpm_sample **pair = nvidia->gpm[i];
+        if (nvidia->devices[i] == NULL || nvidia->gpm_support(nvidia->devices[i], &support) != 0 ||
+            support.supported == 0 || nvidia->gpm_create(&pair[0]) != 0 || nvidia->gpm_create(&pair[1]) != 0)
+            pair[0] = NULL;
+    }
+}
+
 struct usage_nvidia *usage_nvidia_open(void) {
     void *library = nvidia_library();
     struct usage_nvidia *nvidia = library != NULL ? calloc(1, sizeof *nvidia) : NULL;
@@ -120,6 +158,7 @@ struct usage_nvidia *usage_nvidia_open(void) {
         free(nvidia);
         return NULL;
     }
+    prepare_activity(nvidia, library);
     register_events(nvidia, library);
     return nvidia;
 }
@@ -168,10 +207,22 @@ static void look_at(struct usage_nvidia *nvidia, size_t i, struct usage_sample *
         usage_add(sample, USAGE_DEVICE_ECC, number, (double)count);
 }
 
+static void look_at_activity(struct usage_nvidia *nvidia, size_t i, struct usage_sample *sample) {
+    struct gpm_sample **pair = nvidia->gpm[i];
+    struct gpm_question asked = {GPM_VERSION, 1, pair[0], pair[1], {{.id = GPM_SM_UTILIZATION}}};
+    if (pair[0] == NULL || nvidia->gpm_look(nvidia->devices[i], pair[1]) != 0) return;
+    if (nvidia->gpm_looked[i] && nvidia->gpm_compare(&asked) == 0 && asked.values[0].code == 0)
+        usage_add(sample, USAGE_DEVICE_ACTIVITY, (int)i, asked.values[0].value / 100);
+    nvidia->gpm_looked[i] = true;
+    pair[1] = pair[0];
+    pair[0] = asked.now;
+}
+
 void usage_nvidia_look(struct usage_nvidia *nvidia, struct usage_sample *sample) {
     for (size_t i = 0; i < nvidia->n; i++) {
         if (nvidia->devices[i] == NULL) continue;
         look_at(nvidia, i, sample);
+        look_at_activity(nvidia, i, sample);
         if (nvidia->events != NULL) usage_add(sample, USAGE_DEVICE_XID, (int)i, (double)nvidia->xids[i]);
     }
 }

@@ -403,7 +403,7 @@ static void write_usage(const struct exposition_writing *writing, const struct e
     }
 }
 
-/* Who uses each device of a node that was sampled: the ranks by the plan. */
+/* Each device of a node that was sampled, by the node's last event, and who uses it: the ranks by the plan. */
 static void write_node_devices(const struct exposition_writing *writing, const struct exposed_run *run,
                                const struct view_usage_node *node, size_t *left) {
     struct idset users[USAGE_DEVICES_MAX] = {0};
@@ -423,6 +423,10 @@ static void write_node_devices(const struct exposition_writing *writing, const s
                 (void)idset_add(&users[device], rank->rank);
         idset_done(&own);
     }
+    const struct event_node *told = NULL;
+    for (size_t i = 0; i < run->facts.replay.n_node_events && told == NULL; i++)
+        if (str_equal(run->facts.replay.node_events[i].event.of.node.name, node->name))
+            told = &run->facts.replay.node_events[i].event.of.node;
     for (int64_t device = idset_next(&there, -1); device >= 0 && *left > 0;
          device = idset_next(&there, device)) {
         --*left;
@@ -430,7 +434,13 @@ static void write_node_devices(const struct exposition_writing *writing, const s
         append_label(writing->out, run->name);
         buffer_text(writing->out, "\",node=\"");
         append_label(writing->out, node->name);
-        buffer_printf(writing->out, "\",device=\"%lld\",ranks=\"", (long long)device);
+        buffer_printf(writing->out, "\",device=\"%lld\",uuid=\"", (long long)device);
+        append_label(writing->out,
+                     told != NULL && (size_t)device < told->uuids.n ? told->uuids.items[device] : "");
+        buffer_text(writing->out, "\",type=\"");
+        append_label(writing->out,
+                     told != NULL && told->accelerator_type != NULL ? told->accelerator_type : "");
+        buffer_text(writing->out, "\",ranks=\"");
         idset_format(&users[device], writing->out);
         buffer_text(writing->out, "\"} 1\n");
     }

@@ -1,5 +1,6 @@
 /* A summary as JSON: what `trainyard status --format json` prints, and the page asks for. */
 #include <jansson.h>
+#include <math.h>
 
 #include "base/buffer.h"
 #include "base/cleanup.h"
@@ -102,11 +103,12 @@ static json_t *hardware_json(const struct view_summary *summary) {
 /* Of nodes that joined: what their own times were corrected by. */
 static json_t *clocks_json(const struct view_summary *summary) {
     json_t *list = json_array();
-    for (size_t i = 0; i < summary->replay.n_clocks; i++) {
-        const struct replay_clock *clock = &summary->replay.clocks[i];
-        if (clock->node != NULL)
-            (void)json_array_append_new(list, json_pack("{s:s, s:f, s:f}", "node", clock->node, "seconds",
-                                                        clock->offset, "uncertainty", clock->uncertainty));
+    for (size_t i = 0; i < summary->replay.n_node_events; i++) {
+        const struct event_node *node = &summary->replay.node_events[i].event.of.node;
+        if (summary->replay.node_events[i].event.time == 0 || isnan(node->clock_offset)) continue;
+        json_t *unsure = isnan(node->clock_uncertainty) ? json_null() : json_real(node->clock_uncertainty);
+        (void)json_array_append_new(list, json_pack("{s:s?, s:f, s:o}", "node", node->name, "seconds",
+                                                    node->clock_offset, "uncertainty", unsure));
     }
     return list;
 }

@@ -53,6 +53,7 @@ class Usage(harness.Case):
         self.assertEqual({"logs", "run.db", "usage.db"}, set(os.listdir(os.path.join(self.storage, "a"))))
         self.assertEqual({0, 1}, {number for _, number, _ in self.rows("worker_memory")})
         self.assertEqual({(0, 0.0), (1, 0.37)}, {(number, mean) for _, number, mean in self.rows("device_utilization")})
+        self.assertEqual({(1, 0.125)}, {(number, mean) for _, number, mean in self.rows("device_activity")})
         self.assertEqual({1 << 30}, {mean for _, _, mean in self.rows("device_memory")})
         self.assertTrue(all(0 <= mean <= 1 for _, _, mean in self.rows("node_cpu")))
         self.assertGreater(max(mean for _, _, mean in self.rows("worker_cpu")), 0)
@@ -88,7 +89,7 @@ class Usage(harness.Case):
         self.assertIn("warning: " + text, finished.err)
         self.assertIn("first cause: %s; then rank 0 exited with code 7, on node" % text, finished.err)
         told_out = self.trainyard("metrics", "a", "--format", "openmetrics", "--storage-path", self.storage).out
-        self.assertIn('trainyard_device_info{run="a",node="%s",device="1",ranks="1"} 1\n' % name, told_out)
+        self.assertIn('trainyard_device_info{run="a",node="%s",device="1",uuid="GPU-00000001-1111-2222-3333-444444444444",type="H100",ranks="1"} 1\n' % name, told_out)
         self.assertIn('trainyard_device_errors_total{run="a",node="%s",device="1",kind="xid"} ' % name, told_out)
         status = self.trainyard("status", "a", "--storage-path", self.storage)
         self.assertRegex(status.out, r"hardware +4 faults of devices; the last: GPU 1 of node \S+ \(rank 1\): the driver has lost it")

@@ -9,7 +9,7 @@ import { onState, set, state } from "./state.js";
 const LINES = 16;
 const SCOPES = [["node", "", "node"], ["device", "GPU", "devices"], ["worker", "rank", "workers"]];
 const CONSTANT = /_size$|_max$|_limited$/; // said in the table
-const FIRST = ["device_utilization", "device_power", "device_memory", "device_temperature", "device_clock", "node_cpu", "node_memory", "node_receive"];
+const FIRST = ["device_utilization", "device_activity", "device_power", "device_memory", "device_temperature", "device_clock", "node_cpu", "node_memory", "node_receive"];
 const scopeOf = (what) => SCOPES.find(([scope]) => what.startsWith(scope + "_"));
 const title = (what) => what.replaceAll("_", " ");
 
