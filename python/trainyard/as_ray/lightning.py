@@ -25,6 +25,11 @@ from ..context import get_context, report
 from ..torch import get_device
 
 
+def import_lightning() -> Any:
+    """Lightning, by the name under which it is installed."""
+    return pl
+
+
 class RayLightningEnvironment(LightningEnvironment):
     """The ranks as the run has them."""
 

@@ -122,7 +122,7 @@ _TABLE: dict[str, dict[str, str]] = {
     "ray.train.utils": {f"{HERE}.annotations": "RayDeprecationWarning"},
     "ray.train.jax": {"trainyard.jax": "JaxTrainer JaxConfig"},
     "ray.train.lightning": {f"{HERE}.lightning": _LIGHTNING},
-    "ray.train.lightning._lightning_utils": {f"{HERE}.lightning": _LIGHTNING},
+    "ray.train.lightning._lightning_utils": {f"{HERE}.lightning": f"{_LIGHTNING} import_lightning"},
     "ray.train.xgboost": {f"{HERE}.xgboost": _XGBOOST},
     "ray.train.xgboost.config": {f"{HERE}.xgboost": "XGBoostConfig"},
     "ray.train.xgboost.xgboost_checkpoint": {f"{HERE}.xgboost": "XGBoostCheckpoint"},

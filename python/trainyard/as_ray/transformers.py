@@ -8,12 +8,14 @@ import shutil
 import tempfile
 from typing import Any
 
+import torch.utils.data
 from transformers import TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
 
 from ..checkpoint import Checkpoint
 from ..collective import barrier
 from ..context import get_context, report
+from ..data.iterator import Passes
 
 
 class RayTrainReportCallback(TrainerCallback):
@@ -38,6 +40,35 @@ class RayTrainReportCallback(TrainerCallback):
             report(metrics, checkpoint=Checkpoint.from_directory(folder))
 
 
+class _Batches(torch.utils.data.IterableDataset[Any]):
+    def __init__(self, batches: Passes):
+        self._batches = batches
+
+    def __iter__(self) -> Any:
+        return iter(self._batches)
+
+
+def _given_as_they_are(batches: Passes) -> Any:
+    return torch.utils.data.DataLoader(_Batches(batches), batch_size=1, collate_fn=lambda given: given[0])
+
+
 def prepare_trainer(trainer: Any) -> Any:
-    """The trainer as it is: its data loaders share the data out among the ranks by themselves."""
+    """Makes the trainer take the batches of a shard (`iter_torch_batches`), which are this rank's own, as they are. What other data
+    sets have its loaders share out among the ranks by themselves."""
+
+    class Prepared(type(trainer)):  # type: ignore[misc]
+        def get_train_dataloader(self) -> Any:
+            if isinstance(self.train_dataset, Passes):
+                return _given_as_they_are(self.train_dataset)
+            return super().get_train_dataloader()
+
+        def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
+            chosen = self.eval_dataset if eval_dataset is None else eval_dataset
+            if isinstance(chosen, str) and isinstance(self.eval_dataset, dict):
+                chosen = self.eval_dataset[chosen]
+            if isinstance(chosen, Passes):
+                return _given_as_they_are(chosen)
+            return super().get_eval_dataloader(eval_dataset)
+
+    trainer.__class__ = Prepared
     return trainer

@@ -46,7 +46,7 @@ class DataIterator:
         options = _Batching(
             batch_size, batch_format, drop_last, local_shuffle_buffer_size, local_shuffle_seed
         )
-        return _Again(lambda: self._run(options, prefetch_batches, _collate_fn, _finalize_fn))
+        return Passes(lambda: self._run(options, prefetch_batches, _collate_fn, _finalize_fn))
 
     def _run(
         self, options: _Batching, prefetch: int, collate: Callable | None, finalize: Callable | None
@@ -69,7 +69,7 @@ class DataIterator:
 
     def iter_rows(self) -> Iterable[dict[str, Any]]:
         """Row by row."""
-        return _Again(self._records)
+        return Passes(self._records)
 
     def _records(self) -> Iterator[dict[str, Any]]:
         pass_ = self._shard.begin(False)
@@ -195,8 +195,8 @@ class DataIterator:
         return f"DataIterator({self._shard.dataset!r})"
 
 
-class _Again:
-    """Every `iter` of it begins anew."""
+class Passes:
+    """Rows or batches of a shard: every `iter` of it begins anew."""
 
     def __init__(self, begin: Callable[[], Iterator[Any]]):
         self._begin = begin
