@@ -34,10 +34,10 @@ static int check_owner(const char *path, bool *there, ty_error *err) {
     if (!*there && (errno == ENOENT || errno == ENOTDIR || errno == EACCES)) return 0;
     if (!*there) return ty_fail(err, TY_EUSAGE, "cannot read %s: %s", path, strerror(errno));
     if (!S_ISREG(status.st_mode)) return ty_fail(err, TY_EUSAGE, "%s must be a file", path);
-    if ((status.st_uid == 0 || status.st_uid == geteuid()) && (status.st_mode & 022) == 0) return 0;
-    return ty_fail(err, TY_EUSAGE,
-                   "%s may be changed by others than you and root: it is not obeyed (chmod go-w %s)", path,
-                   path);
+    bool ours = status.st_uid == 0 || status.st_uid == geteuid();
+    if (ours && (status.st_mode & 022) == 0) return 0;
+    return ty_fail(err, TY_EUSAGE, "%s may be changed by others than you and root: it is not obeyed (%s %s)",
+                   path, ours ? "chmod go-w" : "chown root", path);
 }
 
 /* The map `run_config` of a file, or NULL. */

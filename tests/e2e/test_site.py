@@ -122,6 +122,9 @@ class Refused(SiteCase):
     def test_one_that_others_may_write(self):
         self.write("run_config: {grace_s: 1}", 0o666)
         self.refused("may be changed by others", "chmod go-w")
+        if os.geteuid() == 0:
+            os.chown(self.file, 65534, 65534)
+            self.refused("may be changed by others", "chown root")
 
     def test_no_file(self):
         os.mkdir(self.file)
