@@ -57,6 +57,13 @@ def moved(manifest: dict[str, Any], directory: str) -> dict[str, Any]:
     return {**manifest, "trainyard": {**manifest["trainyard"], "directory": os.stat(directory).st_ino}}
 
 
+def listed(directory: str) -> dict[str, Any]:
+    """One of what lies in a directory that a user put files into."""
+    found = [os.path.join(folder, name) for folder, _, names in os.walk(directory) for name in names]
+    files = [{"path": os.path.relpath(path, directory), "size": os.path.getsize(path)} for path in found]
+    return moved({"trainyard": {"files": files}}, directory)
+
+
 def vacancy(place: str) -> str | None:
     """Why nothing is in a directory that a user put files into, None when there is something."""
     try:

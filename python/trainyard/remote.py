@@ -259,7 +259,10 @@ class Remote:
         listed = manifest.place(source)
         metadata = os.path.join(source, manifest.INSIDE)
         self._send_tree(source, target, but=manifest.INSIDE)
-        self._send_file(listed, f"{self.path}/{os.path.relpath(listed, self._local)}")
+        if os.path.exists(listed):
+            self._send_file(listed, f"{self.path}/{os.path.relpath(listed, self._local)}")
+        else:  # the program put its files there itself
+            filesystems.write(self.filesystem, manifest.beside_name(target), json.dumps(manifest.listed(source)).encode())
         if listed != metadata and os.path.exists(metadata):
             self._send_file(metadata, f"{target}/{manifest.INSIDE}")
 
@@ -294,7 +297,7 @@ class Remote:
             self._send_file(copy, f"{self.path}/{JOURNAL}")
         finally:
             os.unlink(copy)
-        kept = set(json.loads(done.stdout))
+        kept = {name.removeprefix("./") for name in json.loads(done.stdout)}
         for name in self._state["checkpoints"]:
             if name not in kept:
                 self._remove(name)

@@ -171,8 +171,8 @@ def told(summary: dict[str, Any], checkpoint_config: Any, remote: Remote | None 
     kept = []
     for name, metrics in rows:
         found = None
-        if remote is not None and "/" not in name:
-            found = remote.checkpoint(name)
+        if remote is not None and "/" not in name.removeprefix("./"):
+            found = remote.checkpoint(name.removeprefix("./"))
         elif _is_whole(run, name):
             found = Checkpoint(_directory(run, name))
         if found is not None:

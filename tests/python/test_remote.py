@@ -129,6 +129,32 @@ def test_a_name_that_is_reported_again(there, elsewhere):
     assert read == {"same": "other", "one": "one", "other": "other"}
 
 
+def test_what_a_program_puts_into_the_run_s_directory_itself(there, elsewhere):
+    def train():
+        storage, start = trainyard.get_context().get_storage(), 0
+        if (last := trainyard.get_checkpoint()) is not None:
+            with last.as_directory() as folder:
+                start = len(os.listdir(folder + "/part"))
+        for step in range(start, start + 2):
+            place = storage.build_checkpoint_path_from_name(f"mine-{step}")
+            for part in range(step + 1):
+                os.makedirs(place + "/part", exist_ok=True)
+                with open(f"{place}/part/{part}", "w") as file:
+                    file.write("x")
+            mode = trainyard.CheckpointUploadMode.NO_UPLOAD
+            trainyard.report({"step": step}, Checkpoint(place), checkpoint_upload_mode=mode)
+
+    run = dict(storage_path="bucket/runs", storage_filesystem=there[1], name="run", progress="none")
+    for first in (0, 2):
+        result = DataParallelTrainer(train, run_config=RunConfig(**run, resume=first > 0)).fit()
+        elsewhere()
+        again = Result.from_path("bucket/runs/run", storage_filesystem=there[1])
+        assert again.best_checkpoints == result.best_checkpoints
+        assert [one.path for one, _ in again.best_checkpoints] == [f"bucket/runs/run/mine-{step}" for step in range(first + 2)]
+        with again.checkpoint.as_directory() as folder:
+            assert sorted(os.listdir(folder + "/part")) == [str(part) for part in range(first + 2)]
+
+
 def test_it_goes_on_on_another_machine_and_back(there, elsewhere):
     place, filesystem = there
     keep = CheckpointConfig(num_to_keep=2)
