@@ -191,7 +191,8 @@ static int set_seconds(const struct setting *setting, void *member, double secon
     char rule[96];
     if (!(seconds >= 0 && seconds <= setting->high))
         return ty_fail(err, TY_EUSAGE, "must be %s", rule_of(setting, rule));
-    *(nanoseconds *)member = (nanoseconds)(seconds * (double)NS_PER_S);
+    nanoseconds ns = (nanoseconds)(seconds * (double)NS_PER_S);
+    *(nanoseconds *)member = ns == 0 && seconds > 0 ? 1 : ns; /* 0 is none */
     return 0;
 }
 

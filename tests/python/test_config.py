@@ -431,6 +431,16 @@ def test_init_sets_what_was_not_given_back():
     assert defaults.current == defaults.Defaults()
 
 
+def test_init_takes_numbers_of_numpy():
+    from trainyard import defaults
+
+    numpy = pytest.importorskip("numpy")
+    trainyard.init(num_cpus=numpy.int64(4), resources={"x": numpy.float32(1.5)})
+    assert repr(defaults.current.num_cpus) == "4"
+    assert repr(defaults.current.resources) == "{'x': 1.5}"
+    trainyard.init()
+
+
 def test_import_is_light():
     import subprocess
     import sys

@@ -155,6 +155,8 @@ static void numbers_have_the_same_bounds_in_every_form(void **state) {
     assert_int_equal(settings.grace, 4294967400 * NS_PER_MS);
     assert_int_equal(set_json(&settings, "time_limit_s", "1.5", &err), 0);
     assert_int_equal(settings.time_limit, 3 * NS_PER_S / 2);
+    assert_int_equal(set_json(&settings, "time_limit_s", "5e-324", &err), 0);
+    assert_int_equal(settings.time_limit, 1);
     assert_int_equal(
         settings_from_public(&settings, &(ty_run_config){.max_failures = -1, .hang_timeout_s = 0.25}, &err), 0);
     assert_int_equal(settings.failures.max_failures, -1);
