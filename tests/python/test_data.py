@@ -431,6 +431,21 @@ def test_encoders_and_chains():
     assert ids(labels.inverse_transform(encoded), "kind") == list("bacb")
 
 
+def test_categories_stay_categories():
+    pandas = pytest.importorskip("pandas")
+    letters = [["A", "B", "A", None], ["Z", "B"]]
+    frames = [pandas.DataFrame({"x": pandas.Series(column).astype("category")}) for column in letters]
+    whole = data.from_pandas(frames)
+    for one in (whole, whole.materialize(), whole.repartition(1), whole.map_batches(lambda batch: batch, batch_format="pandas")):
+        frame = one.to_pandas()
+        assert frame["x"].dtype == "category" and frame["x"].cat.codes.nunique() == 4
+        assert [value if value == value else None for value in frame["x"]] == letters[0] + letters[1]
+    assert [row["x"] for row in whole.iter_rows()] == letters[0] + letters[1]
+    assert next(iter(whole.iter_batches(batch_size=6)))["x"].tolist() == letters[0] + letters[1]
+    mixed = data.from_pandas([frames[1], pandas.DataFrame({"x": ["plain"]})])
+    assert mixed.to_pandas()["x"].tolist() == ["Z", "B", "plain"]
+
+
 def test_a_preprocessor_of_the_user_s_own():
     class Doubled(preprocessors.Preprocessor):
         _is_fittable = False

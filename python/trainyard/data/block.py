@@ -204,6 +204,7 @@ def as_numpy(column: Any) -> np.ndarray:
         return column
     if str(column.type) == "null":
         return np.full(len(column), np.nan)
+    column = _decoded(column)
     if column.num_chunks == 1:
         chunk = column.chunk(0)
         try:
@@ -236,9 +237,13 @@ def _of_arrow(column: Any) -> Any:
         parts = [chunk.to_numpy_ndarray() for chunk in column.chunks]
         shape = (0, *column.type.shape)
         return parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else np.empty(shape)
-    if pa.types.is_dictionary(column.type):
-        return column.cast(column.type.value_type)
     return column
+
+
+def _decoded(column: Any) -> Any:
+    """Of categories their values."""
+    is_dictionary = sys.modules["pyarrow"].types.is_dictionary(column.type)
+    return column.cast(column.type.value_type) if is_dictionary else column
 
 
 def _of_series(series: Any) -> Any:
@@ -297,8 +302,8 @@ def _joined(columns: list[Any]) -> Any:
     if not any(arrays):
         pa = sys.modules["pyarrow"]
         if len({column.type for column in columns}) == 1:
-            return pa.chunked_array([chunk for column in columns for chunk in column.chunks])
-        tables = [pa.table({"": column}) for column in columns]
+            return pa.chunked_array([chunk for column in columns for chunk in column.chunks]).unify_dictionaries()
+        tables = [pa.table({"": _decoded(column)}) for column in columns]
         return pa.concat_tables(tables, promote_options="permissive").column(0)
     if not all(arrays):
         return of_values([value for column in columns for value in _values(column)])
