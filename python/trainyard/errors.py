@@ -176,6 +176,8 @@ def ranks_text(ranks: list[int]) -> str:
 
 
 def _cut(text: str) -> str:
+    """A long text without its middle: a traceback begins with where, and ends with why."""
     if len(text) <= _TEXT_LIMIT:
         return text
-    return text[:_TEXT_LIMIT] + "... (truncated; the whole text is in worker_failures and in the rank's log)"
+    note = "...\n... (truncated; the whole text is in worker_failures and in the rank's log) ...\n..."
+    return text[: _TEXT_LIMIT // 2] + note + text[-(_TEXT_LIMIT // 2) :]
