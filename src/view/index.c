@@ -4,6 +4,7 @@
  * journal is another one. */
 #include "view/index.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -13,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/array.h"
@@ -468,6 +470,20 @@ static int write_cache(const struct view_index *index, int fd) {
     return out.size > 0 ? file_write_all(fd, out.data, out.size) : 0;
 }
 
+/* What a dashboard that was killed while it wrote has left: a file takes seconds to write. */
+static void sweep(const char *directory) {
+    enum { OLD_S = 3600 };
+    DIR *entries = opendir(directory);
+    struct stat status;
+    if (entries == NULL) return;
+    for (struct dirent *entry; (entry = readdir(entries)) != NULL;)
+        if (strstr(entry->d_name, ".db.part-") != NULL &&
+            fstatat(dirfd(entries), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
+            time(NULL) - status.st_mtime > OLD_S)
+            (void)unlinkat(dirfd(entries), entry->d_name, 0);
+    (void)closedir(entries);
+}
+
 int view_index_keep(struct view_index *index, ty_error *err) {
     int64_t last = index->head.last;
     if (last >= index->kept && last - index->kept <= index->kept / 8) return 0;
@@ -478,6 +494,7 @@ int view_index_keep(struct view_index *index, ty_error *err) {
     *strrchr(directory, '/') = '\0';
     int result = file_make_directories(directory, 0700, err);
     if (result < 0) return result;
+    sweep(directory);
     CLEANUP_FD int fd = file_open_part(index->cache, 0600, &part);
     result = fd < 0 ? fd : write_cache(index, fd);
     if (result >= 0 && rename(part, index->cache) < 0) result = -errno;

@@ -562,14 +562,22 @@ static void test_index(void **state) {
     query.buckets = 100;
     CLEANUP(view_series_done) struct view_series most = read_series(path, &query);
     assert_int_equal(sum_up(&most, 0).n, 79990 - 3 * 8 + 1);
+    char command[240];
+    (void)snprintf(command, sizeof command,
+                   "cd %s && mkdir -p trainyard/index && cd trainyard/index && touch -d '2 hours ago' "
+                   "1.db.part-1 && touch 2.db.part-2",
+                   cache);
+    assert_int_equal(system(command), 0);
     assert_int_equal(view_index_keep(index, NULL), 0);
+    (void)snprintf(command, sizeof command,
+                   "cd %s/trainyard/index && [ ! -e 1.db.part-1 ] && [ -e 2.db.part-2 ]", cache);
+    assert_int_equal(system(command), 0);
     view_index_close(index);
 
     assert_int_equal(view_index_open(path, true, &index, NULL), 0);
     grow(index);
     assert_all(path, index, "step");
     view_index_close(index);
-    char command[160];
     (void)snprintf(command, sizeof command, "rm -r %s/trainyard", cache);
     assert_int_equal(system(command), 0);
     view_world_remove(path);
