@@ -183,19 +183,6 @@ static void seek_tail(int fd, int64_t lines) {
     (void)lseek(fd, 0, SEEK_SET);
 }
 
-/* The rank of "rank-12.log", or -1. */
-static int rank_of(const char *name) {
-    const char *number = NULL;
-    size_t size = strlen(name);
-    char digits[16];
-    int64_t rank = -1;
-    if (!str_prefix(name, "rank-", &number) || size < 10 || size > 20 || !str_equal(name + size - 4, ".log"))
-        return -1;
-    memcpy(digits, number, size - 9);
-    digits[size - 9] = '\0';
-    return str_to_int64(digits, 0, IDSET_MAX, &rank) ? (int)rank : -1;
-}
-
 static bool is_known(const struct log_view *logs, int rank) {
     for (size_t i = 0; i < logs->n; i++)
         if (logs->files[i].rank == rank) return true;
@@ -232,7 +219,7 @@ static int find_files(struct log_view *logs, bool tail, ty_error *err) {
     if (stream == NULL) return ty_fail(err, -errno, "cannot read %.300s: %s", logs->directory, strerror(errno));
     int result = 0;
     for (struct dirent *entry = readdir(stream); entry != NULL && result >= 0; entry = readdir(stream)) {
-        int rank = rank_of(entry->d_name);
+        int rank = run_directory_rank(entry->d_name, ".log");
         bool wanted = !logs->options->wanted.chosen || idset_has(&logs->options->wanted.ranks, rank);
         if (rank < 0 || !wanted || is_known(logs, rank)) continue;
         result = add_file(logs, entry->d_name, rank, tail, err);

@@ -19,6 +19,7 @@
 #include "base/cleanup.h"
 #include "base/duration.h"
 #include "base/file.h"
+#include "base/idset.h"
 #include "base/storage.h"
 #include "base/str.h"
 #include "controller/site.h"
@@ -359,4 +360,14 @@ char *run_directory_find(const char *storage_path, const char *name, ty_error *e
     if (journal_exists(path)) return TAKE(path);
     fail_unknown(storage_path, name, path, err);
     return NULL;
+}
+
+int run_directory_rank(const char *name, const char *ending) {
+    const char *digits = NULL;
+    char same[128];
+    if (!str_prefix(name, "rank-", &digits)) return -1;
+    long rank = strtol(digits, NULL, 10);
+    if (rank < 0 || rank >= IDSET_MAX) return -1;
+    (void)snprintf(same, sizeof same, "rank-%ld%s", rank, ending);
+    return str_equal(same, name) ? (int)rank : -1;
 }

@@ -43,6 +43,9 @@ char *run_directory_storage(const char *storage_path, ty_error *err);
  * near. */
 char *run_directory_nearest(const char *storage_path, const char *name);
 
+/* The rank of "rank-3{ending}", a file of a run, as whoever made it wrote it; -1: it is another name. */
+int run_directory_rank(const char *name, const char *ending);
+
 /* What a run takes on disk, and how it goes from there, with all that lies in its directory. */
 
 /* Bytes as the file system counts them: blocks, a file with several names once for each. */

@@ -84,11 +84,12 @@ int view_outlet_drain(struct view_outlet *outlet);
 /* Writes out the rest, unless `result` is an error, and frees; `result`, or why that failed. */
 int view_outlet_finish(struct view_outlet *outlet, int result);
 
-/* Traces of torch's profiler, logs/profile/rank-N and this ending. */
-#define VIEW_PROFILE_ENDING ".pt.trace.json.gz"
-
-/* The ranks that have one; a descriptor of their directory, negative where there is none. */
-int view_profiles_list(const char *run_path, struct idset *ranks);
+/* Traces of torch's profiler, logs/profile/rank-3.pt.trace.json.gz: the name of a rank's, the directory (a descriptor,
+ * the caller's, or -errno), and the ranks that have one there. */
+enum { VIEW_PROFILE_NAME = 48 };
+void view_profile_name(int rank, char name[VIEW_PROFILE_NAME]);
+int view_profiles_open(const char *run_path);
+int view_profiles_list(int directory, struct idset *ranks);
 /* Writes their events, `,` before each, with times since `first`, until `limit` bytes went out: then 1. Each
  * process is one of its own that is named after its rank. */
 int view_profiles_write(const char *run_path, const struct idset *chosen, nanoseconds first, uint64_t limit,

@@ -16,7 +16,10 @@
 #include "base/array.h"
 #include "base/cleanup.h"
 #include "base/str.h"
+#include "controller/run_directory.h"
 #include "view/export.h"
+
+#define PROFILE_ENDING ".pt.trace.json.gz"
 
 enum {
     PROFILE_CHUNK = 64 << 10,
@@ -27,7 +30,7 @@ enum {
 
 struct profile {
     gzFile file;
-    char name[64];
+    char name[VIEW_PROFILE_NAME];
     int rank;
     int64_t base;                         /* of its times, ns since the epoch */
     nanoseconds first;                    /* of the run's trace */
@@ -219,34 +222,31 @@ static int take_event(struct profile *profile) {
 
 /* -- the files */
 
-/* The rank of "rank-7.pt.trace.json.gz", or -1. */
-static int rank_of(const char *name) {
-    const char *digits = NULL;
-    char same[64];
-    if (!str_prefix(name, "rank-", &digits)) return -1;
-    long rank = strtol(digits, NULL, 10);
-    if (rank < 0 || rank >= IDSET_MAX) return -1;
-    (void)snprintf(same, sizeof same, "rank-%ld" VIEW_PROFILE_ENDING, rank);
-    return str_equal(same, name) ? (int)rank : -1;
+void view_profile_name(int rank, char name[VIEW_PROFILE_NAME]) {
+    (void)snprintf(name, VIEW_PROFILE_NAME, "rank-%d" PROFILE_ENDING, rank);
 }
 
-int view_profiles_list(const char *run_path, struct idset *ranks) {
+int view_profiles_open(const char *run_path) {
     CLEANUP(buffer_done) struct buffer path = {0};
     buffer_printf(&path, "%s/logs", run_path);
-    CLEANUP_FD int logs = path.failed ? -1 : open(path.data, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (path.failed) return -ENOMEM;
+    CLEANUP_FD int logs = open(path.data, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     int fd = logs < 0 ? -1 : openat(logs, "profile", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    DIR *entries = fd >= 0 ? fdopendir(dup(fd)) : NULL;
-    int result = path.failed ? -ENOMEM : 0;
-    for (struct dirent *entry; result == 0 && entries != NULL && (entry = readdir(entries)) != NULL;) {
-        struct stat status;
-        int rank = rank_of(entry->d_name);
-        if (rank >= 0 && fstatat(fd, entry->d_name, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
+    return fd < 0 ? -errno : fd;
+}
+
+int view_profiles_list(int directory, struct idset *ranks) {
+    int fd = dup(directory), result = 0;
+    DIR *entries = fd >= 0 ? fdopendir(fd) : NULL;
+    struct stat status;
+    if (entries == NULL) return -ENOMEM;
+    for (struct dirent *entry; result == 0 && (entry = readdir(entries)) != NULL;) {
+        int rank = run_directory_rank(entry->d_name, PROFILE_ENDING);
+        if (rank >= 0 && fstatat(directory, entry->d_name, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
             S_ISREG(status.st_mode))
             result = idset_add(ranks, rank);
     }
-    if (entries != NULL) (void)closedir(entries);
-    if (result == 0) return fd;
-    if (fd >= 0) (void)close(fd);
+    (void)closedir(entries);
     return result;
 }
 
@@ -271,8 +271,9 @@ static int merge(struct profile *profile, int directory) {
 int view_profiles_write(const char *run_path, const struct idset *chosen, nanoseconds first, uint64_t limit,
                         struct view_outlet *outlet) {
     CLEANUP(idset_done) struct idset ranks = {0};
-    CLEANUP_FD int directory = view_profiles_list(run_path, &ranks);
-    int result = directory == -ENOMEM ? -ENOMEM : 0, next_process = FIRST_PROCESS;
+    CLEANUP_FD int directory = view_profiles_open(run_path);
+    int result = directory >= 0 ? view_profiles_list(directory, &ranks) : directory == -ENOMEM ? -ENOMEM : 0;
+    int next_process = FIRST_PROCESS;
     for (int64_t rank = -1; result == 0 && (rank = idset_next(&ranks, rank)) != IDSET_END;) {
         struct profile profile = {.rank = (int)rank,
                                   .first = first,
@@ -281,7 +282,7 @@ int view_profiles_write(const char *run_path, const struct idset *chosen, nanose
                                   .outlet = outlet,
                                   .err = outlet->err};
         if (chosen != NULL && !idset_has(chosen, rank)) continue;
-        (void)snprintf(profile.name, sizeof profile.name, "rank-%d" VIEW_PROFILE_ENDING, (int)rank);
+        view_profile_name((int)rank, profile.name);
         result = merge(&profile, directory);
         next_process += (int)profile.n_processes;
     }

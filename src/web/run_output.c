@@ -17,6 +17,7 @@
 #include "base/cleanup.h"
 #include "base/duration.h"
 #include "base/str.h"
+#include "controller/run_directory.h"
 #include "view/export.h"
 
 enum { LINE_SHOWN = 400, CHUNK = 256 << 10 };
@@ -53,19 +54,6 @@ int run_output_open(const char *run_path, int rank, ty_error *err) {
     return open_rank(run_path, rank, &status, err);
 }
 
-/* The rank of "rank-7.log", or -1. */
-static int rank_of(const char *name, const char *ending) {
-    const char *rest = NULL;
-    char digits[16];
-    int64_t rank;
-    if (!str_prefix(name, "rank-", &rest)) return -1;
-    size_t n = strspn(rest, "0123456789");
-    if (n == 0 || n >= sizeof digits || !str_equal(rest + n, ending) || (n > 1 && rest[0] == '0')) return -1;
-    memcpy(digits, rest, n);
-    digits[n] = '\0';
-    return str_to_int64(digits, 0, INT32_MAX, &rank) ? (int)rank : -1;
-}
-
 static int compare_ints(const void *a, const void *b) {
     const int *x = a, *y = b;
     return (*x > *y) - (*x < *y);
@@ -79,7 +67,7 @@ static int list_ranks(int directory, const char *ending, int **ranks, size_t *n,
     int result = 0;
     rewinddir(entries);
     for (struct dirent *entry; result == 0 && (entry = readdir(entries)) != NULL;) {
-        int rank = rank_of(entry->d_name, ending);
+        int rank = run_directory_rank(entry->d_name, ending);
         if (rank < 0) continue;
         if (ARRAY_GROW(*ranks, *n) < 0)
             result = ty_fail_memory(err);
@@ -94,12 +82,13 @@ static int list_ranks(int directory, const char *ending, int **ranks, size_t *n,
 /* Traces of torch's profiler that the run's workers wrote. */
 static void list_profiles(const char *run_path, struct buffer *out) {
     CLEANUP(idset_done) struct idset ranks = {0};
-    CLEANUP_FD int fd = view_profiles_list(run_path, &ranks);
+    CLEANUP_FD int fd = view_profiles_open(run_path);
     const char *between = "";
+    if (fd < 0 || view_profiles_list(fd, &ranks) < 0) return;
     for (int64_t rank = -1; (rank = idset_next(&ranks, rank)) != IDSET_END;) {
         struct stat status;
-        char name[64];
-        (void)snprintf(name, sizeof name, "rank-%d" VIEW_PROFILE_ENDING, (int)rank);
+        char name[VIEW_PROFILE_NAME];
+        view_profile_name((int)rank, name);
         if (fstatat(fd, name, &status, AT_SYMLINK_NOFOLLOW) < 0) continue;
         buffer_printf(out, "%s{\"rank\": %d, \"name\": \"%s\", \"size\": %lld}", between, (int)rank, name,
                       (long long)status.st_size);
@@ -108,13 +97,12 @@ static void list_profiles(const char *run_path, struct buffer *out) {
 }
 
 int run_output_profile(const char *run_path, int rank, ty_error *err) {
-    CLEANUP(idset_done) struct idset ranks = {0};
-    CLEANUP_FD int fd = view_profiles_list(run_path, &ranks);
+    CLEANUP_FD int directory = view_profiles_open(run_path);
     struct stat status;
-    char name[64];
-    if (!idset_has(&ranks, rank)) return ty_fail(err, -ENOENT, "rank %d has no profile", rank);
-    (void)snprintf(name, sizeof name, "rank-%d" VIEW_PROFILE_ENDING, rank);
-    return open_file(fd, name, &status, err);
+    char name[VIEW_PROFILE_NAME];
+    view_profile_name(rank, name);
+    int fd = directory < 0 ? -ENOENT : open_file(directory, name, &status, err);
+    return fd == -ENOENT ? ty_fail(err, -ENOENT, "rank %d has no profile", rank) : fd;
 }
 
 int run_output_list(const char *run_path, struct buffer *out, ty_error *err) {

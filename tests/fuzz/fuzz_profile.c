@@ -25,7 +25,7 @@ static void make_place(void) {
     fuzz_require(mkdtemp(place) != NULL);
     (void)snprintf(logs, sizeof logs, "%s/logs", place);
     (void)snprintf(profiles, sizeof profiles, "%s/profile", logs);
-    (void)snprintf(path, sizeof path, "%s/rank-0" VIEW_PROFILE_ENDING, profiles);
+    (void)snprintf(path, sizeof path, "%s/rank-0.pt.trace.json.gz", profiles);
     fuzz_require(mkdir(logs, 0700) == 0 && mkdir(profiles, 0700) == 0);
     fuzz_require(atexit(remove_place) == 0);
 }
