@@ -55,15 +55,24 @@ static int open_place(const char *directory) {
     return open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 }
 
+/* Whoever connected, or listens. */
+static bool is_of(int fd, uid_t user) {
+    struct ucred peer;
+    socklen_t size = sizeof peer;
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && (peer.uid == user || peer.uid == 0);
+}
+
 int pty_connect(const char *run_path, uint32_t rank) {
     CLEANUP_FREE char *path = NULL;
     struct sockaddr_un address;
+    struct stat status;
     if (asprintf(&path, "%s/attach", run_path) < 0) return -ENOMEM;
     CLEANUP_FD int directory = open_place(path);
     CLEANUP_FD int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    if (directory < 0 || fd < 0) return -errno;
+    if (directory < 0 || fd < 0 || fstat(directory, &status) < 0) return -errno;
     name_socket(directory, "", rank, &address);
     if (connect(fd, (struct sockaddr *)&address, sizeof address) < 0) return -errno;
+    if (!is_of(fd, status.st_uid)) return -EPERM; /* what is typed is for the run alone */
     return TAKE_FD(fd);
 }
 
@@ -80,10 +89,13 @@ struct pty_socket {
  * there. */
 static int listen_at(const char *path, uint32_t rank) {
     struct sockaddr_un name, hidden;
+    struct stat status;
     if (mkdir(path, 0700) < 0 && errno != EEXIST) return -errno;
     CLEANUP_FD int directory = open_place(path);
     CLEANUP_FD int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (directory < 0 || fd < 0) return -errno;
+    if (directory < 0 || fd < 0 || fstat(directory, &status) < 0) return -errno;
+    if (status.st_uid != geteuid())
+        return -EPERM; /* another's, who may put sockets of his own in place of ours */
     name_socket(directory, "", rank, &name);
     name_socket(directory, ".", rank, &hidden);
     (void)unlink(hidden.sun_path);
@@ -188,20 +200,12 @@ static void on_client(void *context, unsigned events) {
     watch_client(pty);
 }
 
-/* The mode of the directory keeps others out; this is for storage that knows no modes. */
-static bool is_ours(int fd) {
-    struct ucred peer;
-    socklen_t size = sizeof peer;
-    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
-           (peer.uid == geteuid() || peer.uid == 0);
-}
-
 static void on_connection(void *context, unsigned events) {
     static const char taken[] = "trainyard: somebody is attached to this rank already\r\n";
     struct pty *pty = context;
     (void)events;
     CLEANUP_FD int fd = accept4(pty->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0 || !is_ours(fd)) return;
+    if (fd < 0 || !is_of(fd, geteuid())) return; /* for storage that knows no modes */
     if (pty->client_fd >= 0) {
         (void)!send(fd, taken, sizeof taken - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
         return;

@@ -266,6 +266,29 @@ class Attached(AttachCase):
             self.assertNotIn(b"ready", finished.stdout)
         self.stop(run)
 
+    @unittest.skipUnless(os.geteuid() == 0, "takes the rights to become another user")
+    def test_a_socket_of_another_user_is_given_nothing(self):
+        """Neither to one in the place of the run's, nor is one made where somebody else could put his own."""
+        run = self.start_run_with("--pty", "--", "sh", "-c", "echo ready; while :; do sleep 0.01; done")
+        self.wait_for_socket()
+        path = self.socket()
+        place = os.path.dirname(path)
+        os.unlink(path)
+        os.chmod(place, 0o777)
+        script = "import os, socket, sys; os.setuid(65534); os.chdir(sys.argv[1]); s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); " \
+            "s.bind('rank-0'); s.listen(); print('listens', flush=True); t, _ = s.accept(); print('got', t.recv(9), flush=True)"
+        os.chmod(self.place, 0o755)
+        with subprocess.Popen([sys.executable, "-c", script, place], stdout=subprocess.PIPE, text=True) as stranger:
+            self.assertEqual("listens\n", stranger.stdout.readline())
+            finished = subprocess.run(self.attach_words("--rank", 0), env=self.environment, input=b"secret\n", capture_output=True, timeout=180)
+            self.assertIn(b"Operation not permitted", finished.stderr)
+            self.assertEqual("got b''\n", stranger.stdout.readline())
+        self.stop(run)
+        os.mkdir(place)
+        os.chown(place, 65534, 65534)
+        finished = self.finish(self.start_run("--resume", "r%d" % self.runs, "-n", 1, "--pty", "--", "true"))
+        self.assertIn("nobody can attach to rank 0: no socket can be made in %s: Operation not permitted" % place, finished.err)
+
     def test_who_has_no_terminal(self):
         run = self.start_run_with("-n", 2, "--", "sh", "-c", ": > ready; while [ ! -e go ]; do sleep 0.01; done")
         self.wait_for(lambda: os.path.exists(os.path.join(self.place, "ready")))
