@@ -106,11 +106,19 @@ void process_words(pid_t pid, struct buffer *out) {
         buffer_char(out, text[i] == '\0' ? ' ' : text[i] >= 0x20 && text[i] < 0x7f ? text[i] : '?');
 }
 
-bool process_catches(pid_t pid, int signal_number) {
+static bool has_signal(pid_t pid, const char *set, int signal_number) {
     char path[64], text[PROC_TEXT];
     (void)snprintf(path, sizeof path, "/proc/%d/status", pid);
-    const char *caught = read_text(path, text) ? strstr(text, "\nSigCgt:") : NULL;
-    return caught != NULL && (strtoull(caught + 8, NULL, 16) >> (signal_number - 1) & 1) != 0;
+    const char *found = read_text(path, text) ? strstr(text, set) : NULL;
+    return found != NULL && (strtoull(found + strlen(set), NULL, 16) >> (signal_number - 1) & 1) != 0;
+}
+
+bool process_catches(pid_t pid, int signal_number) {
+    return has_signal(pid, "\nSigCgt:", signal_number);
+}
+
+bool process_ignores(pid_t pid, int signal_number) {
+    return has_signal(pid, "\nSigIgn:", signal_number);
 }
 
 bool process_user(pid_t pid, uid_t *user) {

@@ -42,8 +42,9 @@ bool process_carries(pid_t pid, const char *entry);
 /* The beginning of its command line, its words apart by a space each, "?" for what no terminal shows; nothing
  * where that cannot be read. May wait for its memory. */
 void process_words(pid_t pid, struct buffer *out);
-/* Whether it has a handler for the signal. */
+/* Whether it has a handler for the signal; whether it ignores the signal. */
 bool process_catches(pid_t pid, int signal_number);
+bool process_ignores(pid_t pid, int signal_number);
 /* The user that it runs for (the real one); false when that is not told. */
 bool process_user(pid_t pid, uid_t *user);
 /* Whether its main thread waits for a child to end, and for nothing else. */

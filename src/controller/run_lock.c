@@ -242,7 +242,7 @@ int run_lock_interrupt(const char *run_path, ty_error *err) {
                        "%s, a file of user %u, names process %lld, which is not that user's: it is left alone "
                        "(if it drives the run all the same: kill -INT %lld)",
                        path, (unsigned)status.st_uid, holder.pid, holder.pid);
-    int number = process_catches((pid_t)holder.pid, SIGINT) ? SIGINT : SIGTERM;
+    int number = process_ignores((pid_t)holder.pid, SIGINT) ? SIGTERM : SIGINT;
     int result = kernel_signal(held, (pid_t)holder.pid, number);
     if (result == 0) return 1;
     return ty_fail(err, result, "cannot signal process %lld, the controller of %s: %s", holder.pid, run_path,

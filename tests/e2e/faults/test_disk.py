@@ -455,6 +455,15 @@ class Disks(FaultCase):
         thaw()
         self.assertEqual([], os.listdir(self.storage))
 
+    def test_a_run_is_stopped_while_its_journal_is_made(self):
+        """Before it listens to signals: by the one that Ctrl-C would send, and it can be resumed."""
+        process = self.start_run("--name", "r", "-n", 1, "--", "sleep", "100", env=failing("write", -20, "run.db"))
+        self.wait_for(lambda: os.path.exists(os.path.join(self.storage, "r", "run.db")), "the journal", process)
+        stopped = subprocess.run([COMMAND, "stop", "r", "--storage-path", self.storage], capture_output=True, text=True, timeout=180)
+        self.assertEqual(0, stopped.returncode, stopped.stderr)
+        self.assert_status(130, self.finish(process))
+        self.assert_status(0, self.finish(self.shell("true", "--name", "r", "--resume")))
+
     @TOGETHER
     def test_rows_on_storage_that_hangs_for_ever(self):
         """D6, C3: the storage hangs in the midst of a row, since workers report all the time, and in the midst of a checkpoint: the process of
