@@ -110,7 +110,8 @@ static const char files_text[] =
     "~/trainyard_runs/NAME/logs/rank-3.log: all that rank 3 wrote; rank-3.stack: its stacks, where it hung.\n\n"
     "~/trainyard_runs/NAME/checkpoint_000012: a checkpoint.\n\n"
     "~/trainyard_runs/NAME/run.lock: there while a controller drives the run.\n\n"
-    "/tmp/trainyard-PID-N.lease: the devices that a run holds.";
+    "/tmp/trainyard-PID-N.lease: the devices that a run holds.\n\n"
+    "PREFIX/share/doc/trainyard/docs: the pages of docs that are named here, where `make install` put them.";
 
 struct help_options {
     bool man;

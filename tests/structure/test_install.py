@@ -78,6 +78,8 @@ class Installed(unittest.TestCase):
         self.assertIn('dashboard', names)
         for page in ('trainyard.1', *(f'trainyard-{name}.1' for name in names)):
             self.assertTrue((self.prefix / 'share/man/man1' / page).exists(), page)
+            for named in re.findall(r'\bdocs/[\w/]+\.md', (self.prefix / 'share/man/man1' / page).read_text()):
+                self.assertTrue((self.prefix / 'share/doc/trainyard' / named).exists(), (page, named))
 
     def test_the_programs_of_the_page_are_built_and_run_as_they_stand_there(self):
         """Where root installed, another user runs them; the prefix is seen where pkg-config's words need no quotes."""
