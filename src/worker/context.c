@@ -147,6 +147,6 @@ const char *ty_run_path(const ty_worker *worker) {
 }
 
 const int *ty_devices(const ty_worker *worker, size_t *n) {
-    *n = worker->n_devices;
+    if (n != NULL) *n = worker->n_devices;
     return worker->n_devices > 0 ? worker->devices : NULL;
 }

@@ -245,6 +245,9 @@ int ty_report_begin(ty_worker *worker, const char *metrics_json, const char *nam
                     char **path, ty_error *err) {
     if (worker == NULL || metrics_json == NULL)
         return ty_fail(err, TY_EUSAGE, "report: the %s NULL", worker == NULL ? "worker is" : "metrics are");
+    if (number == NULL || path == NULL)
+        return ty_fail(err, TY_EUSAGE, "report: there is no place for the %s: it is NULL",
+                       number == NULL ? "number" : "path");
     int rc = settle(upload_failure(err));
     if (rc != 0) return rc;
     return begin_checkpoint(worker, name, &(struct report_metrics){.json = metrics_json}, number, path, err);
@@ -329,7 +332,8 @@ static int list_within(struct ty_worker *worker, double timeout_s, struct buffer
 }
 
 int ty_checkpoints_reported(ty_worker *worker, double timeout_s, char **json, ty_error *err) {
-    if (worker == NULL) return ty_fail(err, TY_EUSAGE, "the worker is NULL");
+    if (worker == NULL) return ty_fail(err, TY_EUSAGE, "checkpoints: the worker is NULL");
+    if (json == NULL) return ty_fail(err, TY_EUSAGE, "checkpoints: there is no place for the list: it is NULL");
     if (isnan(timeout_s)) return ty_fail(err, TY_EUSAGE, "checkpoints: the time-out is not a number");
     CLEANUP(buffer_done) struct buffer value = {0};
     int rc =

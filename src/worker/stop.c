@@ -40,6 +40,7 @@ static nanoseconds coarse_clock(void) {
 int ty_heartbeat(ty_worker *worker, ty_error *err) {
     static const char line[] = "heartbeat\n";
     nanoseconds now = coarse_clock();
+    if (worker == NULL) return ty_fail(err, TY_EUSAGE, "heartbeat: the worker is NULL");
     if (worker->heartbeat > 0 && now - worker->heartbeat < HEARTBEAT_INTERVAL) return 0;
     struct link *link;
     int rc = worker_link(worker, &link, err);
@@ -50,6 +51,9 @@ int ty_heartbeat(ty_worker *worker, ty_error *err) {
 
 int ty_preemption(ty_worker *worker, char **json, ty_error *err) {
     struct buffer text = {0};
+    if (worker == NULL || json == NULL)
+        return ty_fail(err, TY_EUSAGE, "preemption: the %s is NULL",
+                       worker == NULL ? "worker" : "place for the answer");
     if (!ty_stop_requested(worker)) return 0;
     buffer_clear(&worker->line);
     buffer_text(&worker->line, "preemption\n");

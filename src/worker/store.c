@@ -29,6 +29,7 @@ static bool answered_value(const ty_worker *worker) {
 
 /* Hands the bytes over, with a NUL behind them. */
 static int take_value(struct buffer *from, void **value, size_t *size, ty_error *err) {
+    if (value == NULL) return ty_fail(err, TY_EUSAGE, "store: there is no place for the value: it is NULL");
     size_t n = from->size;
     char *bytes = buffer_take(from);
     if (bytes == NULL) return ty_fail_memory(err);
@@ -145,6 +146,7 @@ int ty_store_gather(ty_worker *worker, const char *key, const void *value, size_
 int ty_rendezvous(ty_worker *worker, ty_error *err) {
     static const char stands[] = "rendezvous\n";
     struct link *link;
+    if (worker == NULL) return ty_fail(err, TY_EUSAGE, "rendezvous: the worker is NULL");
     int rc = worker_link(worker, &link, err);
     return rc < 0 ? rc : link_post(link, stands, sizeof stands - 1, err);
 }

@@ -448,6 +448,31 @@ static void test_stop(void **state) {
     worker_expect_end(&agent);
 }
 
+/* Nothing is asked for, and nothing that is NULL is read or written. */
+static void body_nulls(void) {
+    ty_worker *worker = worker_self();
+    ty_error err = {0};
+    uint64_t number;
+    char *json;
+    CHECK(ty_heartbeat(NULL, &err) == TY_EUSAGE && MENTIONS(err.message, "the worker is NULL"));
+    CHECK(ty_rendezvous(NULL, &err) == TY_EUSAGE && MENTIONS(err.message, "the worker is NULL"));
+    CHECK(ty_preemption(NULL, &json, &err) == TY_EUSAGE && MENTIONS(err.message, "the worker is NULL"));
+    CHECK(ty_preemption(worker, NULL, &err) == TY_EUSAGE && MENTIONS(err.message, "place"));
+    CHECK(ty_checkpoints_reported(worker, 0, NULL, &err) == TY_EUSAGE && MENTIONS(err.message, "the list"));
+    CHECK(ty_report_begin(worker, "{}", NULL, NULL, &json, &err) == TY_EUSAGE &&
+          MENTIONS(err.message, "number"));
+    CHECK(ty_report_begin(worker, "{}", NULL, &number, NULL, &err) == TY_EUSAGE &&
+          MENTIONS(err.message, "path"));
+    CHECK(ty_devices(worker, NULL) != NULL);
+}
+
+static void test_what_is_null_is_told(void **state) {
+    (void)state;
+    struct agent agent = worker_start(body_nulls);
+    assert_string_equal(agent_read_line(agent.fd), "ready\n");
+    worker_expect_end(&agent);
+}
+
 static int train(ty_worker *worker, const void *config, size_t size) {
     if (config == NULL) return size == 0 ? 256 : 1; /* a failure whose low bits are 0 */
     if (getenv(WORKER_FUNCTION_VARIABLE) != NULL) return 2;
@@ -609,6 +634,7 @@ int main(void) {
         cmocka_unit_test(test_child_has_a_channel_of_its_own),
         cmocka_unit_test(test_long_messages_leave_the_shared_socket),
         cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_what_is_null_is_told),
         cmocka_unit_test(test_function_names),
         cmocka_unit_test(test_fit_checks_its_arguments),
         cmocka_unit_test(test_init_runs_the_function),
