@@ -22,6 +22,7 @@ struct sim; /* opaque */
  * waits longer, can then take the node for lost: never do both sides of a broken link work. */
 #define SIM_AGENT_PATIENCE (10 * NS_PER_S)
 #define SIM_CONTROLLER_PATIENCE (15 * NS_PER_S)
+#define SIM_STUCK_AFTER (10 * NS_PER_S) /* behind the grace an agent that ends gives up what does not */
 
 /* Any member may be NULL. None may step the simulation or destroy it. */
 struct sim_hooks {

@@ -47,6 +47,14 @@ static void end_worker(struct sim_worker *worker, int wait_status) {
     go_on(agent);
 }
 
+/* Not even SIGKILL ends it: it is told to be gone, and left behind. */
+static void give_up(struct sim_worker *worker) {
+    struct sim_agent *agent = &worker->sim->agents[worker->sim->config.node_of[worker->rank]];
+    tell_of(worker, SIM_GONE, 0, false);
+    remove_worker(worker);
+    go_on(agent);
+}
+
 static void fail_start(struct sim_worker *worker, int code, bool stopped) {
     struct sim_agent *agent = &worker->sim->agents[worker->sim->config.node_of[worker->rank]];
     tell_of(worker, SIM_START_FAILED, code, stopped);
@@ -65,6 +73,8 @@ static void on_worker_timer(void *context) {
     struct sim_worker *worker = context;
     if (worker->stage == SIM_PLANNED)
         begin_worker(worker);
+    else if (worker->stuck)
+        give_up(worker);
     else
         end_worker(worker, worker->end);
 }
@@ -100,7 +110,12 @@ static void stop_worker(struct sim_worker *worker, bool kill) {
     worker->stuck = takes == SIM_STUCK;
     worker->end = takes == SIM_DISOBEYS ? SIGKILL : SIGTERM;
     if (takes == SIM_DISOBEYS) takes = sim->config.grace;
-    if (worker->stuck) return;
+    if (worker->stuck) {
+        bool ends = sim->agents[sim->config.node_of[worker->rank]].ending; /* nobody else waits under a limit */
+        if (ends && loop_timer_start(sim->loop, &worker->timer, sim->config.grace + SIM_STUCK_AFTER) < 0)
+            sim->out_of_memory = true;
+        return;
+    }
     if (kill || takes == 0)
         end_worker(worker, kill ? SIGKILL : SIGTERM);
     else if (!told && loop_timer_start(sim->loop, &worker->timer, takes) < 0)

@@ -209,7 +209,7 @@ run_entry run_on_begin, run_on_count, run_on_halt, run_on_kill, run_on_rush, run
     run_on_stain, run_on_late, run_on_prune, run_on_force, run_on_shut, run_on_limit, run_on_over, run_on_pause,
     run_on_check, run_on_next, run_on_close;
 run_entry run_on_leave, run_on_go, run_on_began, run_on_ready, run_on_met, run_on_exit, run_on_end, run_on_fail,
-    run_on_skip, run_on_gone; /* worker.c */
+    run_on_skip, run_on_gone, run_on_left; /* worker.c */
 run_entry run_on_report, run_on_hear, run_on_commit, run_on_store, run_on_last, run_on_free,
     run_on_tell;                                                /* report.c */
 run_entry run_on_hang, run_on_dump, run_on_stack, run_on_blame; /* hang.c */

@@ -54,7 +54,7 @@ static run_entry *const table[RUN_INPUTS][RUN_STATE_COUNT] = {
     ON(RENDEZVOUS,  no,    no,    met,    met,    met,   no,    no,    no,    no,    no,    no,    no,    no)
     ON(EXITED,      no,    no,    exit,   exit,   end,   no,    no,    no,    no,    no,    no,    no,    no)
     ON(NOT_STARTED, no,    no,    fail,   fail,   skip,  no,    no,    no,    no,    no,    no,    no,    no)
-    ON(GONE,        no,    no,    gone,   gone,   gone,  no,    no,    no,    no,    no,    no,    no,    no)
+    ON(GONE,        no,    no,    gone,   gone,   left,  no,    no,    no,    no,    no,    no,    no,    no)
     ON(HUNG,        no,    no,    hang,   no,     no,    no,    no,    no,    no,    no,    no,    no,    no)
     ON(STACKS,      no,    no,    no,     stack,  no,    no,    no,    no,    no,    no,    no,    no,    no)
     ON(FAULT,       no,    fault, fault,  fault,  fault, fault, fault, fault, fault, fault, fault, fault, no)

@@ -408,6 +408,26 @@ static void an_agent_that_is_told_to_end_is_a_lost_node(void **state) {
     world_done(&world);
 }
 
+/* Killed for the end of its agent, which could not say so, it is stuck in the kernel: that is no success. */
+static void a_worker_whose_end_nobody_saw_is_of_a_lost_node(void **state) {
+    (void)state;
+    struct world world;
+    open_world_with(&world, 2, 2, &(struct failure_policy){0});
+    run_start(world.run);
+    run_node_up(world.run, 0, NULL);
+    run_node_up(world.run, 1, NULL);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        run_worker_started(world.run, rank, 100, 1);
+    end_worker(&world, 0, 0, false);
+    expect(&world, " start0 start1 launch0.1 launch1.1");
+    run_worker_gone(world.run, 1, 0);
+    expect(&world, ""); /* the end of its agent is to come */
+    assert_string_equal(run_failure(world.run)->text, "the agent of rank 1 was told to end");
+    run_node_lost(world.run, 1, "ended");
+    assert_int_equal(run_outcome(world.run), OUTCOME_NODE_LOST);
+    world_done(&world);
+}
+
 static void start_failures_have_a_limit_of_their_own(void **state) {
     (void)state;
     static const nanoseconds pauses[] = {
@@ -636,6 +656,7 @@ int main(void) {
         cmocka_unit_test(an_interrupt_before_the_launch_starts_nothing),
         cmocka_unit_test(limits_end_what_does_not_answer),
         cmocka_unit_test(an_agent_that_is_told_to_end_is_a_lost_node),
+        cmocka_unit_test(a_worker_whose_end_nobody_saw_is_of_a_lost_node),
         cmocka_unit_test(start_failures_have_a_limit_of_their_own),
         cmocka_unit_test(only_starts_that_may_succeed_later_are_tried_again),
         cmocka_unit_test(short_attempts_in_a_row_pause),
