@@ -161,7 +161,9 @@ class Trouble(Links):
         clock = ('"$0" report step=$TRAINYARD_ATTEMPT; test $RANK = 0 || exit $((TRAINYARD_ATTEMPT == 1 ? 3 : 0)); '
                  "test $TRAINYARD_ATTEMPT = 2 || exec sleep 60")
         full = 'mkdir "$HOME/big"; head -c 3000000 /dev/zero > "$HOME/big/file"; "$0" report step=1 --checkpoint "$HOME/big" || echo rank $RANK has saved nothing'
-        ahead = {"LD_PRELOAD": FAILING, "TRAINYARD_CLOCK_AHEAD": "3600"}
+        library = os.path.join(self.place, "ahead.so")  # seen by all hosts, and without a space in its path
+        os.symlink(os.path.realpath(FAILING), library)
+        ahead = {"LD_PRELOAD": library, "TRAINYARD_CLOCK_AHEAD": "3600"}
         common = ("-n", "2", "--placement", "SPREAD", "--max-failures", "1")
         nodes = [self.join(name, host, rank, meeting, *common, nodes="2", program=("sh", "-c", script, harness.COMMAND), env=env, storage=storage)
                  for name, host, rank, meeting, script, env, storage in (
