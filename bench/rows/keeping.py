@@ -11,6 +11,7 @@ from common import Skip, Summary, milliseconds
 
 RUNS = 10000
 REPEATS = 10
+ROUNDS = 4
 STATUS_WITHIN = 0.3
 PRUNE_SLACK = 1.25  # of the time of rm, which looks into nothing
 INSTALL_WITHIN = 10
@@ -41,15 +42,35 @@ def _many_runs(bench, place):
         shutil.copytree(os.path.join(place, "run-0"), os.path.join(place, f"run-{i}"))
 
 
+def _parts(place):
+    """The runs in so many storage paths as there are rounds, each with a copy."""
+    for i in range(ROUNDS):
+        part = f"{place}-{i}"
+        os.mkdir(part)
+        for n in range(i, RUNS, ROUNDS):
+            os.rename(os.path.join(place, f"run-{n}"), os.path.join(part, f"run-{n}"))
+        shutil.copytree(part, part + "-copy")
+        yield part, part + "-copy"
+
+
 def run(bench):
-    command, place, same = os.path.join(bench.build, "trainyard"), bench.storage() + "/many", bench.storage() + "/same"
+    """What removes is timed in rounds of runs that lie on the disk: each side first in every other one, and on the copies in
+    every other two."""
+    command, place = os.path.join(bench.build, "trainyard"), bench.storage() + "/many"
     _many_runs(bench, place)
-    shutil.copytree(place, same)
     status = Summary(_timed(command, "status", "--storage-path", place) for _ in range(REPEATS))
     bench.row("keeping", f"status of {RUNS} runs", milliseconds(status.median), "", f"<= {STATUS_WITHIN} s",
               status.median <= STATUS_WITHIN, status=status.as_dict())
-    remove = _timed("rm", "-r", same)
-    prune = _timed(command, "prune", "--storage-path", place, "--yes")
+    prune = remove = 0
+    parts = list(_parts(place))
+    os.sync()
+    for i, pair in enumerate(parts):
+        pruned, removed = pair if i < ROUNDS // 2 else pair[::-1]
+        if i % 2:
+            remove += _timed("rm", "-r", removed)
+        prune += _timed(command, "prune", "--storage-path", pruned, "--yes")
+        if not i % 2:
+            remove += _timed("rm", "-r", removed)
     bench.row("keeping", f"prune of {RUNS} runs", milliseconds(prune), f"rm -r {milliseconds(remove)} {prune / remove:.2f}x",
               f"<= {PRUNE_SLACK} x rm", prune <= remove * PRUNE_SLACK, prune=prune, rm=remove)
 
