@@ -14,7 +14,7 @@
 struct sim; /* opaque */
 
 /* Of a worker that was told to stop: it does not obey, and is killed after the grace; nothing but the end of
- * its agent ends it. */
+ * its agent ends it, which waits for it no longer than SIM_STUCK_AFTER. */
 #define SIM_DISOBEYS ((nanoseconds)-1)
 #define SIM_STUCK ((nanoseconds)-2)
 
