@@ -16,8 +16,8 @@ void terminal_error(const char *command, const char *message);
 void terminal_warning(const char *command, const char *message);
 
 /* Files in place of standard output and error are written by processes of their own from here on, so that
- * storage that hangs under them holds no signal (outlet.c). At the end they are waited for, 30 s at most, or 5 s
- * where the command is to end soon; what is not written yet by then is told, and will be. */
+ * storage that hangs under them holds no signal (outlet.c). At the end they are waited for, 30 s at most, or 5
+ * s where the command is to end soon; what is not written yet by then is told, and will be. */
 void outlets_open(void);
 void outlets_close(bool hurried);
 

@@ -251,8 +251,8 @@ static void name_devices(const struct peer *peer, struct event_node *about) {
                 (struct event_texts){(const char *const *)shape->devices[i].uuids, shape->devices[i].n};
 }
 
-/* How long the Start and the Hello took on their ways is known of both together alone: the clock of the node is known
- * to within half of that. One that may agree with ours is left alone. */
+/* How long the Start and the Hello took on their ways is known of both together alone: the clock of the node is
+ * known to within half of that. One that may agree with ours is left alone. */
 static void compare_clocks(struct peer *peer, const Wire__Hello *hello, struct event_node *about) {
     peer->clock_ahead = 0;
     if (hello->heard <= 0 || hello->said < hello->heard) return;

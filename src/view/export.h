@@ -84,8 +84,8 @@ int view_outlet_drain(struct view_outlet *outlet);
 /* Writes out the rest, unless `result` is an error, and frees; `result`, or why that failed. */
 int view_outlet_finish(struct view_outlet *outlet, int result);
 
-/* Traces of torch's profiler, logs/profile/rank-3.pt.trace.json.gz: the name of a rank's, the directory (a descriptor,
- * the caller's, or -errno), and the ranks that have one there. */
+/* Traces of torch's profiler, logs/profile/rank-3.pt.trace.json.gz: the name of a rank's, the directory (a
+ * descriptor, the caller's, or -errno), and the ranks that have one there. */
 enum { VIEW_PROFILE_NAME = 48 };
 void view_profile_name(int rank, char name[VIEW_PROFILE_NAME]);
 int view_profiles_open(const char *run_path);
