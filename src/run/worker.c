@@ -129,10 +129,11 @@ void run_on_end(struct run *run, const struct run_input *input) {
 
 /* One whose end nobody saw is stuck in the kernel, and was killed: if not for this run, then for its agent. */
 static void take_gone(struct run *run, const struct run_input *input, bool told) {
-    bool ended = run->workers[input->rank].exited;
+    enum worker_state was = run->workers[input->rank].state;
+    bool unseen = was == WORKER_STARTED || was == WORKER_READY;
     if (!run_move_worker(run, input->rank, WORKER_GONE)) return;
     run_record_worker(run, EVENT_GONE, input->rank, input->time);
-    if (!ended && !told) leave_with_worker(run, input->rank, input->time);
+    if (unseen && !told) leave_with_worker(run, input->rank, input->time);
     run_end_when_gone(run);
 }
 
