@@ -183,17 +183,19 @@ class Signals(RunCase):
 
     # -- what a worker leaves behind
 
-    LEAVES = "sh -c 'sleep 1; echo uploaded' & sleep %s & : > ready.0; echo done" % NEVER
+    # A process that uploads, and a part of it, both there when the worker goes on.
+    UPLOADS = "sh -c 'sleep 1 & : > away.$RANK; wait; echo uploaded' & %s while [ ! -e away.$RANK ]; do sleep 0.01; done; "
+    LEAVES = UPLOADS % ("sleep %s &" % NEVER) + ": > ready.0; echo done"
 
     def test_background_jobs_are_counted(self):
         finished = self.assert_status(0, self.run_workers("--", "sh", "-c", self.LEAVES))
         self.assertIn("rank 0 ended and left 3 processes: ", finished.err, repr(finished))
-        for word in ("sh -c sleep 1; echo uploaded", "sleep " + NEVER, "--linger"):
+        for word in ("sh -c sleep 1 & ", "sleep " + NEVER, "--linger"):
             self.assertIn(word, finished.err, repr(finished))
         self.assertEqual("[rank 0] done\n", finished.out)
 
     def test_background_jobs_may_linger(self):
-        finished = self.assert_status(0, self.run_workers("--linger", "1h", "--", "sh", "-c", "sh -c 'sleep 1; echo uploaded' & echo done"))
+        finished = self.assert_status(0, self.run_workers("--linger", "1h", "--", "sh", "-c", self.UPLOADS % "" + "echo done"))
         self.assertIn("rank 0 ended and left 2 processes: ", finished.err, repr(finished))
         self.assertIn("they have 1 h to end", finished.err, repr(finished))
         self.assertEqual("[rank 0] done\n[rank 0] uploaded\n", finished.out)
@@ -215,7 +217,7 @@ class Signals(RunCase):
 
     # The same of what has a session of its own; the worker ends when that is so.
 
-    DAEMONS = "setsid sh -c ': > away.$RANK; sleep 1; echo uploaded' & setsid sleep %s & while [ ! -e away.$RANK ]; do sleep 0.01; done; echo done" % NEVER
+    DAEMONS = "setsid " + UPLOADS % ("setsid sleep %s &" % NEVER) + "echo done"
 
     def test_daemons_are_counted(self):
         for n, who in ((1, "rank 0"), (2, "workers")):
@@ -238,7 +240,7 @@ class Signals(RunCase):
 
     def test_ctrl_c_ends_the_lingering_of_daemons(self):
         for signal_number in (signal.SIGINT, signal.SIGTERM):
-            process = self.started("--linger", "1h", "--", "sh", "-c", "rm -f away.0; : > ready.0; " + self.DAEMONS.replace("sleep 1;", "sleep 100;"))
+            process = self.started("--linger", "1h", "--", "sh", "-c", "rm -f away.0; : > ready.0; " + self.DAEMONS.replace("sleep 1 ", "sleep 100 "))
             self.assertIn("left 3 processes", process.stderr.readline())
             process.send_signal(signal_number)
             self.assertNotIn("uploaded", self.finish(process).out.splitlines())

@@ -121,8 +121,11 @@ class FaultCase(runs.RunCase):
             for path in (self.place, self.work, self.storage):
                 os.chmod(path, 0o777)
             return {"user": 61234, "executable": command, **limit(0)}
-        own = (pid for pid in os.listdir("/proc") if pid.isdigit() and os.stat("/proc/" + pid).st_uid == os.getuid())
-        return limit(sum(len(os.listdir("/proc/%s/task" % pid)) for pid in own))
+        used = 0
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile
+                used += len(os.listdir("/proc/%s/task" % pid)) if os.stat("/proc/" + pid).st_uid == os.getuid() else 0
+        return limit(used)
 
     def pids_of(self, process, n):
         """The one agent, and the workers in rank order, which wrote their pids into ready.RANK."""
