@@ -82,19 +82,26 @@ void replay_close(struct run_replay *replay) {
 
 /* -- workers */
 
+/* At least so many items, the new ones zero. False without memory; the array is as it was then. */
+static bool make_room(struct run_replay *replay, void *items, size_t *n, size_t wanted, size_t size) {
+    void *array;
+    if (wanted <= *n) return true;
+    memcpy(&array, items, sizeof array);
+    array = reallocarray(array, wanted, size);
+    if (array == NULL) {
+        replay->failed = true;
+        return false;
+    }
+    memset((char *)array + *n * size, 0, (wanted - *n) * size);
+    memcpy(items, &array, sizeof array);
+    *n = wanted;
+    return true;
+}
+
 static void plan_workers(struct run_replay *replay, const struct run_event *event) {
     int64_t told = event->of.attempt.workers;
     size_t n = told > 0 && told <= WORKERS_MAX ? (size_t)told : 0;
-    if (n > replay->n_workers) {
-        struct replay_worker *workers = reallocarray(replay->workers, n, sizeof *workers);
-        if (workers == NULL) {
-            replay->failed = true;
-            return;
-        }
-        memset(workers + replay->n_workers, 0, (n - replay->n_workers) * sizeof *workers);
-        replay->workers = workers;
-        replay->n_workers = n;
-    }
+    if (!make_room(replay, &replay->workers, &replay->n_workers, n, sizeof *replay->workers)) return;
     for (size_t i = 0; i < n; i++) {
         replay->workers[i].state = WORKER_PLANNED;
         replay->workers[i].stopped = replay->workers[i].failed = false;
@@ -104,16 +111,8 @@ static void plan_workers(struct run_replay *replay, const struct run_event *even
 static void note_node(struct run_replay *replay, const struct run_event *event) {
     if (event->node < 0 || event->node >= NODES_MAX) return;
     size_t node = (size_t)event->node;
-    if (node >= replay->n_node_events) {
-        struct kept_event *events = reallocarray(replay->node_events, node + 1, sizeof *events);
-        if (events == NULL) {
-            replay->failed = true;
-            return;
-        }
-        memset(events + replay->n_node_events, 0, (node + 1 - replay->n_node_events) * sizeof *events);
-        replay->node_events = events;
-        replay->n_node_events = node + 1;
-    }
+    if (!make_room(replay, &replay->node_events, &replay->n_node_events, node + 1, sizeof *replay->node_events))
+        return;
     keep(replay, &replay->node_events[node], event);
 }
 
