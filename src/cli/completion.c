@@ -201,7 +201,7 @@ static void answer_line(char *const *words, size_t n, struct buffer *answer) {
 
 static const char bash[] =
     "_trainyard() {\n"
-    "    local line words=(\"${COMP_WORDS[@]:0:COMP_CWORD}\" \"$2\")\n"
+    "    local line mark words=(\"${COMP_WORDS[@]:0:COMP_CWORD}\" \"$2\")\n"
     "    words=(\"${words[@]//[\\\\\\'\\\"]/}\")\n"
     "    words=(\"${words[@]/#\\~\\//$HOME/}\")\n"
     "    COMPREPLY=()\n"
@@ -214,7 +214,8 @@ static const char bash[] =
     "                line=${line%%$'\\t'*}\n"
     "                case ${COMP_WORDS[COMP_CWORD]} in # what the quote is that the word begins with\n"
     "                    \\'*) line=${line//\\'/\"'\\\\''\"} ;;\n"
-    "                    \\\"*) line=$(sed 's/[\\\\\"$`]/\\\\&/g' <<<\"$line\") ;;\n"
+    "                    \\\"*) for mark in \\\\ '\"' '$' '`'; do line=${line//\"$mark\"/\"\\\\$mark\"}; done "
+    ";;\n"
     "                    *) printf -v line %q \"$line\" ;;\n"
     "                esac\n"
     "                COMPREPLY+=(\"$line\") ;;\n"
