@@ -67,8 +67,9 @@ _LARGEST = 461168601842738  # that a resource can be counted to, in parts of 1/1
 
 
 def _amount(name: str, value: Any) -> Any:
-    if hasattr(value, "item") and not getattr(value, "shape", ()):  # of numpy
-        value = value.item()
+    from .metrics import unboxed
+
+    value = unboxed(value)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
         raise ValueError(f"`init({name}=...)` must be a number, 0 or more, not {value!r}")
     if value > _LARGEST:

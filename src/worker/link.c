@@ -50,7 +50,7 @@ static int wait_for(struct link *link, short events, ty_error *err) {
 static int await_answer(struct link *link, int64_t timeout_ms, ty_error *err) {
     struct pollfd fd = {.fd = link->fd, .events = POLLIN};
     nanoseconds begun = clock_monotonic();
-    for (int64_t left = timeout_ms;; left = timeout_ms - (clock_monotonic() - begun) / 1000000) {
+    for (int64_t left = timeout_ms;; left = timeout_ms - (clock_monotonic() - begun) / NS_PER_MS) {
         int n = poll(&fd, 1, left < 0 ? 0 : left < INT_MAX ? (int)left : INT_MAX);
         if (n > 0) return 0;
         if (n < 0 && errno != EINTR) return fail_gone(link, errno, err);

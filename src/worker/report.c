@@ -322,7 +322,7 @@ static int list_within(struct ty_worker *worker, double timeout_s, struct buffer
     rc = TY_ETIMEOUT;
     buffer_clear(&worker->line);
     buffer_text(&worker->line, "checkpoints\n");
-    int64_t left = timeout_ms - (clock_monotonic() - begun) / 1000000;
+    int64_t left = timeout_ms - (clock_monotonic() - begun) / NS_PER_MS;
     if (str_equal(worker->answer.data, "ok"))
         rc = ask_beside(&worker->line, timeout_ms < 0 ? -1 : left > 0 ? left : 0, &worker->answer, value, err);
     if (rc != TY_ETIMEOUT) return rc;
