@@ -1,4 +1,5 @@
 """`make install PREFIX=` gives a tree against which a program outside of this one builds with pkg-config and runs."""
+import json
 import os
 import pathlib
 import re
@@ -108,6 +109,17 @@ class Installed(unittest.TestCase):
                                   capture_output=True, text=True)
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertEqual(sorted(done.stdout.splitlines()), ['[rank 0] worker 0 of 2', '[rank 1] worker 1 of 2'])
+
+    def test_all_that_is_installed_is_built_for_it(self):
+        """Where nothing else was built before, as the tests build more than `make install` does."""
+        def tell(*words):
+            return subprocess.run(['scripts/tool', *words], check=True, capture_output=True, text=True, cwd=ROOT).stdout
+
+        targets = [target for target in json.loads(tell('meson', 'introspect', '--targets', BUILD)) if target['installed']]
+        installed = {os.path.relpath(name, BUILD) for target in targets for name in target['filename']}
+        built = set(re.findall(r'^    (?:[|]+ )?(\S+)$', tell('ninja', '-C', BUILD, '-t', 'query', 'product'), re.M))
+        self.assertIn('trainyard', installed)
+        self.assertEqual(set(), installed - built)
 
     def test_completions_are_installed(self):
         for path in ('bash-completion/completions/trainyard.bash', 'zsh/site-functions/_trainyard',
