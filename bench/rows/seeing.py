@@ -30,6 +30,7 @@ CONNECTIONS = 6  # that a browser opens at most
 REPLIES = 1000
 CLIENTS = 8
 RUNS = 200
+RATE_REPEATS = 7
 BOARD_SHARE = 100
 FIRST_VIEW_S, REPLY_P99_S, INDEX_CPU_S, INDEX_BYTES, MEMORY_KB = 0.2, 0.05, 10, 65e6, 64 << 10
 LIST_FIRST_S, LIST_AGAIN_S, ON_PAGE_S, PAGE_BYTES, CSV_S, OF_BOARD, OF_RATE = 1, 0.02, 1, 100_000, 30, 0.05, 0.97
@@ -258,7 +259,7 @@ def _beside(bench):
     from rows import reports
 
     rates = {False: [], True: []}
-    for i in range(3):
+    for i in range(RATE_REPEATS):
         for watched in rates:
             stop = threading.Event()
             with contextlib.ExitStack() as stack:

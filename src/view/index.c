@@ -90,6 +90,7 @@ struct view_index {
     _Atomic uint64_t there; /* reports, when it was last looked */
     _Atomic int64_t done;   /* id of the last report that it had then; -1: it was not looked yet */
     int64_t kept;           /* id of the last that the cache has */
+    bool follows;           /* there were more reports than when it had looked before */
     /* the report at hand */
     int64_t report;
     double xs[INDEX_AXES_N];
@@ -338,7 +339,9 @@ static void read_cache(struct view_index *index);
 
 int view_index_grow(struct view_index *index, ty_error *err) {
     if (TAKE(index->cached)) read_cache(index);
+    uint64_t known = index->there;
     int result = check(index, err);
+    index->follows = known > 0 && index->there > known;
     if (result < 0 || index->places == NULL) return result < 0 ? result : ty_fail_memory(err);
     struct view_scan scan = {.after = index->head.last, .last = (int64_t)index->there};
     if (scan.last - scan.after > INDEX_STEP) scan.last = scan.after + INDEX_STEP;
@@ -358,6 +361,10 @@ int view_index_grow(struct view_index *index, ty_error *err) {
     if (result < 0) return result == -ENOMEM ? ty_fail_memory(err) : result;
     index->done = index->head.last;
     return index->done < (int64_t)index->there;
+}
+
+bool view_index_follows(const struct view_index *index) {
+    return index->follows;
 }
 
 double view_index_scanned(const struct view_index *index) {

@@ -19,6 +19,8 @@ int view_index_open(const char *run_path, bool cached, struct view_index **out, 
  * few that they are read whole each time. One thread at a time grows it, or keeps it; queries may go on
  * beside. */
 int view_index_grow(struct view_index *index, ty_error *err);
+/* Whether more reports were made between the last two steps: the run goes on. For the thread that grows it. */
+bool view_index_follows(const struct view_index *index);
 /* The share of the reports that it has, 0 to 1. */
 double view_index_scanned(const struct view_index *index);
 /* Writes it to the cache, $XDG_CACHE_HOME/trainyard/index, unless that has all but an eighth of it; the error

@@ -11,7 +11,7 @@
 
 /* A piece takes a few milliseconds to read; its text stays small, however large a report is. */
 enum { PIECE_ROWS = 20000, PIECE_BYTES = 4 << 20, SAMPLE_BYTES = 32 << 20, PIECE_FULL = 1 };
-enum { SAMPLE_KEPT_BYTES = 1 << 20 };
+enum { SAMPLE_KEPT_BYTES = 1 << 20, SAMPLE_MOMENT_MS = 200 };
 
 struct scan_piece {
     struct view_scan *scan;
@@ -118,9 +118,16 @@ static int take_sample(const char *run_path, struct view_scan *scan, struct scan
     if (items != NULL) piece.rows.items = items;
     sample->rows = piece.rows;
     sample->began = scan->began;
+    sample->taken = clock_monotonic();
     sample->last = scan->last;
     sample->block = scan->block;
     return 0;
+}
+
+static bool is_of_now(const struct scan_sample *sample, const struct view_scan *scan) {
+    if (sample->rows.n == 0 || sample->began != scan->began || sample->block != scan->block) return false;
+    return sample->last == scan->last ||
+           (sample->last < scan->last && clock_monotonic() - sample->taken < SAMPLE_MOMENT_MS * NS_PER_MS);
 }
 
 static int hand_sample(const char *run_path, struct view_scan *scan,
@@ -128,9 +135,7 @@ static int hand_sample(const char *run_path, struct view_scan *scan,
                        ty_error *err) {
     struct scan_sample *sample = scan->sample;
     (void)pthread_mutex_lock(&sample->lock);
-    bool same = sample->rows.n > 0 && sample->began == scan->began && sample->last == scan->last &&
-                sample->block == scan->block;
-    int result = same ? 0 : take_sample(run_path, scan, sample, err);
+    int result = is_of_now(sample, scan) ? 0 : take_sample(run_path, scan, sample, err);
     if (result == 0) result = hand(scan, &sample->rows, each, context);
     if (sample->rows.text.size > SAMPLE_KEPT_BYTES) free_rows(&sample->rows);
     (void)pthread_mutex_unlock(&sample->lock);

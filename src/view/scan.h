@@ -22,11 +22,12 @@ struct scan_rows {
 };
 
 /* The sample that was taken last of a run, for whoever asks for the same again: a page asks for many metrics at
- * once, and more than half of an answer is reading. One of very large reports is not kept. Rows are never
- * changed, so it is right as long as there are no more of them, in a run that began then. */
+ * once, several pages hear of news at once, and more than half of an answer is reading. One of very large
+ * reports is not kept. Rows are never changed, so it is right as long as there are no more of them, in a run
+ * that began then, and for a moment longer while there come more. */
 struct scan_sample {
     pthread_mutex_t lock;
-    nanoseconds began;
+    nanoseconds began, taken; /* `taken` of the monotonic clock */
     int64_t last, block;
     struct scan_rows rows;
 };

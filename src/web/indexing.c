@@ -9,30 +9,62 @@
 #include "base/log.h"
 #include "web/site.h"
 
+enum { TELL_MS = 250, REST = 49 };
+
 struct indexing_job {
     struct lane_job base;
     struct site_run *run;
+    struct loop_timer rest;
     int more;
+    bool follows; /* the run goes on */
     double scanned;
+    nanoseconds took;
     ty_error err;
 };
 
 static void step(struct lane_job *base) {
     struct indexing_job *job = (struct indexing_job *)base;
     struct site_run *run = job->run;
+    nanoseconds began = clock_monotonic();
     job->more = view_index_grow(run->index, &job->err);
     if (job->more == 0) (void)view_index_keep(run->index, &job->err);
+    job->follows = view_index_follows(run->index);
     job->scanned = view_index_scanned(run->index);
+    job->took = clock_monotonic() - began;
+}
+
+static void tell(struct site_run *run, const struct indexing_job *job) {
+    nanoseconds now = loop_now(run->site->loop);
+    char data[64];
+    if (job->more > 0 && now - run->index_told < TELL_MS * NS_PER_MS) return;
+    run->index_told = now;
+    (void)snprintf(data, sizeof data, "{\"scanned\": %.6g}", job->scanned);
+    stream_tell(run, "index", data);
+}
+
+static void on_rested(void *context) {
+    struct indexing_job *job = context;
+    job->run->index_rests = NULL;
+    lane_post(job->run->site->index_lanes, &job->run->index_lane, &job->base);
+}
+
+/* A run that goes on needs the machine itself: of a core its index has a fiftieth. */
+static void go_on(struct site_run *run, struct indexing_job *job) {
+    if (!job->follows) {
+        lane_post(run->site->index_lanes, &run->index_lane, &job->base);
+        return;
+    }
+    run->index_rests = job;
+    job->rest = (struct loop_timer){.callback = on_rested, .context = job};
+    (void)loop_timer_start(run->site->loop, &job->rest, REST * job->took);
 }
 
 static void stepped(struct lane_job *base) {
     struct indexing_job *job = (struct indexing_job *)base;
     struct site_run *run = job->run;
-    char data[64];
-    (void)snprintf(data, sizeof data, "{\"scanned\": %.6g}", job->scanned);
-    stream_tell(run, "index", data);
+    tell(run, job);
     if (job->more > 0) {
-        lane_post(run->site->index_lanes, &run->index_lane, base);
+        go_on(run, job);
         return;
     }
     run->indexing = false;
@@ -56,6 +88,10 @@ void indexing_begin(struct site_run *run) {
 
 void indexing_close(struct site *site) {
     uintptr_t value;
-    for (size_t at = 0; hash_next(site->runs, &at, &value) != NULL;)
-        view_index_close(((struct site_run *)value)->index);
+    for (size_t at = 0; hash_next(site->runs, &at, &value) != NULL;) {
+        struct site_run *run = (struct site_run *)value;
+        if (run->index_rests != NULL) loop_timer_stop(site->loop, &run->index_rests->rest);
+        free(run->index_rests);
+        view_index_close(run->index);
+    }
 }

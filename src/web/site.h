@@ -40,6 +40,8 @@ struct site_run {
     struct lane lane, index_lane;
     struct view_index *index; /* owned; grows in its lane */
     bool indexing, index_failed;
+    struct indexing_job *index_rests; /* owned, between two steps; NULL: none does */
+    nanoseconds index_told;
     struct news news;
 };
 
@@ -61,6 +63,7 @@ struct site {
     size_t n_streams, n_exports;
     int inotify;
     struct loop_watch inotify_watch;
+    struct loop_timer inotify_rest;
     struct loop_timer comment; /* keeps streams alive */
 };
 

@@ -17,7 +17,14 @@
 #include "usage/usage.h"
 #include "web/site.h"
 
-enum { COMMENT_SECONDS = 15, NEWS_MS = 250, POLL_MS = 2000, LOGS_TOLD = 64, STREAM_AHEAD = 64 << 10 };
+enum {
+    COMMENT_SECONDS = 15,
+    REST_MS = 50,
+    NEWS_MS = 250,
+    POLL_MS = 2000,
+    LOGS_TOLD = 64,
+    STREAM_AHEAD = 64 << 10
+};
 
 struct site_stream {
     struct site_stream *next;
@@ -204,16 +211,24 @@ static void on_change(struct site *site, const struct inotify_event *event) {
     }
 }
 
+static void listen_to_inotify(void *context) {
+    struct site *site = context;
+    (void)loop_watch_start(site->loop, &site->inotify_watch, site->inotify, LOOP_READABLE);
+}
+
+/* A run that reports writes some thousand times a second: what comes while the watch rests is one wake-up. */
 static void on_inotify(void *context, unsigned events) {
     (void)events;
     struct site *site = context;
     char block[8192] __attribute__((aligned(8)));
-    ssize_t got = read(site->inotify, block, sizeof block);
-    for (char *at = block; got > 0 && at < block + got;) {
-        struct inotify_event *event = (struct inotify_event *)at;
-        on_change(site, event);
-        at += sizeof *event + event->len;
-    }
+    for (ssize_t got; (got = read(site->inotify, block, sizeof block)) > 0;)
+        for (char *at = block; at < block + got;) {
+            struct inotify_event *event = (struct inotify_event *)at;
+            on_change(site, event);
+            at += sizeof *event + event->len;
+        }
+    loop_watch_stop(site->loop, &site->inotify_watch);
+    (void)loop_timer_start(site->loop, &site->inotify_rest, REST_MS * NS_PER_MS);
 }
 
 static void watch_run(struct site_run *run) {
@@ -302,6 +317,7 @@ int stream_open(struct site *site, ty_error *err) {
     site->inotify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
     if (site->inotify < 0) return 0; /* there are no more to be had: runs are looked at every 2 s */
     site->inotify_watch = (struct loop_watch){.callback = on_inotify, .context = site};
+    site->inotify_rest = (struct loop_timer){.callback = listen_to_inotify, .context = site};
     int result = loop_watch_start(site->loop, &site->inotify_watch, site->inotify, LOOP_READABLE);
     return result < 0 ? ty_fail(err, result, "cannot watch for news") : 0;
 }
@@ -313,5 +329,6 @@ void stream_close(struct site *site) {
     }
     loop_timer_stop(site->loop, &site->comment);
     loop_watch_stop(site->loop, &site->inotify_watch);
+    loop_timer_stop(site->loop, &site->inotify_rest);
     if (site->inotify >= 0) (void)close(site->inotify);
 }

@@ -387,6 +387,16 @@ class Dashboard(harness.Case):
         with open(path) as file:
             self.assertIn("max 99 @5", file.read())
 
+    def test_the_index_is_told_of_four_times_a_second_at_most(self):
+        seen.write_c(self.storage, "c", 10_000)  # more than thirty steps
+        server = self.serve()
+        run, told, begun = server.ids()["c"], [0], time.monotonic()
+        reply = self.open_stream(server, run)
+        while told[-1] < 1:
+            told.append(self.next_event(reply, "index")["scanned"])
+        self.assertEqual(sorted(told), told)
+        self.assertLessEqual(len(told) - 1, 2 + 4 * (time.monotonic() - begun))  # the first, and that it is whole
+
     def test_it_ends_amid_answers_and_downloads(self):
         journal = Journal(self.storage, "large")
         journal.begin(8)
