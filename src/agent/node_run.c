@@ -85,7 +85,9 @@ static void on_left(void *context, const struct idset *pids) {
 
 /* The next step, if there is one: from the attempt to the sweep, to the next launch or to the end. */
 static void step(struct node_run *run) {
-    bool over = run->active && !node_sweep_runs(&run->sweep) && !stacks_busy(&run->stacks);
+    if (run->active && looks_go_on(&run->looks) && attempt_all_gone(run)) looks_end(&run->looks);
+    bool over =
+        run->active && !node_sweep_runs(&run->sweep) && !stacks_busy(&run->stacks) && !looks_go_on(&run->looks);
     if (over && attempt_all_gone(run))
         node_sweep_start(&run->sweep, run->killing || run->lost ? 0 : attempt_grace(run),
                          attempt_ended_well(run));
@@ -269,6 +271,7 @@ static int open_run(struct node_run *run, ty_error *err) {
     run->channels.outbox = &run->outbox;
     run->hang = (struct hang){.loop = run->loop, .found = on_hung, .context = run};
     run->stacks = (struct stacks){.loop = run->loop, .logs = &run->logs, .done = on_stacks, .context = run};
+    run->looks = (struct looks){.outbox = &run->outbox};
     run->sweep.template = run->service->template;
     run->sampling = (struct sampling){
         .loop = run->loop, .outbox = &run->outbox, .node_name = run->service->start->node_name, .fd = -1};
@@ -315,6 +318,7 @@ static bool close_run(struct node_run *run) {
     wire__launch__free_unpacked(run->next, NULL);
     worker_channels_done(&run->channels);
     stacks_cancel(&run->stacks);
+    looks_end(&run->looks);
     sampling_end(&run->sampling);
     free(run->preemption);
     node_sweep_done(&run->sweep);

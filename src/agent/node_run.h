@@ -19,6 +19,7 @@
 #include "agent/agent.h"
 #include "agent/hang.h"
 #include "agent/logs.h"
+#include "agent/looks.h"
 #include "agent/node_storage.h"
 #include "agent/sampling.h"
 #include "agent/stacks.h"
@@ -117,6 +118,7 @@ struct node_run {
     struct node_sweep sweep;
     struct hang hang;
     struct stacks stacks;
+    struct looks looks;
     struct sampling sampling;
     char *preemption; /* owned: what workers are told of it; NULL without */
     struct loop_signal child_signal, stop_signals[2], preempt_signal;

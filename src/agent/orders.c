@@ -66,6 +66,9 @@ void orders_take(void *context, const Wire__Message *message) {
     case WIRE__MESSAGE__BODY_STACKS:
         stacks_start(&run->stacks, &run->launch, run->workers, run->n_workers);
         break;
+    case WIRE__MESSAGE__BODY_LOOK:
+        looks_begin(&run->looks, message->look, run->workers, run->n_workers);
+        break;
     case WIRE__MESSAGE__BODY_FINISH:
         run->keep = message->finish->keep;
         node_run_end(run, STOP_TOLD);

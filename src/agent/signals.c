@@ -58,7 +58,8 @@ static void on_child_signal(void *context, int signal_number) {
     struct rusage usage;
     for (pid_t pid; (pid = wait4(-1, &status, WNOHANG, &usage)) > 0;) {
         if (template_reaped(run->service->template, pid, status, usage.ru_maxrss)) continue;
-        if (stacks_reaped(&run->stacks, pid) || sampling_reaped(&run->sampling, pid)) continue;
+        if (stacks_reaped(&run->stacks, pid) || looks_reaped(&run->looks, pid)) continue;
+        if (sampling_reaped(&run->sampling, pid)) continue;
         struct worker_process *worker = find_running(run, pid);
         if (worker == NULL) continue;
         tell_read(run, worker);

@@ -3,10 +3,12 @@
 #include "agent/stack_save.h"
 
 #include <errno.h>
+#include <string.h>
 #include <time.h>
 
 #include "base/cleanup.h"
 #include "base/hash.h"
+#include "base/str.h"
 
 enum { QUIET_LOOKS = 2 }; /* without news: the dump is whole */
 #define STEP_MOST (20 * NS_PER_MS)
@@ -79,6 +81,31 @@ int stack_sample(struct stack_sampled *items, size_t n, nanoseconds length, nano
     } while (result == 0 && due < end);
     if (result == 0) result = take_until(items, n, clock_monotonic() + LAST_WAIT, step, false);
     return result < 0 ? ty_fail_memory(err) : 0;
+}
+
+void stack_sample_folded(const struct stack_sampled *items, size_t n, struct buffer *out) {
+    for (size_t i = 0; i < n; i++) {
+        size_t at = 0;
+        uintptr_t times;
+        for (const char *line; (line = hash_next(items[i].counts, &at, &times)) != NULL;)
+            buffer_printf(out, "rank %d;%s %zu\n", items[i].rank, line, (size_t)times);
+    }
+}
+
+int stack_sample_unfold(struct stack_sampled *items, size_t n, char *line) {
+    const char *rest = NULL;
+    char *place = strchr(line, ';'), *times = strrchr(line, ' ');
+    int64_t rank, count;
+    if (place == NULL || times == NULL || times < place || !str_prefix(line, "rank ", &rest)) return -EINVAL;
+    *place++ = '\0';
+    *times++ = '\0';
+    if (!str_to_int64(rest, 0, INT32_MAX, &rank) || !str_to_int64(times, 1, INT32_MAX, &count)) return -EINVAL;
+    for (size_t i = 0; i < n; i++) {
+        if (items[i].rank != rank) continue;
+        items[i].n += (size_t)count;
+        return hash_set(items[i].counts, place, (uintptr_t)count) < 0 ? -ENOMEM : 0;
+    }
+    return -EINVAL;
 }
 
 void stack_sample_done(struct stack_sampled *items, size_t n) {

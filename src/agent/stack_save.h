@@ -95,6 +95,10 @@ struct stack_sampled { /* zero-initialised but for rank and pid */
  * one, else what the kernel says. One that ended, or does not answer, has fewer samples. */
 int stack_sample(struct stack_sampled *items, size_t n, nanoseconds length, nanoseconds period, ty_error *err);
 void stack_sample_done(struct stack_sampled *items, size_t n);
+/* A line for each rank and place, "rank 3;<module> (train.py:9);f (train.py:3) 12", and such lines counted
+ * again: -EINVAL for one that is none, or of a rank that is not among the items. */
+void stack_sample_folded(const struct stack_sampled *items, size_t n, struct buffer *out);
+int stack_sample_unfold(struct stack_sampled *items, size_t n, char *line);
 
 /* -- stack_groups.c: ranks that stand at the same place. */
 

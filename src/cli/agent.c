@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <unistd.h>
 
+#include "agent/looks.h"
 #include "agent/stack_save.h"
 #include "base/str.h"
 #include "cli/command.h"
@@ -71,6 +72,7 @@ int command_agent_main(int argc, char **argv) {
     if (plain && str_equal(argv[1], "--channel-fd") && str_to_int64(argv[2], 0, INT_MAX, &channel))
         return agent_main((int)channel, (pid_t)copy);
     if (argc > 1 && str_equal(argv[1], "--stacks")) return stack_save_main(argc - 1, argv + 1);
+    if (argc > 1 && str_equal(argv[1], "--looks")) return looks_main(argc - 1, argv + 1);
     if (argc > 1 && str_equal(argv[1], "--sample")) return usage_sampler_main(argc - 1, argv + 1);
     if (argc > 1 && str_equal(argv[1], "--metrics-file")) return metrics_file_main(argc - 1, argv + 1);
     if (argc > 1 && str_equal(argv[1], "--rendezvous")) return join(argc, argv);

@@ -1,8 +1,10 @@
-/* `trainyard stacks`: where the workers of a run stand now, from outside: nothing is asked of the run's
- * controller or agents, which may hang themselves. Whose processes they are is in the journal. */
+/* `trainyard stacks`: where the workers of a run stand now, from outside: of those of this machine nothing is
+ * asked of the run's controller or agents, which may hang themselves. Whose processes they are is in the
+ * journal. Where those of other machines stand again and again only their agents can tell. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +23,8 @@
 #include "base/process.h"
 #include "base/str.h"
 #include "cli/command.h"
+#include "cli/terminal.h"
+#include "controller/control_socket.h"
 #include "controller/run_directory.h"
 #include "controller/run_lock.h"
 #include "journal/journal.h"
@@ -60,11 +64,34 @@ static int read_workers(void *context, struct journal *journal, ty_error *err) {
     return journal_replay(journal, context, err);
 }
 
+static bool is_running(const struct replay_worker *worker) {
+    return worker->state == WORKER_STARTED || worker->state == WORKER_READY;
+}
+
+/* Of a node that has joined, and is of another machine, pids say nothing here. Where several joined on one
+ * machine a number stands behind its name. */
+static bool is_foreign(const struct run_replay *replay, size_t rank) {
+    const struct event_plan *plan = &replay->plan.event.of.plan;
+    const char *name = NULL, *rest = NULL;
+    char here[HOST_NAME_MAX + 1] = "";
+    (void)gethostname(here, sizeof here - 1);
+    if (rank < plan->ranks.n && plan->ranks.items[rank] < plan->nodes.n)
+        name = plan->nodes.items[plan->ranks.items[rank]];
+    for (size_t i = 0; name != NULL && i < replay->n_node_events; i++) {
+        const struct event_node *node = &replay->node_events[i].event.of.node;
+        if (!str_equal(node->name, name) || isnan(node->clock_offset)) continue;
+        return !str_prefix(name, here, &rest) || (*rest != '\0' && *rest != '-');
+    }
+    const char *host = replay->run.event.of.run.host;
+    return name != NULL && host != NULL && !str_equal(host, here);
+}
+
 /* A pid that was given to another process since is that of one which began later. */
-static bool is_worker(const struct replay_worker *worker) {
+static bool is_here(const struct run_replay *replay, size_t rank) {
+    const struct replay_worker *worker = &replay->workers[rank];
     struct process process;
-    bool runs = worker->state == WORKER_STARTED || worker->state == WORKER_READY;
-    if (!runs || worker->pid <= 0 || worker->pid > INT_MAX || !process_read((pid_t)worker->pid, &process) ||
+    if (is_foreign(replay, rank)) return false;
+    if (worker->pid <= 0 || worker->pid > INT_MAX || !process_read((pid_t)worker->pid, &process) ||
         process.session != worker->pid)
         return false;
     double age = (double)(process_clock() - process.started) / (double)sysconf(_SC_CLK_TCK);
@@ -142,15 +169,6 @@ static int save_all(const char *name, const char *run_path, const struct stack_s
 
 /* -- sampled */
 
-static void sampled_folded(const struct stack_sampled *workers, size_t n, struct buffer *out) {
-    for (size_t i = 0; i < n; i++) {
-        size_t at = 0;
-        uintptr_t times;
-        for (const char *line; (line = hash_next(workers[i].counts, &at, &times)) != NULL;)
-            buffer_printf(out, "rank %d;%s %zu\n", workers[i].rank, line, (size_t)times);
-    }
-}
-
 static void sampled_json(const char *name, const struct stacks_options *options,
                          const struct stack_sampled *workers, size_t n, struct buffer *out) {
     buffer_text(out, "{\"run\": ");
@@ -227,7 +245,8 @@ static int gather_places(const struct stack_sampled *workers, size_t n, struct h
 }
 
 static int sampled_text(const char *name, const struct stacks_options *options,
-                        const struct stack_sampled *workers, size_t n, struct buffer *out, ty_error *err) {
+                        const struct stack_sampled *workers, size_t n, const struct buffer *nodes,
+                        struct buffer *out, ty_error *err) {
     struct sampled_place *places = NULL;
     struct hash *known = hash_create();
     size_t n_places = 0, all = 0;
@@ -237,6 +256,7 @@ static int sampled_text(const char *name, const struct stacks_options *options,
     buffer_printf(out, "%s: %zu looks at %zu worker%s in ", name, all, n, n == 1 ? "" : "s");
     duration_format(options->length, out);
     buffer_char(out, '\n');
+    if (nodes->size > 0) buffer_append(out, nodes->data, nodes->size);
     if (n_places > 0) qsort(places, n_places, sizeof *places, compare_places);
     for (size_t i = 0; i < n_places; i++) {
         if (i < SHOWN) place_text(&places[i], all, out);
@@ -249,14 +269,103 @@ static int sampled_text(const char *name, const struct stacks_options *options,
     return result < 0 ? ty_fail_memory(err) : 0;
 }
 
-static int sample_all(const char *name, const struct stacks_options *options, struct stack_sampled *workers,
-                      size_t n, ty_error *err) {
-    CLEANUP(buffer_done) struct buffer out = {0};
-    int result = stack_sample(workers, n, options->length, NS_PER_S / options->rate, err);
-    if (result >= 0 && options->format == STACKS_FOLDED) sampled_folded(workers, n, &out);
+/* Whom the command looks at: `here` of them on this machine, then those of others. */
+struct stacks_of {
+    struct stack_sampled *workers; /* n */
+    size_t here, n;
+    int asked; /* the controller is, for the others; -1 */
+};
+
+static void complain(const char *name, const struct stacks_of *of, const char *why) {
+    CLEANUP(idset_done) struct idset ranks = {0};
+    CLEANUP(buffer_done) struct buffer text = {0};
+    for (size_t i = of->here; i < of->n; i++)
+        (void)idset_add(&ranks, of->workers[i].rank);
+    buffer_printf(&text, "%s: rank%s ", name, of->n - of->here == 1 ? "" : "s");
+    idset_format(&ranks, &text);
+    buffer_printf(&text, " on other machines: %s", why);
+    if (!text.failed) terminal_warning("stacks", text.data);
+}
+
+/* The others, by the run's controller, while those of this machine are looked at. */
+static void ask_others(const char *name, const struct run_replay *replay, const struct stacks_options *options,
+                       struct stacks_of *of) {
+    CLEANUP(idset_done) struct idset ranks = {0};
+    CLEANUP(buffer_done) struct buffer why = {0};
+    const char *host = replay->run.event.of.run.host;
+    for (size_t i = of->here; i < of->n; i++)
+        (void)idset_add(&ranks, of->workers[i].rank);
+    of->asked = control_socket_ask(replay->id != NULL ? replay->id : "", options->length,
+                                   NS_PER_S / options->rate, &ranks);
+    if (of->asked >= 0) return;
+    buffer_printf(&why, "their agents can be asked where the run's controller is, on %s",
+                  host != NULL ? host : "its host");
+    complain(name, of, of->asked != -ECONNREFUSED || why.failed ? strerror(-of->asked) : why.data);
+    of->asked = -1;
+}
+
+/* A line of the controller's answer, as controller/control_socket.h has them. */
+static void take_line(const char *name, struct stacks_of *of, char *line, struct buffer *nodes) {
+    const char *rest;
+    char *node;
+    if (str_prefix(line, "rank ", &rest)) {
+        (void)stack_sample_unfold(of->workers + of->here, of->n - of->here, line);
+        return;
+    }
+    bool silent = str_prefix(line, "silent ", &rest);
+    if ((!silent && !str_prefix(line, "node ", &rest)) || (node = strchr(rest, ' ')) == NULL) return;
+    *node++ = '\0';
+    const char *several = strpbrk(rest, ",-") != NULL ? "s" : "";
+    if (!silent) {
+        buffer_printf(nodes, "on %s: rank%s %s\n", node, several, rest);
+        return;
+    }
+    CLEANUP(buffer_done) struct buffer text = {0};
+    buffer_printf(&text, "%s: node %s, rank%s %s: no answer", name, node, several, rest);
+    if (!text.failed) terminal_warning("stacks", text.data);
+}
+
+/* `nodes` gets a line for each that answered. */
+static int hear_others(const char *name, const struct stacks_options *options, struct stacks_of *of,
+                       struct buffer *nodes) {
+    CLEANUP(buffer_done) struct buffer answer = {0};
+    if (of->asked < 0) return 0;
+    int result = control_socket_answer(TAKE_FD(of->asked), options->length, &answer);
+    if (result == -ENOMEM) return result;
+    if (answer.size == 0)
+        complain(name, of,
+                 result < 0 ? "the run's controller does not answer"
+                            : "the run's controller is asked by another, or ends");
+    buffer_char(&answer, '\0');
+    if (answer.failed) return -ENOMEM;
+    for (char *line = answer.data, *end; (end = strchr(line, '\n')) != NULL; line = end + 1) {
+        *end = '\0';
+        take_line(name, of, line, nodes);
+    }
+    return 0;
+}
+
+static int by_rank(const void *a, const void *b) {
+    const struct stack_sampled *x = a, *y = b;
+    return (x->rank > y->rank) - (x->rank < y->rank);
+}
+
+static int sample_all(const char *name, const struct run_replay *replay, const struct stacks_options *options,
+                      struct stacks_of *of, ty_error *err) {
+    CLEANUP(buffer_done) struct buffer out = {0}, nodes = {0};
+    struct stack_sampled *workers = of->workers;
+    size_t n = of->n;
+    for (size_t i = of->here; i < n; i++)
+        if ((workers[i].counts = hash_create()) == NULL) return ty_fail_memory(err);
+    if (n > of->here) ask_others(name, replay, options, of);
+    int result =
+        stack_sample(workers, of->here, of->here > 0 ? options->length : 0, NS_PER_S / options->rate, err);
+    if (result >= 0 && hear_others(name, options, of, &nodes) < 0) result = ty_fail_memory(err);
+    qsort(workers, n, sizeof *workers, by_rank);
+    if (result >= 0 && options->format == STACKS_FOLDED) stack_sample_folded(workers, n, &out);
     if (result >= 0 && options->format == STACKS_JSON) sampled_json(name, options, workers, n, &out);
     if (result >= 0 && options->format == STACKS_TEXT)
-        result = sampled_text(name, options, workers, n, &out, err);
+        result = sampled_text(name, options, workers, n, &nodes, &out, err);
     stack_sample_done(workers, n);
     if (result >= 0 && out.failed) return ty_fail_memory(err);
     return result < 0 ? result : cli_print(&out, err);
@@ -264,19 +373,30 @@ static int sample_all(const char *name, const struct stacks_options *options, st
 
 /* -- whose */
 
+/* Of those that run, the ones that run here, or the others. */
+static void add_workers(const struct stacks_options *options, const struct run_replay *replay, bool here,
+                        struct stacks_of *of) {
+    for (size_t rank = 0; rank < replay->n_workers; rank++) {
+        const struct replay_worker *worker = &replay->workers[rank];
+        if (options->wanted.chosen && !idset_has(&options->wanted.ranks, (int64_t)rank)) continue;
+        if (is_running(worker) && is_here(replay, rank) == here)
+            of->workers[of->n++] = (struct stack_sampled){.rank = (int)rank, .pid = (pid_t)worker->pid};
+    }
+}
+
 static int show(const struct stacks_options *options, const char *name, const char *path,
                 const struct run_replay *replay, ty_error *err) {
     CLEANUP_FREE struct stack_sampled *workers = calloc(replay->n_workers + 1, sizeof *workers);
-    size_t n = 0;
+    struct stacks_of of = {.workers = workers, .asked = -1};
+    bool again = options->length > 0 || options->format == STACKS_FOLDED;
     if (workers == NULL) return ty_fail_memory(err);
-    for (size_t rank = 0; rank < replay->n_workers; rank++)
-        if ((!options->wanted.chosen || idset_has(&options->wanted.ranks, (int64_t)rank)) &&
-            is_worker(&replay->workers[rank]))
-            workers[n++] = (struct stack_sampled){.rank = (int)rank, .pid = (pid_t)replay->workers[rank].pid};
-    if (n == 0) return ty_fail(err, TY_EUSAGE, "%s: no such worker runs on this machine now", name);
-    if (options->length > 0 || options->format == STACKS_FOLDED)
-        return sample_all(name, options, workers, n, err);
-    return save_all(name, path, workers, n, replay->attempt, options->format, err);
+    add_workers(options, replay, true, &of);
+    of.here = of.n;
+    add_workers(options, replay, false, &of);
+    if (again && of.n > 0) return sample_all(name, replay, options, &of, err);
+    if (of.here > 0) return save_all(name, path, workers, of.here, replay->attempt, options->format, err);
+    return ty_fail(err, TY_EUSAGE, "%s: no such worker runs on this machine now%s", name,
+                   of.n > 0 ? "; those of others are looked at with --seconds" : "");
 }
 
 /* The journal says which processes are looked at, and its directory takes what is found: both are another's,
@@ -324,7 +444,9 @@ const struct command command_stacks = {
         "With --seconds they are looked at again and again, the lines of Python of workers of the Python "
         "package, "
         "of others what the kernel tells, and how often they stood where is shown. --format folded is what "
-        "flamegraph.pl, speedscope and inferno read.",
+        "flamegraph.pl, speedscope and inferno read. Of workers of other machines, too: where the run's "
+        "controller "
+        "is, it asks their agents.",
     .examples =
         (const char *const[]){"trainyard stacks llama", "who stands where, the odd ones first",
                               "trainyard stacks llama --seconds 10 --format folded | flamegraph.pl > llama.svg",

@@ -461,6 +461,9 @@ static void on_message(void *context, const Wire__Message *message) {
     case WIRE__MESSAGE__BODY_STACKS:
         run_node_stacks(run->core, peer->node, message->stacks->frames.data, message->stacks->frames.len);
         break;
+    case WIRE__MESSAGE__BODY_LOOK:
+        control_socket_take(peer, message->look);
+        break;
     case WIRE__MESSAGE__BODY_LEAVING:
         interrupt_node(run, peer->node, message->leaving->signal);
         break;

@@ -75,6 +75,7 @@ int controller_open_loop(struct ty_run *run, ty_error *err) {
     int result = run_storage_open(run, err);
     if (result < 0) return result;
     if (run->request->handle_signals) interruption_listen(run);
+    control_socket_open(run);
     output_open(run);
     bool terminals = run->request->settings.pty || run->request->settings.debug >= 0;
     if (terminals && run->request->handle_signals) window_open(&run->window, run->loop, agents_send, run);
@@ -92,6 +93,7 @@ static int exit_status(const struct ty_run *run) {
 
 /* Waits for agents that end, and for a slow reader of the output. */
 static void close_loop(struct ty_run *run) {
+    control_socket_close(run);
     agents_close(run);
     metrics_file_close(run);
     rendezvous_close(TAKE(run->prepared.rendezvous), exit_status(run));

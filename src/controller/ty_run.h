@@ -257,6 +257,23 @@ void usage_close(struct ty_run *run); /* writes what is gathered, unless the sto
 
 void faults_take(struct peer *peer, const Wire__Usage *usage, nanoseconds time);
 
+/* -- control_socket.c: what is asked from outside (controller/control_socket.h) */
+
+struct control_socket {
+    struct ty_run *run; /* NULL: not open */
+    int fd, client;     /* -1 */
+    struct loop_watch watch, client_watch;
+    struct loop_timer limit;
+    uint32_t ticket;
+    struct idset ranks, missing; /* asked for; nodes that have not answered */
+    struct buffer answer;
+    size_t sent;
+};
+
+void control_socket_open(struct ty_run *run);
+void control_socket_take(struct peer *peer, const Wire__Look *seen);
+void control_socket_close(struct ty_run *run);
+
 /* -- run_storage.c: the threads at work on the run's files, and on its journal */
 
 struct storage_watch {
@@ -438,6 +455,7 @@ struct ty_run {
     struct chaos_timer chaos;
     struct scheduler scheduler;
     struct stall stall;
+    struct control_socket control;
     struct metrics_file metrics_file;
     uint32_t size_told; /* notes.c: workers of the last attempt that began */
 };
