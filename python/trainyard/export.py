@@ -6,6 +6,7 @@ CSV, JSON lines, OpenMetrics and TensorBoard's files are those of `trainyard met
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import sys
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 
 from . import integrations, rows
 from .metrics import unboxed
+from .screen import harmless
 
 _BATCH = 20_000
 
@@ -37,21 +39,37 @@ def _batches(run: Run) -> Iterator[list[dict[str, Any]]]:
     yield batch
 
 
+@contextlib.contextmanager
+def _told(kind: type) -> Iterator[None]:
+    """Packages raise errors of their own classes, of many lines."""
+    try:
+        yield
+    except Exception as error:
+        raise RuntimeError(f"{kind.__name__}: {' '.join(harmless(str(error)).split())}") from error
+
+
 def to_tool(
     kind: type[integrations.Wandb] | type[integrations.MLflow], run: Run, options: dict[str, Any]
 ) -> None:
-    """The numbers as a run of the tool."""
+    """The numbers as a run of the tool, which has failed where they are not all there. RuntimeError says in a line what it had
+    against them."""
     writer: integrations.Writer | None = None
-    for batch in _batches(run):
-        writer = writer or kind(run.name, None, options)
-        writer.write(
-            [
+    whole = False
+    integrations.need(kind.__name__.lower(), "the export")
+    try:
+        for batch in _batches(run):
+            numbers = [
                 (rows.step(row["metrics"], row["number"]), row["time"] / 1e9, rows.numbers(row["metrics"]))
                 for row in batch
             ]
-        )
-    if writer is not None:
-        writer.close(True)
+            with _told(kind):
+                writer = writer or kind(run.name, None, options)
+                writer.write(numbers)
+        whole = True
+    finally:
+        if writer is not None:
+            with _told(kind) if whole else contextlib.suppress(Exception):
+                writer.close(whole)
 
 
 # -- Parquet: a first reading finds the columns and their types, a second one writes them, so that memory stays the same

@@ -22,6 +22,7 @@ from .screen import harmless
 
 _BATCH_S = 1.0
 _END_S = 60
+_MLFLOW_NAME = 240  # and what is put behind it
 
 Row = tuple[int, float, dict[str, float]]  # step, seconds since the epoch, metrics
 
@@ -34,9 +35,15 @@ class Writer(Protocol):
     def close(self, succeeded: bool) -> None: ...
 
 
+def need(package: str, who: str) -> None:
+    """ImportError says what is to be installed."""
+    if importlib.util.find_spec(package) is None:
+        raise ImportError(f"{who} needs {package} (pip install {package})")
+
+
 class Wandb:
     """A run of Weights & Biases. Its own steps may not go back, as those of a run do that begins from a checkpoint: it plots over
-    `trainyard_step`."""
+    `trainyard_step`. `_step`, `_runtime` and `_timestamp` are its own."""
 
     def __init__(self, name: str, config: dict[str, Any] | None, options: dict[str, Any]):
         import wandb
@@ -48,15 +55,15 @@ class Wandb:
         self._run.define_metric("*", step_metric="trainyard_step")
 
     def write(self, batch: list[Row]) -> None:
-        for step, _, metrics in batch:
-            self._run.log({**metrics, "trainyard_step": step})
+        for step, at, metrics in batch:
+            self._run.log({**metrics, "trainyard_step": step, "_timestamp": at})
 
     def close(self, succeeded: bool) -> None:
         self._run.finish(exit_code=0 if succeeded else 1)
 
 
 class MLflow:
-    """A run of MLflow; its names of metrics hold letters, digits and _-. :/ alone."""
+    """A run of MLflow."""
 
     def __init__(self, name: str, config: dict[str, Any] | None, options: dict[str, Any]):
         from mlflow.tracking import MlflowClient
@@ -66,14 +73,16 @@ class MLflow:
         known = self._client.get_experiment_by_name(experiment)
         place = known.experiment_id if known is not None else self._client.create_experiment(experiment)
         self.run_id = self._client.create_run(place, run_name=name).info.run_id
+        self._names = _MLflowNames()
+        names = _MLflowNames()
         for key, value in rows.flat(config or {}).items():
-            self._client.log_param(self.run_id, _mlflow_name(key), str(value)[:500])
+            self._client.log_param(self.run_id, names.of(key), str(value)[:500])
 
     def write(self, batch: list[Row]) -> None:
         from mlflow.entities import Metric
 
         made = [
-            Metric(_mlflow_name(name), value, int(at * 1000), step)
+            Metric(self._names.of(name), value, int(at * 1000), step)
             for step, at, metrics in batch
             for name, value in metrics.items()
         ]
@@ -84,8 +93,28 @@ class MLflow:
         self._client.set_terminated(self.run_id, "FINISHED" if succeeded else "FAILED")
 
 
-def _mlflow_name(name: str) -> str:
-    return re.sub(r"[^\w\-. :/]", "_", name)[:250]
+class _MLflowNames:
+    """What MLflow calls metrics: up to 250 letters, digits and _-. :/ that would do as the path of a file. Two that would be the
+    same then get numbers."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, str] = {}
+        self._taken: set[str] = set()
+
+    def of(self, name: str) -> str:
+        if name not in self._known:
+            made = first = self._as_path(self._as_path(re.sub(r"[^\w\-. :/]", "_", name))[:_MLFLOW_NAME])
+            number = 1
+            while made in self._taken:
+                number += 1
+                made = f"{first}_{number}"
+            self._taken.add(made)
+            self._known[name] = made
+        return self._known[name]
+
+    @staticmethod
+    def _as_path(name: str) -> str:
+        return "/".join(part if part.strip(".") else "_" * max(len(part), 1) for part in name.split("/"))
 
 
 class _Callback(UserCallback):
@@ -113,8 +142,7 @@ class _LoggingCallback(_Callback):
     _kind: type[Wandb] | type[MLflow]
 
     def __init__(self, package: str, options: dict[str, Any]):
-        if importlib.util.find_spec(package) is None:
-            raise ImportError(f"`{type(self).__name__}` needs {package} (pip install {package})")
+        need(package, f"`{type(self).__name__}`")
         self._options = options
         self._writer: Writer | None = None
         self._batch: list[Row] = []

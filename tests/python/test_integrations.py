@@ -76,7 +76,7 @@ def test_callbacks_of_a_run(tools, storage):
     head, logged, end = tools.wandb[:3], tools.wandb[3:-1], tools.wandb[-1]
     assert head[0][2] == {"project": "p", "name": "r", "config": {"lr": 1}, "mode": "offline"}
     assert [words[0]["trainyard_step"] for _, words, _ in logged] == [0, 10, 20, 30, 40]
-    assert {name: value for name, value in logged[4][1][0].items() if name != "bad"} == {
+    assert {name: value for name, value in logged[4][1][0].items() if name not in ("bad", "_timestamp")} == {
         "loss": 0.2,
         "step": 40,
         "deep/a b!": 4,
@@ -149,3 +149,35 @@ def test_exports(tools, storage, tmp_path):
     with pytest.raises(SystemExit, match="no run 'none'"):
         export.main(["parquet", "none", "--storage-path", str(storage), "-o", str(tmp_path / "none.parquet")])
     assert [name for name in os.listdir(tmp_path) if name.startswith("none")] == []
+
+
+def test_names_and_times_that_tools_keep_for_themselves(tools, storage):
+    os.makedirs(storage)
+    journal = seen.Journal(storage, "e", 1)
+    journal.begin(0, 1, 1)
+    names = ["", ".", "../../etc", "/abs", "a//b", "a/", "a?b", "a*b", "a_b", "x" * 600, "x" * 601, "." * 300, "/" * 300]
+    journal.reports([(seen.SECOND, 1, 0, 1, json.dumps({"_timestamp": 11, **dict.fromkeys(names, 1)}))])
+    journal.end(9 * seen.SECOND, 1)
+    export.main(["wandb", "e", "--storage-path", str(storage)])
+    (logged,) = [words[0] for name, words, _ in tools.wandb if name == "log"]
+    assert logged["_timestamp"] == seen.BEGAN / 1e9 + 1
+    export.main(["mlflow", "e", "--storage-path", str(storage)])
+    (batch,) = [options["metrics"] for name, _, options in tools.mlflow.calls if name == "log_batch"]
+    made = [metric[0] for metric in batch]
+    assert len(set(made)) == len(made) == len(names) + 1
+    assert {"a_b", "a_b_2", "a_b_3", "__/__/etc", "_/abs", "a/_/b", "a/_"} <= set(made)
+    for name in made:
+        assert 0 < len(name) <= 250 and os.path.normpath(name) == name and not name.startswith(("/", ".."))
+
+
+def test_an_export_that_fails_is_a_line_and_a_failed_run(tools, storage, monkeypatch):
+    os.makedirs(storage)
+    seen.write_b(storage)
+    tools.mlflow.wrong = ("log_batch",)
+    with pytest.raises(SystemExit, match=r"^trainyard\.export: MLflow: .*No space left[^\n]*$"):
+        export.main(["mlflow", "b", "--storage-path", str(storage)])
+    assert tools.mlflow.calls[-1][:2] == ("set_terminated", ("r", "FAILED"))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    for tool in ("mlflow", "wandb"):
+        with pytest.raises(SystemExit, match=rf"needs {tool} \(pip install {tool}\)"):
+            export.main([tool, "b", "--storage-path", str(storage)])
