@@ -155,7 +155,21 @@ def test_names_and_times_that_tools_keep_for_themselves(tools, storage):
     os.makedirs(storage)
     journal = seen.Journal(storage, "e", 1)
     journal.begin(0, 1, 1)
-    names = ["", ".", "../../etc", "/abs", "a//b", "a/", "a?b", "a*b", "a_b", "x" * 600, "x" * 601, "." * 300, "/" * 300]
+    names = [
+        "",
+        ".",
+        "../../etc",
+        "/abs",
+        "a//b",
+        "a/",
+        "a?b",
+        "a*b",
+        "a_b",
+        "x" * 600,
+        "x" * 601,
+        "." * 300,
+        "/" * 300,
+    ]
     journal.reports([(seen.SECOND, 1, 0, 1, json.dumps({"_timestamp": 11, **dict.fromkeys(names, 1)}))])
     journal.end(9 * seen.SECOND, 1)
     export.main(["wandb", "e", "--storage-path", str(storage)])

@@ -45,13 +45,13 @@ function brand() {
 const fact = (name, ...value) => h("span", {}, name, name && " ", h("b", {}, ...value));
 
 function facts(run) {
-  const nodes = run.nodes ? ` on ${run.nodes}` : "";
+  const some = (count, what) => `${number(count)} ${what}${count === 1 ? "" : "s"}`;
   const best = run.last_checkpoint;
   return [
     h("span", { class: "state " + (run.quiet_s ? "quiet" : run.state) }, run.quiet_s ? "quiet " + seconds(run.quiet_s) : run.state,
       run.exit_status ? " " + run.exit_status : ""),
-    fact("", run.attempts, run.attempts === 1 ? " attempt" : " attempts"),
-    fact("", run.workers + nodes, " workers"),
+    fact("", some(run.attempts, "attempt")),
+    fact("", some(run.workers, "worker"), run.nodes ? ` on ${some(run.nodes, "node")}` : ""),
     run.metrics?.step !== undefined && fact("step", number(run.metrics.step)),
     run.steps_per_second && fact("", number(run.steps_per_second, 3), " reports/s a rank"),
     fact("", number(run.reports), " reports"),

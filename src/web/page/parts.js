@@ -45,7 +45,7 @@ export function time(context) {
     let at = 0;
     const start = reply.start_up.reduce((sum, phase) => sum + phase.seconds, 0);
     fill(main, h("h2", {}, `The whole run, ${seconds(reply.seconds)}`), shares,
-      h("div", { class: "legend" }, reply.shares.map((share) => h("span", {}, h("i", { class: "s" + SHARES.indexOf(share.share) }), share.share, " ", h("b", {}, number((share.seconds / whole) * 100, 3) + " %"), " ", h("span", { class: "dim" }, seconds(share.seconds))))),
+      h("div", { class: "legend" }, reply.shares.map((share) => h("span", {}, h("i", { class: "s" + SHARES.indexOf(share.share) }), share.share, " ", h("b", {}, ((share.seconds / whole) * 100).toFixed(1) + " %"), " ", h("span", { class: "dim" }, seconds(share.seconds))))),
       reply.start_up.length > 0 && [h("h2", {}, `Where the start went, ${seconds(start)}`),
         table(["part", "#took", "", "slowest"], reply.start_up.map((phase) => {
           const row = h("tr", {}, td(phase.phase), num(seconds(phase.seconds)), td(bar(at, phase.seconds, start)),
@@ -112,7 +112,7 @@ export function placement(context) {
       const box = h("div", { class: "chips" }, grid.ranks.flat().map((rank) => (of.has(rank) ? seat(run, of.get(rank), slow) : h("span", { class: "seat", title: "free" }))));
       box.style.gridTemplateColumns = `repeat(${grid.columns}, 34px)`;
       return [h("h2", {}, "TPU slice ", label(grid.name, 40, ""), " ", label(`${grid.type} ${grid.topology}`, 40, "dim")), box];
-    }), h("h2", {}, "Nodes"), reply.nodes.map((node) => h("div", { class: "node" }, h("span", {}, h("b", {}, label(node.name ?? "node " + node.node, 20)), " ", h("span", { class: "dim" }, node.ranks.length)),
+    }), h("h2", {}, "Nodes"), reply.nodes.map((node) => h("div", { class: "node" }, h("span", {}, h("b", {}, label(node.name ?? "node " + node.node, 20)), " ", h("span", { class: "dim" }, number(node.ranks.length))),
       h("div", { class: "seats" }, node.ranks.map((one) => seat(run, one, slow))))),
     h("div", { class: "legend" }, h("span", {}, h("span", { class: "seat ready" }, "0"), " runs"), h("span", {}, h("span", { class: "seat failed" }, "0!"), " failed"), slow !== undefined && h("span", {}, h("span", { class: "seat slow" }, "0!"), " notably slow")));
   });

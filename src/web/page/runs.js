@@ -18,7 +18,7 @@ const numeric = (metrics) => Object.entries(metrics || {}).filter(([, value]) =>
 
 function lastMetrics(metrics) {
   const named = numeric(metrics).sort((a, b) => rank(a[0]) - rank(b[0])).slice(0, 2);
-  return named.length ? named.map(([name, value]) => h("span", { class: "chip" }, label(name, 24, ""), " ", h("b", {}, number(value)))) : h("span", { class: "dim" }, "-");
+  return named.length ? named.map(([name, value]) => h("span", { class: "chip" }, label(name, 18, ""), " ", h("b", {}, number(value)))) : h("span", { class: "dim" }, "-");
 }
 
 function spark(run) {
@@ -54,10 +54,10 @@ function row(run, chosen, choose) {
   const open = () => set({ run: run.id, filter: "", chosen: "" }, false);
   return h("tr", { class: "link", onclick: open },
     h("td", {}, box),
-    h("td", {}, h("a", { href: link({ run: run.id }), onclick: (event) => event.stopPropagation() }, label(run.name, 44))),
+    h("td", {}, h("a", { href: link({ run: run.id }), onclick: (event) => event.stopPropagation() }, label(run.name, 32))),
     h("td", {}, stateOf(run)),
-    h("td", { class: "num" }, run.workers, run.nodes > 0 && h("span", { class: "dim" }, " on " + run.nodes)),
-    h("td", { title: new Date(run.began * 1000).toString() }, clock(run.began)),
+    h("td", { class: "num" }, number(run.workers), run.nodes > 0 && h("span", { class: "dim" }, " on " + number(run.nodes))),
+    h("td", { class: "when", title: new Date(run.began * 1000).toString() }, clock(run.began)),
     h("td", { class: "num" }, seconds(run.seconds)),
     h("td", { class: "chipline" }, lastMetrics(run.metrics)),
     h("td", {}, spark(run)),
