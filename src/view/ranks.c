@@ -22,7 +22,7 @@ struct ranks_reading {
     uint64_t *first_of;
 };
 
-enum { LAG_NUMBERS = 64 };
+enum { LAG_NUMBERS = 1024 };
 
 static double seconds(nanoseconds time) {
     return (double)time / (double)NS_PER_S;
@@ -45,10 +45,9 @@ static int on_report(void *context, const struct journal_report *report) {
     return 0;
 }
 
-static int read_pace(const char *run_path, struct view_ranks *ranks, int attempt, uint64_t reports,
-                     ty_error *err) {
-    uint64_t limit = ranks->n * PACE_REPORTS;
-    if (limit > PACE_REPORTS_MAX) limit = PACE_REPORTS_MAX;
+/* The last `limit` reports. */
+static int read_last(const char *run_path, struct view_ranks *ranks, int attempt, uint64_t reports,
+                     uint64_t limit, ty_error *err) {
     nanoseconds first[LAG_NUMBERS] = {0};
     uint64_t first_of[LAG_NUMBERS] = {0};
     struct ranks_reading reading = {.ranks = ranks, .attempt = attempt, .first = first, .first_of = first_of};
@@ -64,6 +63,22 @@ static int read_pace(const char *run_path, struct view_ranks *ranks, int attempt
     nanoseconds usual;
     ranks->usual = pace_usual(reading.pace, &usual) ? seconds(usual) : (double)NAN;
     pace_destroy(reading.pace);
+    return result;
+}
+
+/* Reports of one that is far behind may be all that were made last: who made none of them is looked for
+ * farther back. */
+static int read_pace(const char *run_path, struct view_ranks *ranks, int attempt, uint64_t reports,
+                     ty_error *err) {
+    enum { WIDER = 8, WIDEST = 8192 };
+    uint64_t limit = ranks->n * PACE_REPORTS;
+    if (limit > PACE_REPORTS_MAX) limit = PACE_REPORTS_MAX;
+    int result = read_last(run_path, ranks, attempt, reports, limit, err);
+    for (size_t i = 0; i < ranks->n && result == 0; i++)
+        while (result == 0 && ranks->items[i].number == 0 && limit < reports && limit < WIDEST) {
+            limit = limit * WIDER < WIDEST ? limit * WIDER : WIDEST;
+            result = read_last(run_path, ranks, attempt, reports, limit, err);
+        }
     return result;
 }
 

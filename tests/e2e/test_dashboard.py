@@ -387,6 +387,22 @@ class Dashboard(harness.Case):
         with open(path) as file:
             self.assertIn("max 99 @5", file.read())
 
+    def test_ranks_that_are_far_ahead_of_a_slow_one(self):
+        journal = Journal(self.storage, "apart")
+        journal.begin(4)
+        for rank in range(3):
+            for n in range(1, 301):
+                journal.report(n, 1, rank, n, {"step": n})
+        for n in range(1, 301):
+            journal.report(1000 + n, 1, 3, n, {"step": n})
+        journal.done(2000)
+        server = self.serve()
+        reply = server.json(f"/api/runs/{server.ids()['apart']}/ranks")
+        self.assertEqual({0: 300, 1: 300, 2: 300, 3: 300}, {item["rank"]: item["number"] for item in reply["items"]})
+        self.assertEqual([], [item for item in reply["items"] if item["interval"] is None or item["last_report"] is None])
+        lag = {item["rank"]: item["lag"] for item in reply["items"]}
+        self.assertGreater(lag[3], max(lag[rank] for rank in range(3)))
+
     def test_the_index_is_told_of_four_times_a_second_at_most(self):
         seen.write_c(self.storage, "c", 10_000)  # more than thirty steps
         server = self.serve()
