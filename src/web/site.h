@@ -70,7 +70,7 @@ struct site {
 /* The server's next turn, after something was written outside of one. */
 void site_stir(struct site *site);
 
-/* -- api.c */
+/* -- api.c, answers.c, download.c: web/api.h */
 bool api_is_action(const char *path);
 void api_request(struct site *site, struct http_request *request);
 void api_gone(struct http_request *request);

@@ -1,0 +1,185 @@
+/* Exports and whole logs: sent while a thread still makes them. A pipe lies between the thread and the loop, so
+ * that the thread writes no faster than the client takes, and a client that goes ends the thread's writes. */
+#include "web/api.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/idset.h"
+#include "view/export.h"
+#include "web/run_output.h"
+
+enum { EXPORT_BLOCK = 64 << 10, EXPORT_AHEAD = 256 << 10 };
+
+/* -- the thread */
+
+static int write_pipe(void *context, const char *text, size_t size, ty_error *err) {
+    const struct api_call *call = context;
+    while (size > 0) {
+        ssize_t written = write(call->pipe[1], text, size);
+        if (written < 0 && errno == EINTR) continue;
+        if (written < 0) return ty_fail(err, -errno, "cannot send: %s", strerror(errno));
+        text += written;
+        size -= (size_t)written;
+    }
+    return 0;
+}
+
+static int read_selection(struct api_call *call, struct view_selection *selection, struct idset *ranks,
+                          ty_error *err) {
+    int result = parameter_ranks(call, "rank", ranks, &selection->ranks, err);
+    return result < 0 ? result : parameter_history(call, &selection->history, err);
+}
+
+int answer_csv(struct api_call *call, ty_error *err) {
+    CLEANUP(idset_done) struct idset ranks = {0};
+    struct view_selection selection = {0};
+    struct view_csv *csv = NULL;
+    int result = read_selection(call, &selection, &ranks, err);
+    if (result >= 0) result = view_csv_open(call->run->path, &selection, &csv, err);
+    if (result < 0) return result;
+    result = view_csv_write_head(csv, write_pipe, call, err);
+    if (result >= 0) result = view_csv_write_rows(csv, write_pipe, call, err);
+    view_csv_close(csv);
+    return result;
+}
+
+int answer_jsonl(struct api_call *call, ty_error *err) {
+    CLEANUP(idset_done) struct idset ranks = {0};
+    struct view_selection selection = {0};
+    int result = read_selection(call, &selection, &ranks, err);
+    return result < 0 ? result : view_jsonl_write(call->run->path, &selection, write_pipe, call, err);
+}
+
+int answer_trace(struct api_call *call, ty_error *err) {
+    CLEANUP(idset_done) struct idset ranks = {0};
+    struct view_trace trace = {0};
+    int64_t from = 0, to = 0;
+    int result = parameter_ranks(call, "ranks", &ranks, &trace.ranks, err);
+    if (result >= 0) result = parameter_whole(call, "from", 0, INT64_MAX, &from, err);
+    if (result >= 0) result = parameter_whole(call, "to", 0, INT64_MAX, &to, err);
+    trace.from = (uint64_t)from;
+    trace.to = (uint64_t)to;
+    trace.with_profile = parameter_text(call, "with_profile") != NULL;
+    return result < 0 ? result
+                      : view_trace_write(call->run->name, call->run->path, &trace, write_pipe, call, err);
+}
+
+static int send_file(struct api_call *call, int fd, ty_error *err) {
+    CLEANUP_FREE char *block = malloc(EXPORT_BLOCK);
+    if (block == NULL) return ty_fail_memory(err);
+    for (;;) {
+        ssize_t got = read(fd, block, EXPORT_BLOCK);
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) return got == 0 ? 0 : ty_fail(err, -errno, "cannot read the file: %s", strerror(errno));
+        int result = write_pipe(call, block, (size_t)got, err);
+        if (result < 0) return result;
+    }
+}
+
+int answer_whole_log(struct api_call *call, ty_error *err) {
+    CLEANUP_FD int fd = run_output_open(call->run->path, call->rank, err);
+    return fd < 0 ? fd : send_file(call, fd, err);
+}
+
+int answer_profile(struct api_call *call, ty_error *err) {
+    CLEANUP_FD int fd = run_output_profile(call->run->path, call->rank, err);
+    return fd < 0 ? fd : send_file(call, fd, err);
+}
+
+/* -- the loop */
+
+void download_end(struct api_call *call) {
+    if (!call->finished) {
+        call->finished = true; /* the pipe may still hold its end */
+        return;
+    }
+    call->site->n_exports--;
+    call_free(call);
+}
+
+void download_close(struct api_call *call) {
+    if (call->pipe[0] < 0) return;
+    loop_watch_stop(call->site->loop, &call->pipe_watch);
+    (void)close(call->pipe[0]); /* a thread that writes on finds that out */
+    call->pipe[0] = -1;
+    download_end(call);
+}
+
+/* What is in the pipe goes to the client, unless much waits for it already. */
+static void on_readable(void *context, unsigned events) {
+    (void)events;
+    struct api_call *call = context;
+    struct site *site = call->site;
+    char block[EXPORT_BLOCK];
+    ssize_t got = read(call->pipe[0], block, sizeof block);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (got > 0) {
+        site->http->write(call->request, block, (size_t)got);
+        if (site->http->waiting(call->request) >= EXPORT_AHEAD)
+            (void)loop_watch_start(site->loop, &call->pipe_watch, call->pipe[0], 0);
+        site_stir(site);
+        return;
+    }
+    call->request->owner = NULL;
+    site->http->finish(call->request, call->result >= 0);
+    call->request = NULL;
+    site_stir(site);
+    download_close(call);
+}
+
+void api_drained(struct http_request *request) {
+    struct api_call *call = request->owner;
+    if (call != NULL && call->exporting && call->pipe[0] >= 0)
+        (void)loop_watch_start(call->site->loop, &call->pipe_watch, call->pipe[0], LOOP_READABLE);
+}
+
+/* "NAME.csv": what is safe in any file system of the name. */
+static void file_name(const struct api_call *call, char *name, size_t size) {
+    size_t n = 0;
+    for (const char *at = call->run->name; *at != '\0' && n + 16 < size; at++, n++) {
+        bool word = (*at >= 'a' && *at <= 'z') || (*at >= 'A' && *at <= 'Z') || (*at >= '0' && *at <= '9');
+        name[n] = word || *at == '-' || (*at == '.' && n > 0) ? *at : '_';
+    }
+    name[n] = '.';
+    (void)strcpy(name + n + 1, call->route->file);
+}
+
+/* What is wrong with the parameters is told before the first byte is sent. */
+static int check(struct api_call *call, ty_error *err) {
+    CLEANUP(idset_done) struct idset set = {0}, more = {0};
+    struct view_selection selection = {0};
+    const struct idset *ranks = NULL;
+    int64_t number = 0;
+    int result = read_selection(call, &selection, &set, err);
+    if (result >= 0) result = parameter_ranks(call, "ranks", &more, &ranks, err);
+    if (result >= 0) result = parameter_whole(call, "from", 0, INT64_MAX, &number, err);
+    return result < 0 ? result : parameter_whole(call, "to", 0, INT64_MAX, &number, err);
+}
+
+void download_begin(struct api_call *call) {
+    struct site *site = call->site;
+    char name[128];
+    if (check(call, &call->err) < 0) {
+        call_refuse(call, 400, call->err.message);
+        return;
+    }
+    if (site->n_exports == SITE_EXPORTS || pipe2(call->pipe, O_CLOEXEC) < 0) {
+        call_refuse(call, 503, "too many downloads at once: try again when one has ended");
+        return;
+    }
+    site->n_exports++;
+    call->exporting = true;
+    call->pipe_watch = (struct loop_watch){.callback = on_readable, .context = call};
+    file_name(call, name, sizeof name);
+    site->http->stream(call->request, call->route->type, name);
+    int flags = fcntl(call->pipe[0], F_GETFL);
+    (void)fcntl(call->pipe[0], F_SETFL, flags | O_NONBLOCK);
+    (void)loop_watch_start(site->loop, &call->pipe_watch, call->pipe[0], LOOP_READABLE);
+    call_post(call, &call->own);
+    site_stir(site);
+}

@@ -1,0 +1,80 @@
+/* What a query says, and the errors for what it may not say. */
+#include "web/api.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/str.h"
+
+const char *parameter_text(const struct api_call *call, const char *name) {
+    return url_query_get(&call->query, name);
+}
+
+int parameter_whole(const struct api_call *call, const char *name, int64_t min, int64_t max, int64_t *value,
+                    ty_error *err) {
+    const char *text = parameter_text(call, name);
+    if (text == NULL || str_to_int64(text, min, max, value)) return 0;
+    return ty_fail(err, TY_EUSAGE, "%s=%.80s: must be a whole number from %lld to %lld", name, text,
+                   (long long)min, (long long)max);
+}
+
+int parameter_real(const struct api_call *call, const char *name, double *value, ty_error *err) {
+    const char *text = parameter_text(call, name);
+    *value = NAN;
+    if (text == NULL || *text == '\0' || str_to_double(text, value)) return 0;
+    return ty_fail(err, TY_EUSAGE, "%s=%.80s: must be a finite number", name, text);
+}
+
+int parameter_choice(const struct api_call *call, const char *name, const char *const *allowed, int *value,
+                     ty_error *err) {
+    const char *text = parameter_text(call, name);
+    CLEANUP(buffer_done) struct buffer all = {0};
+    *value = 0;
+    if (text == NULL) return 0;
+    for (int i = 0; allowed[i] != NULL; i++) {
+        if (str_equal(allowed[i], text)) {
+            *value = i;
+            return 0;
+        }
+        buffer_printf(&all, "%s%s", i == 0 ? "" : ", ", allowed[i]);
+    }
+    return ty_fail(err, TY_EUSAGE, "%s=%.80s: must be one of %s", name, text, all.failed ? "a few" : all.data);
+}
+
+int parameter_history(const struct api_call *call, enum view_history *history, ty_error *err) {
+    static const char *const histories[] = {"effective", "all", NULL};
+    int index = 0, result = parameter_choice(call, "history", histories, &index, err);
+    *history = (enum view_history)index;
+    return result;
+}
+
+int parameter_ranks(const struct api_call *call, const char *name, struct idset *set,
+                    const struct idset **ranks, ty_error *err) {
+    const char *text = parameter_text(call, name);
+    *ranks = NULL;
+    if (text == NULL || *text == '\0') return 0;
+    ty_error why = {0};
+    if (idset_parse(set, text, &why) < 0)
+        return ty_fail(err, TY_EUSAGE, "%s=%.80s: must be ranks as in 0-3,7", name, text);
+    *ranks = set;
+    return 0;
+}
+
+int parameters_check(const struct api_call *call, ty_error *err) {
+    for (size_t i = 0; i < call->query.n; i++) {
+        const char *name = call->query.items[i].name;
+        size_t size = strlen(name);
+        const char *at = call->route->parameters;
+        bool known = false;
+        while (!known && *at != '\0') {
+            size_t n = strcspn(at, " ");
+            known = n == size && memcmp(at, name, n) == 0;
+            at += n + (at[n] == ' ' ? 1 : 0);
+        }
+        if (!known)
+            return ty_fail(err, TY_EUSAGE, "parameter %.80s: there is none here; allowed: %s", name,
+                           *call->route->parameters != '\0' ? call->route->parameters : "none");
+    }
+    return 0;
+}
