@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Mapping, Sequence
 
 from . import _core, paths
 from . import filesystem as filesystems
+from .metrics import unboxed
 from .placement_group import PlacementGroupFactory
 
 log = logging.getLogger("trainyard")
@@ -45,6 +46,7 @@ def is_utf8(text: str) -> bool:
 
 def _plain(field: str, value: Any) -> Any:
     """`value` as JSON carries it; ValueError names the field where it cannot."""
+    value = unboxed(value)
     if isinstance(value, Mapping):
         for name in value:
             if not isinstance(name, str):
@@ -63,8 +65,6 @@ def _plain(field: str, value: Any) -> Any:
         raise ValueError(f"`{field}` must be UTF-8: {value!r}")
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
-    if hasattr(value, "item") and not getattr(value, "shape", ()):
-        return _plain(field, value.item())
     raise ValueError(f"`{field}` must not be of type {type(value).__name__}: {value!r}")
 
 

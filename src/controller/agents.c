@@ -308,6 +308,13 @@ static void on_hello(struct peer *peer, const Wire__Hello *hello) {
     run_node_up(run->core, peer->node, &about);
 }
 
+static void on_usage(struct peer *peer, const Wire__Usage *usage) {
+    nanoseconds time = by_our_clock(peer, usage->time);
+    if (time <= 0) return;
+    usage_take(peer, usage, time);
+    faults_take(peer, usage, time);
+}
+
 static void on_worker_event(struct peer *peer, const Wire__WorkerEvent *event) {
     struct ty_run *run = peer->run;
     nanoseconds time = by_our_clock(peer, event->time);
@@ -487,8 +494,7 @@ static void on_message(void *context, const Wire__Message *message) {
         carried_taken(peer, message->taken);
         break;
     case WIRE__MESSAGE__BODY_USAGE:
-        usage_take(peer, message->usage, by_our_clock(peer, message->usage->time));
-        faults_take(peer, message->usage, by_our_clock(peer, message->usage->time));
+        on_usage(peer, message->usage);
         break;
     case WIRE__MESSAGE__BODY_FED:
         input_taken(&run->input, message->fed->rank, message->fed->size);

@@ -62,7 +62,7 @@ static void take(struct peer *peer, const struct usage_fault *fault, nanoseconds
 
 void faults_take(struct peer *peer, const Wire__Usage *usage, nanoseconds time) {
     struct ty_run *run = peer->run;
-    for (size_t i = 0; i < usage->n_faults && time > 0; i++) {
+    for (size_t i = 0; i < usage->n_faults; i++) {
         const Wire__UsageFault *one = usage->faults[i];
         if (one->kind >= USAGE_FAULTS_N || one->device >= USAGE_DEVICES_MAX) continue;
         if (run->n_faults == FAULTS_MAX) return;

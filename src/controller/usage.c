@@ -181,7 +181,7 @@ static int gather(struct usage_batch *batch, const char *node, const Wire__Usage
 void usage_take(struct peer *peer, const Wire__Usage *usage, nanoseconds time) {
     struct ty_run *run = peer->run;
     struct usage_keeper *keeper = run->usage;
-    if (usage->n_values == 0 || usage->n_values > USAGE_VALUES_MAX || time <= 0) return;
+    if (usage->n_values == 0 || usage->n_values > USAGE_VALUES_MAX) return;
     if (keeper->bytes > USAGE_GATHERED_MAX) {
         tell(run, "the storage of usage.db does not keep up");
         return;
