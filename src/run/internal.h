@@ -100,7 +100,7 @@ struct run_resize {
     nanoseconds saved;   /* monotonic: the last checkpoint, or the launch */
     nanoseconds stopped; /* monotonic: when the workers were told to stop */
     uint64_t saved_number;
-    double lost_seconds; /* of the attempt that ended for it */
+    double lost_seconds; /* of the attempt that ended last, by what is done once more */
     uint64_t lost_reports;
 };
 
@@ -252,6 +252,8 @@ void run_resize_launched(struct run *run);
 void run_resize_committed(struct run *run, uint64_t number); /* a checkpoint is whole */
 void run_resize_after_report(struct run *run);               /* stops now if that is what it waited for */
 void run_resize_node(struct run *run);                       /* a node without workers came up, or did not */
+/* What was done from the last checkpoint, or the launch, to that time is done once more. */
+void run_count_lost(struct run *run, nanoseconds until);
 /* True when the attempt, whose workers are gone, made way for another size; forgets what was on its way. */
 bool run_resize_end(struct run *run);
 void run_next_attempt(struct run *run); /* as many workers as fit, if enough do */

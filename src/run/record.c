@@ -157,12 +157,12 @@ void run_record_attempt_end(struct run *run) {
     struct run_event event = run_event_new(EVENT_ATTEMPT_END);
     struct event_attempt_end *end = &event.of.attempt_end;
     TELL_END(run, end);
-    if (run->outcome == OUTCOME_RESIZED) {
-        end->resize = run->resize.text;
+    if (run->outcome == OUTCOME_RESIZED) end->resize = run->resize.text;
+    if (run->retries) {
         end->lost_seconds = run->resize.lost_seconds;
         end->lost_reports = (int64_t)run->resize.lost_reports;
+        end->retry = (double)run->pause / (double)NS_PER_S;
     }
-    if (run->retries) end->retry = (double)run->pause / (double)NS_PER_S;
     record(run, &event);
 }
 

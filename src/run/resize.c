@@ -34,10 +34,9 @@ static void look_later(struct run *run) {
 }
 
 void run_resize_launched(struct run *run) {
-    if (!is_elastic(run)) return;
     run->resize.saved = run->ops->now(run->context);
     run->resize.saved_number = run->report_base;
-    look_later(run);
+    if (is_elastic(run)) look_later(run);
 }
 
 static bool connects(const struct run *run) {
@@ -111,7 +110,6 @@ void run_on_resize(struct run *run, const struct run_input *input) {
 }
 
 void run_resize_committed(struct run *run, uint64_t number) {
-    if (!is_elastic(run)) return;
     run->resize.saved = run->ops->now(run->context);
     run->resize.saved_number = number;
     run->resize.due = run->resize.phase == RESIZE_AWAITING;
@@ -132,6 +130,14 @@ static bool is_finished(const struct run *run) {
     return true;
 }
 
+void run_count_lost(struct run *run, nanoseconds until) {
+    struct run_resize *resize = &run->resize;
+    nanoseconds lost = until - resize->saved;
+    resize->lost_seconds = lost > 0 ? (double)lost / (double)NS_PER_S : 0;
+    resize->lost_reports =
+        run->last_number > resize->saved_number ? run->last_number - resize->saved_number : 0;
+}
+
 bool run_resize_end(struct run *run) {
     bool stopping = run->resize.phase == RESIZE_STOPPING;
     if (is_elastic(run)) run->ops->set_timer(run->context, TIMER_RESIZE, -1);
@@ -140,10 +146,7 @@ bool run_resize_end(struct run *run) {
     if (!stopping || run->failure.outcome != OUTCOME_NONE || run->interrupts > 0 || is_finished(run))
         return false;
     struct run_resize *resize = &run->resize;
-    nanoseconds lost = resize->stopped - resize->saved;
-    resize->lost_seconds = lost > 0 ? (double)lost / (double)NS_PER_S : 0;
-    resize->lost_reports =
-        run->last_number > resize->saved_number ? run->last_number - resize->saved_number : 0;
+    run_count_lost(run, resize->stopped);
     size_t length = strlen(resize->text);
     (void)snprintf(resize->text + length, sizeof resize->text - length,
                    "; %.1f s of work and %llu report%s since %s are lost", resize->lost_seconds,

@@ -285,9 +285,11 @@ static void end_attempt(struct run *run) {
     if (run_resize_end(run)) run->outcome = OUTCOME_RESIZED;
     decide_retry(run);
     run_suspect_blame(run);
+    if (run->outcome != OUTCOME_RESIZED) run_count_lost(run, run->ops->now(run->context));
     bool late = run->retries && run->out_of_time > 0;
     run->retries = run->retries && !late;
     run_record_attempt_end(run);
+    run->resize.saved = run->ops->now(run->context); /* an attempt that is not launched loses nothing */
     if (late) blame_limit(run);
     if (!run->retries) {
         finish(run);

@@ -104,6 +104,24 @@ static void it_grows_at_the_next_checkpoint(void **state) {
     close_world(&world, 0);
 }
 
+/* Also where no size changes: what is done once more behind the last checkpoint is on record. */
+static void what_a_failure_loses_is_told(void **state) {
+    (void)state;
+    struct world world;
+    open_world(&world, 2, 0, 0, 1);
+    report_all(&world, 1, true);
+    report_all(&world, 2, false);
+    report_all(&world, 3, false);
+    world.now += 30 * NS_PER_S;
+    end_worker(&world, 0, 1 << 8, false);
+    expect(&world, " stop0");
+    end_worker(&world, 1, 15, true);
+    expect_reason(&world, "\"lost_seconds\": 30.000, \"lost_reports\": 2");
+    forget_log(&world);
+    start_workers(&world);
+    close_world(&world, 0);
+}
+
 static void without_a_checkpoint_it_waits_one_interval(void **state) {
     (void)state;
     struct world world;
@@ -409,6 +427,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_look_that_finds_the_same_changes_nothing),
         cmocka_unit_test(it_grows_at_the_next_checkpoint),
+        cmocka_unit_test(what_a_failure_loses_is_told),
         cmocka_unit_test(without_a_checkpoint_it_waits_one_interval),
         cmocka_unit_test(it_shrinks_when_room_goes),
         cmocka_unit_test(what_went_again_is_no_reason_to_stop),
