@@ -87,7 +87,7 @@ static void do_without_template(struct node_run *run, const char *why) {
 void attempt_template_changed(void *context) {
     struct node_run *run = context;
     const struct template *template = run->service->template;
-    if (!run->active || run->way == START_EXECUTED || run->way == START_PREPARING) return;
+    if (run->phase != NODE_RUN_ATTEMPT || run->way == START_EXECUTED || run->way == START_PREPARING) return;
     enum template_state state = template_state(template);
     if (run->way == START_UNDECIDED && state == TEMPLATE_READY) run->way = START_FORKED;
     if (run->way == START_UNDECIDED && state == TEMPLATE_REFUSED)
@@ -156,7 +156,7 @@ void attempt_begin(struct node_run *run, const Wire__Launch *body) {
     run->workers = workers;
     run->n_workers = body->n_workers;
     run->n_started = run->reaped_hint = 0;
-    run->active = true;
+    run->phase = NODE_RUN_ATTEMPT;
     run->killing = false;
     run->logs.hurried = false;
     run->log_limit = LOG_LIMIT;
@@ -187,7 +187,6 @@ void attempt_end(struct node_run *run) {
     template_forget(run->service->template);
     run->n_workers = run->n_started = 0;
     node_launch_done(&run->launch);
-    run->active = false;
 }
 
 bool attempt_all_gone(const struct node_run *run) {

@@ -45,7 +45,7 @@ static void say_bye(struct node_run *run) {
     bye.clean = !run->unclean;
     outbox_flush(&run->outbox); /* the last events come before it */
     outbox_send(&run->outbox, &WIRE_MESSAGE(BYE, bye, &bye));
-    run->said_bye = true;
+    run->phase = NODE_RUN_OVER;
     run->goodbye = (struct loop_timer){.callback = stop_loop, .context = run};
     (void)loop_timer_start(run->loop, &run->goodbye, GOODBYE_LIMIT);
 }
@@ -67,6 +67,7 @@ static void swept(void *context, bool clean) {
                                                   .path = body->run_path,
                                                   .rank = body->attempt});
     attempt_end(run);
+    run->phase = NODE_RUN_BETWEEN;
 }
 
 static void waited(void *context) {
@@ -85,15 +86,16 @@ static void on_left(void *context, const struct idset *pids) {
 
 /* The next step, if there is one: from the attempt to the sweep, to the next launch or to the end. */
 static void step(struct node_run *run) {
-    if (run->active && looks_go_on(&run->looks) && attempt_all_gone(run)) looks_end(&run->looks);
+    bool attempt = run->phase == NODE_RUN_ATTEMPT;
+    if (attempt && looks_go_on(&run->looks) && attempt_all_gone(run)) looks_end(&run->looks);
     bool over =
-        run->active && !node_sweep_runs(&run->sweep) && !stacks_busy(&run->stacks) && !looks_go_on(&run->looks);
+        attempt && !node_sweep_runs(&run->sweep) && !stacks_busy(&run->stacks) && !looks_go_on(&run->looks);
     if (over && attempt_all_gone(run))
         node_sweep_start(&run->sweep, run->killing || run->lost ? 0 : attempt_grace(run),
                          attempt_ended_well(run));
     else if (over && attempt_linger(run) > 0)
         node_sweep_wait(&run->sweep, attempt_linger(run));
-    if (run->active || node_sweep_runs(&run->sweep) || run->said_bye) return;
+    if (run->phase != NODE_RUN_BETWEEN || node_sweep_runs(&run->sweep)) return;
     if (run->ending) {
         /* What descends from the template, and from nobody else, is left now. */
         if (template_leave(run->service->template, run->keep)) {
@@ -121,7 +123,7 @@ static void turn_ended(void *context) {
         step(run); /* there may be no other turn */
     }
     bool told = run->outbox.channel == NULL || channel_empty(run->outbox.channel);
-    if (run->said_bye && told) loop_stop(run->loop);
+    if (run->phase == NODE_RUN_OVER && told) loop_stop(run->loop);
 }
 
 void node_run_end(struct node_run *run, enum worker_process_stop how) {
@@ -141,7 +143,7 @@ static void on_drained(void *context) {
 
 static void lose_controller(struct node_run *run, const char *why, enum worker_process_stop how) {
     channel_destroy(TAKE(run->outbox.channel));
-    run->lost = run->service->lost = !run->said_bye;
+    run->lost = run->service->lost = run->phase != NODE_RUN_OVER;
     if (run->lost) log_warning("agent", "the controller is gone%s: stopping", why);
     logs_lose(&run->logs);
     outbox_wake(&run->outbox); /* nobody keeps workers from writing any more */
@@ -331,7 +333,8 @@ static bool close_run(struct node_run *run) {
     loop_timer_stop(run->loop, &run->goodbye);
     /* A kept agent's channel stays open: true. */
     struct channel *channel = TAKE(run->outbox.channel);
-    bool kept = channel != NULL && run->keep && run->said_bye && !run->unclean && channel_empty(channel);
+    bool kept =
+        channel != NULL && run->keep && run->phase == NODE_RUN_OVER && !run->unclean && channel_empty(channel);
     if (kept)
         *run->service->transport = channel_release_transport(channel);
     else

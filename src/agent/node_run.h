@@ -105,6 +105,10 @@ enum node_run_result node_run_serve(struct service *service);
 /* How the workers of an attempt are started. */
 enum start_way { START_EXECUTED, START_FORKED, START_UNDECIDED, START_PREPARING /* the node's storage */ };
 
+/* An attempt lasts until the sweep behind its workers is done. Over: bye is said, and what comes is for
+ * the next run. */
+enum node_run_phase { NODE_RUN_BETWEEN /* attempts */, NODE_RUN_ATTEMPT, NODE_RUN_OVER };
+
 struct node_run {
     struct service *service;
     struct loop *loop;
@@ -135,14 +139,13 @@ struct node_run {
     struct loop_timer goodbye;
 
     Wire__Launch *next; /* arrived before the attempt was over */
-    bool read_told;     /* that a worker read standard input */
-    bool active;        /* an attempt is not over */
-    bool ending;        /* after the attempt comes the end */
-    bool keep;          /* the agent stays for another run */
-    bool killing;       /* no grace */
-    bool lost;          /* the controller is gone */
-    bool unclean;       /* something could not be ended */
-    bool said_bye;
+    enum node_run_phase phase;
+    bool read_told;           /* that a worker read standard input */
+    bool ending;              /* after the attempt comes the end */
+    bool keep;                /* the agent stays for another run */
+    bool killing;             /* no grace */
+    bool lost;                /* the controller is gone */
+    bool unclean;             /* something could not be ended */
     int signals;              /* that asked for the end */
     nanoseconds signalled_at; /* the first of them */
 };
@@ -155,7 +158,7 @@ void node_run_refuse(struct node_run *run, const char *why);
 /* A message of the controller; `context` is the run. */
 void orders_take(void *context, const Wire__Message *message);
 
-/* Begins an attempt, or fails each of its workers. One must not be active. */
+/* Begins an attempt, or fails each of its workers. No other may go on. */
 void attempt_begin(struct node_run *run, const Wire__Launch *body);
 /* Fails each of its workers: a launch that cannot even begin, or is not to any more (`stopped`), which is no
  * failure. */

@@ -5,7 +5,7 @@
 static void on_launch(struct node_run *run, const Wire__Launch *body) {
     if (run->ending) {
         attempt_refuse(run, body, "this node's agent is ending", true);
-    } else if (!run->active) {
+    } else if (run->phase == NODE_RUN_BETWEEN) {
         attempt_begin(run, body);
     } else {
         wire__launch__free_unpacked(run->next, NULL);

@@ -102,7 +102,7 @@ static void on_stop_signal(void *context, int signal_number) {
     if (!again) run->signalled_at = loop_now(run->loop);
     run->signals++;
     log_info("agent", "signal %d: ending", signal_number);
-    if (!again && run->active) {
+    if (!again && run->phase == NODE_RUN_ATTEMPT) {
         if (signal_number == run->launch.body->preempt_signal) describe_preemption(run);
         /* The others are to save what they have as well. */
         Wire__Leaving body = WIRE__LEAVING__INIT;
