@@ -164,6 +164,8 @@ static int pass_in_child(int fd, ty_error *err) {
     sigset_t held, before;
     int status = 0;
     pid_t parent = getpid();
+    /* Until both processes have their handlers no signal comes through: one that ended this process in between
+     * would leave the terminal raw. */
     (void)sigfillset(&held);
     (void)sigprocmask(SIG_BLOCK, &held, &before);
     /* What the terminal does with what is typed is for the worker's; what is shown ends its lines with LF
@@ -181,7 +183,7 @@ static int pass_in_child(int fd, ty_error *err) {
         handle(SIGWINCH, on_resize);
         for (size_t i = 0; i < ARRAY_SIZE(ends); i++)
             handle(ends[i], on_end);
-        if (getppid() != parent) on_end(SIGTERM);
+        if (getppid() != parent) on_end(SIGTERM); /* it ended before prctl, which tells of ends to come alone */
         _exit(pass_all(fd, &before) == DETACHED ? 0 : 1);
     }
     int code = errno;

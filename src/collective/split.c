@@ -77,6 +77,8 @@ static int split(ty_comm *comm, struct choice own, ty_comm **made, ty_error *err
         rc = comm_create(&config, made, err);
         if (rc == 0) (*made)->is_part = true;
     }
+    /* A gather is a call of all ranks of `comm`: ranks of no part, or of one that needed fewer or failed early,
+     * make the rest of theirs, or the others would wait for them. */
     while (comm->failure.code == 0 && part.exchanges < EXCHANGES) {
         CLEANUP(buffer_done) struct buffer ignored = {0};
         ty_error why;

@@ -149,6 +149,9 @@ static int make_words(struct srun_words *words, const struct srun_launch *launch
                    by_task ? all_tasks : words->nodes + strlen("--nodes="));
     (void)snprintf(words->first, sizeof words->first, "%u", launch->first);
     size_t n = 0;
+    /* The step has all of the job's memory, and shares that and all else with other steps (--mem=0, --overlap).
+     * The agent binds its workers and starts their MPI itself; the step goes on where Slurm would end it: when
+     * a task ended first or badly (--wait, --kill-on-bad-exit), or a node is gone (--no-kill). */
     const char *const common[] = {"srun",
                                   "--quiet",
                                   "--overlap",

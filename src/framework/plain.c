@@ -160,18 +160,15 @@ int plain_worker(const struct framework_context *context, size_t rank, environme
         variables_format(&out, "OMP_NUM_THREADS", "%ld", cpus > 0 ? cpus : 1);
     /* JAX would take the device of the local rank, which is another where a worker holds several or sees its
      * own alone. */
-    struct buffer local = {0};
     variables_format(&out, "OMPI_COMM_WORLD_RANK", "%zu", rank);
     variables_format(&out, "OMPI_COMM_WORLD_LOCAL_RANK", "%u", worker->local_rank);
-    plan_worker_devices(context->plan, context->cluster, rank, context->isolate_devices, &local);
-    if (local.failed) out.result = -ENOMEM;
-    bool held = local.size > 0 && framework_inherited(context, "JAX_LOCAL_DEVICE_IDS") == NULL;
-    if (held) variables_set(&out, "JAX_LOCAL_DEVICE_IDS", local.data);
-    buffer_done(&local);
+    plan_worker_devices(context->plan, context->cluster, rank, context->isolate_devices, &devices);
+    if (devices.failed) out.result = -ENOMEM;
+    bool held = devices.size > 0 && framework_inherited(context, "JAX_LOCAL_DEVICE_IDS") == NULL;
+    if (held) variables_set(&out, "JAX_LOCAL_DEVICE_IDS", devices.data);
     if (context->plan->n_slices > 1) variables_format(&out, "MEGASCALE_SLICE_ID", "%d", worker->slice);
     place_in_slice(context, worker, &out);
     place_in_slurm(context, worker, rank, &out);
-    plan_worker_devices(context->plan, context->cluster, rank, context->isolate_devices, &devices);
     variables_set(&out, "TRAINYARD_DEVICES", devices.size > 0 ? devices.data : "");
     buffer_done(&devices);
     name_devices(context, rank, &out);
