@@ -85,7 +85,8 @@ class profile:
             return
         directory = os.path.join(self._session.run_path, "logs", "profile")
         path = os.path.join(directory, f"rank-{self._session.world_rank}.pt.trace.json.gz")
-        part = os.path.join(directory, f".rank-{self._session.world_rank}-{os.getpid()}.json.gz")
+        # A rank is one process at a time: what a killed one has left of it is written over.
+        part = os.path.join(directory, f".rank-{self._session.world_rank}.part.json.gz")
         try:
             os.makedirs(directory, exist_ok=True)
             profiler.export_chrome_trace(part)

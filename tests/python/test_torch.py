@@ -599,6 +599,22 @@ def profiled():
             trainyard.profile(**wrong)
 
 
+def killed_as_it_writes(config):
+    first = not os.path.exists(config["marker"])
+    with open(config["marker"], "w"):
+        pass
+    with trainyard.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
+        torch.randn(8, 8).sum()
+        if first:
+            os.replace = lambda part, path: os.kill(os.getpid(), 9)
+
+
+def test_a_profile_that_is_killed_leaves_nothing_behind_the_next(fit, tmp_path):
+    config = {"marker": str(tmp_path / "marker")}
+    result = fit(killed_as_it_writes, 1, config=config, failure_config=FailureConfig(max_failures=1))
+    assert os.listdir(f"{result.path}/logs/profile") == ["rank-0.pt.trace.json.gz"]
+
+
 def test_profiles_of_steps(fit, storage, tmp_path):
     """What the profiler saw is where the clock stood in the step, in the trace of the run."""
     with pytest.raises(RuntimeError, match="outside of a"):

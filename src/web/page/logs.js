@@ -182,7 +182,7 @@ export async function logs({ run, main, controls, news, fail }) {
       cursor = reply.cursor;
       for (const hit of reply.hits) if (found.push(hit) <= 500) rows.append(h("section", { class: "hit", onclick: () => choose([hit.rank], hit.offset, hit.line) }, h("span", { class: "dim" }, "rank " + hit.rank), h("span", { class: "cut" }, marked(hit.line, text))));
       for (const { rank, hits: n } of reply.counts) counts.set(rank, (counts.get(rank) || 0) + n);
-      fill(told, `${number(found.length)} hits in ${counts.size} ranks`, cursor ? ", searching" : "", found.length > 500 ? "; the first 500 are shown" : "");
+      fill(told, `${number(found.length)} ${found.length === 1 ? "hit" : "hits"} in ${number(counts.size)} ${counts.size === 1 ? "rank" : "ranks"}`, cursor ? ", searching" : "", found.length > 500 ? "; the first 500 are shown" : "");
       drawSide(counts);
     } while (cursor && found.length < 5000);
     if (cursor) fill(told, `the first ${number(found.length)} hits`);
