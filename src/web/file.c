@@ -153,21 +153,33 @@ static struct figure frame_of(const struct view_series *series, size_t n) {
     return frame;
 }
 
+/* Between two marks: 1, 2 or 5 of a power of ten, so that there are about so many. */
+static double step_between(double low, double high, int marks) {
+    double rough = (high - low) / marks, power = pow(10, floor(log10(rough)));
+    return power * (rough <= power ? 1 : rough <= 2 * power ? 2 : rough <= 5 * power ? 5 : 10);
+}
+
+static const char *anchor_of(double x) {
+    enum { EDGE = 16 };
+    return x < LEFT + EDGE ? "start" : x > WIDTH - RIGHT - EDGE ? "end" : "middle";
+}
+
 static void put_axes(struct buffer *out, const struct figure *frame) {
-    enum { MARKS = 4 };
-    for (int i = 0; i <= MARKS; i++) {
-        double x = frame->x0 + (frame->x1 - frame->x0) * i / MARKS,
-               y = frame->y0 + (frame->y1 - frame->y0) * i / MARKS;
+    enum { MARKS = 7 };
+    double step = step_between(frame->y0, frame->y1, MARKS), first = ceil(frame->y0 / step);
+    for (int i = 0; i <= MARKS && (first + i) * step <= frame->y1; i++) {
+        double y = (first + i) * step;
         buffer_printf(
             out,
-            "<path class=\"g\" d=\"M%d %.1fH%d\"/><text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%.4g</text>",
+            "<path class=\"g\" d=\"M%d %.1fH%d\"/><text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%.6g</text>",
             LEFT, at_y(frame, y), WIDTH - RIGHT, LEFT - 5, at_y(frame, y) + 3, y);
+    }
+    step = step_between(frame->x0, frame->x1, MARKS);
+    first = ceil(frame->x0 / step);
+    for (int i = 0; i <= MARKS && (first + i) * step <= frame->x1; i++) {
+        double x = (first + i) * step;
         buffer_printf(out, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"%s\">%.6g</text>", at_x(frame, x),
-                      HEIGHT - 7,
-                      i == 0       ? "start"
-                      : i == MARKS ? "end"
-                                   : "middle",
-                      x);
+                      HEIGHT - 7, anchor_of(at_x(frame, x)), x);
     }
 }
 
@@ -383,6 +395,17 @@ static int read_usage(const char *path, const char *what, struct view_usage_line
     return result;
 }
 
+/* What was sampled once is no line. */
+static bool has_line(const struct view_series *series) {
+    for (size_t i = 0; i < series->n_lines; i++) {
+        size_t n = 0;
+        for (size_t j = 0; j < series->lines[i].n; j++)
+            n += series->lines[i].buckets[j].n > 0;
+        if (n > 1) return true;
+    }
+    return false;
+}
+
 static int put_usage(struct buffer *out, const char *path, double began, ty_error *err) {
     static const struct {
         const char *what, *text;
@@ -405,7 +428,7 @@ static int put_usage(struct buffer *out, const char *path, double began, ty_erro
         result = read_usage(path, shown[i].what, &lines, err);
         if (result >= 0 && lines.n > 0 && to_series(&lines, began, shown[i].unit, &series) < 0)
             result = ty_fail_memory(err);
-        if (result >= 0 && lines.n > 0) {
+        if (result >= 0 && has_line(&series)) {
             if (!any) buffer_text(out, "<h2>Hardware, over the seconds of the run</h2><div class=\"grid\">\n");
             any = true;
             put_usage_plot(out, &lines, &series, shown[i].text);
