@@ -497,8 +497,7 @@ static void on_message(void *context, const Wire__Message *message) {
         on_usage(peer, message->usage);
         break;
     case WIRE__MESSAGE__BODY_FED:
-        input_taken(&run->input, message->fed->rank, message->fed->size);
-        if (message->fed->closed) input_left(&run->input, message->fed->rank);
+        input_taken(&run->input, message->fed);
         break;
     case WIRE__MESSAGE__BODY_LIVE:
         progress_live(&run->output.progress, message->live->rank, message->live->stream,

@@ -24,6 +24,6 @@
  * has no controller here, -EBUSY while another asks, or -errno. */
 int control_socket_ask(const char *run_id, nanoseconds length, nanoseconds period, const struct idset *ranks);
 /* Appends the answer, closes. `length` as asked; -ETIMEDOUT when none came. */
-int control_socket_answer(int fd, nanoseconds length, struct buffer *out);
+int control_socket_answer(int question, nanoseconds length, struct buffer *out);
 
 #endif

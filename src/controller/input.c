@@ -149,16 +149,18 @@ void input_started(struct input *input, uint32_t rank) {
     go_on(input);
 }
 
-void input_taken(struct input *input, uint32_t rank, uint64_t size) {
-    if (rank >= input->n || input->readers[rank].under_way < size) return;
-    input->readers[rank].under_way -= size;
-    go_on(input);
-}
-
 void input_left(struct input *input, uint32_t rank) {
     if (rank >= input->n || input->readers[rank].state == READER_NONE) return;
     input->readers[rank].state = READER_LEFT;
     go_on(input);
+}
+
+void input_taken(struct input *input, const Wire__Fed *fed) {
+    if (fed->rank < input->n && input->readers[fed->rank].under_way >= fed->size) {
+        input->readers[fed->rank].under_way -= fed->size;
+        go_on(input);
+    }
+    if (fed->closed) input_left(input, fed->rank);
 }
 
 /* -- the size of the terminal */

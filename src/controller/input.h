@@ -42,8 +42,8 @@ void input_close(struct input *input);
 /* An attempt of so many ranks begins. */
 void input_begin(struct input *input, uint32_t n, int attempt);
 void input_started(struct input *input, uint32_t rank);
-/* The pipe of that worker took so many bytes more. */
-void input_taken(struct input *input, uint32_t rank, uint64_t size);
+/* The pipe of a worker took so many bytes more, or was closed. */
+void input_taken(struct input *input, const Wire__Fed *fed);
 /* That worker reads no more. */
 void input_left(struct input *input, uint32_t rank);
 
