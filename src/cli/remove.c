@@ -49,8 +49,9 @@ static const struct option_group rm_group = {"Options", rm_specs, ARRAY_SIZE(rm_
 static int check_removable(const char *name, const char *path, bool force, ty_error *err) {
     struct view_summary summary;
     if (run_lock_is_held(path)) return run_lock_refuse(path, err);
-    if (force) return 0;
-    int result = view_summary_read(name, path, &summary, err);
+    int result = run_remove_check(path, err);
+    if (result < 0 || force) return result;
+    result = view_summary_read(name, path, &summary, err);
     if (result < 0) return ty_wrap(err, "%s (--force removes it unread)", name);
     bool keeps = has_checkpoint(&summary);
     if (keeps)
@@ -177,11 +178,6 @@ static void note_failure(struct candidate *candidate, enum verdict verdict, cons
 
 /* -- which */
 
-/* Whether this user may empty the directory. In a storage path of several users others' runs are theirs. */
-static bool may_change(const char *directory) {
-    return faccessat(AT_FDCWD, directory, W_OK | X_OK, AT_EACCESS) == 0;
-}
-
 static enum verdict judge(const struct prune *prune, const struct view_summary *summary) {
     const struct prune_options *options = prune->options;
     if (summary->standing <= STANDING_RUNNING || summary->ended == 0) return STAYS;
@@ -190,7 +186,9 @@ static enum verdict judge(const struct prune *prune, const struct view_summary *
     if (failed && options->keep_failed) return STAYS;
     if (!options->force && has_checkpoint(summary)) return STAYS_FOR_CHECKPOINT;
     if (run_lock_is_held(summary->path)) return STAYS;
-    return may_change(summary->path) && may_change(prune->storage) ? GOES : STAYS_PROTECTED;
+    /* In a storage path of several users others' runs are theirs. */
+    bool may_rename = faccessat(AT_FDCWD, prune->storage, W_OK | X_OK, AT_EACCESS) == 0;
+    return may_rename && run_remove_check(summary->path, NULL) == 0 ? GOES : STAYS_PROTECTED;
 }
 
 /* A run that cannot be read is told, and stays. */

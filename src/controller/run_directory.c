@@ -100,8 +100,7 @@ static bool is_ours(int directory, const struct stat *status) {
     return same;
 }
 
-/* A directory that is to be gone on with must be our own, and one that its owner may read, write and enter. */
-static int check_owner(int directory, const char *path, ty_error *err) {
+int run_directory_check_owner(int directory, const char *path, const char *what, ty_error *err) {
     struct stat status;
     if (fstat(directory, &status) < 0)
         return ty_fail(err, TY_EUSAGE, "cannot look at %s: %s", path, strerror(errno));
@@ -113,8 +112,7 @@ static int check_owner(int directory, const char *path, ty_error *err) {
     (void)snprintf(name, sizeof name, "%.40s", owner == NULL ? "a user without a name" : owner->pw_name);
     return ty_fail(err, TY_EUSAGE, "the run %s belongs to %s (uid %u), mode %04o: %s", path, name,
                    (unsigned)status.st_uid, (unsigned)status.st_mode & 07777U,
-                   mine ? "its owner must be able to read, write and enter it (chmod u+rwx)"
-                        : "only its owner can go on with it");
+                   mine ? "its owner must be able to read, write and enter it (chmod u+rwx)" : what);
 }
 
 static int refuse_existing(const char *path, enum face face, ty_error *err) {
@@ -204,7 +202,8 @@ int run_directory_open(const char *path, bool resume, enum face face, bool *exis
     if (result < 0) return result;
     CLEANUP_FD int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) return ty_fail(err, TY_EUSAGE, "cannot open %s: %s", path, strerror(errno));
-    if (*existed && check_owner(fd, path, err) < 0) return err->code;
+    if (*existed && run_directory_check_owner(fd, path, "only its owner can go on with it", err) < 0)
+        return err->code;
     result = run_lock_take(path, lock, err);
     if (result < 0) {
         if (!*existed) (void)rmdir(path);

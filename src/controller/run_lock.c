@@ -404,7 +404,7 @@ static int replace(const char *path, int *fd, ty_error *err) {
     return 0;
 }
 
-/* 1: taken. 0: look again, the file went meanwhile. */
+/* 1: taken. 0: look again: the file went meanwhile, or the last of its holders may. */
 static int take_once(const char *run_path, const char *path, int *out, ty_error *err) {
     bool made = true;
     double age = 0;
@@ -418,7 +418,14 @@ static int take_once(const char *run_path, const char *path, int *out, ty_error 
     int result = made ? 0 : check_file(fd, path, err);
     if (result < 0) return result;
     enum lock_state state = call_lock(fd, F_OFD_SETLK);
-    if (state == LOCK_HELD) return run_lock_refuse(run_path, err);
+    if (state == LOCK_HELD) {
+        /* What a dead controller left may be on its way out: a process that was killed on a busy machine. */
+        const struct timespec moment = {.tv_nsec = 100 * NS_PER_MS};
+        struct holder holder = read_holder(fd);
+        if (!is_near(&holder) || lives_near(&holder)) return run_lock_refuse(run_path, err);
+        (void)nanosleep(&moment, NULL);
+        return 0;
+    }
     if (!is_named(fd, path)) return 0;
     bool sure = made || (state == LOCK_FREE && file_is_local(fd));
     if (!sure && seems_alive(fd, path, true, &age)) {

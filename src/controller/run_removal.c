@@ -41,12 +41,11 @@ static int fail(const char *path, int result, ty_error *err) {
     return ty_fail(err, result, "cannot remove %s: %s", path, strerror(-result));
 }
 
-static int check(const char *run_path, ty_error *err) {
-    struct stat status;
-    if (lstat(run_path, &status) < 0) return fail(run_path, -errno, err);
-    if (S_ISLNK(status.st_mode))
-        return ty_fail(err, TY_EUSAGE, "%s is a link: remove what it leads to and the link by hand", run_path);
-    return 0;
+int run_remove_check(const char *run_path, ty_error *err) {
+    if (geteuid() == 0) return 0;
+    CLEANUP_FD int directory = open(run_path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (directory < 0) return fail(run_path, -errno, err);
+    return run_directory_check_owner(directory, run_path, "only its owner or root can remove it", err);
 }
 
 /* -- graves: the names that directories have while their files go */
@@ -89,7 +88,11 @@ static int lock_run(struct run_remover *remover, const char *run_path, ty_error 
 
 int run_remover_remove(struct run_remover *remover, const char *run_path, ty_error *err) {
     char *grave = NULL;
-    int result = check(run_path, err);
+    struct stat status;
+    if (lstat(run_path, &status) < 0) return fail(run_path, -errno, err);
+    if (S_ISLNK(status.st_mode))
+        return ty_fail(err, TY_EUSAGE, "%s is a link: remove what it leads to and the link by hand", run_path);
+    int result = run_remove_check(run_path, err);
     if (result >= 0) result = lock_run(remover, run_path, err);
     if (result < 0) return result;
     result = take_away(run_path, &grave, err);

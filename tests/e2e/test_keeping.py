@@ -227,6 +227,24 @@ class SeveralUsers(KeepingCase):
         os.chmod(self.storage, 0o555)
         self.assertIn("0 runs to remove", self.assert_status(0, as_other("prune", "--yes")).out)
 
+    def test_a_run_that_others_may_write_to_is_its_owners(self):
+        """A storage path of a group: whoever may rename a run, and could remove a part of it, is refused, and the run stays whole."""
+        command = self.command_for_all()
+        self.run_one("mine")
+        for directory in self.storage, self.path("mine"):
+            os.chmod(directory, 0o2777)
+        before = sorted(os.listdir(self.path("mine")))
+
+        def as_other(*words):
+            return self.trainyard(*words, "--storage-path", self.storage, command=command, user=65534, group=65534, extra_groups=[])
+
+        error = self.assert_status(2, as_other("rm", "mine", "--force")).err
+        self.assertIn("belongs to root (uid 0), mode 2777: only its owner or root can remove it", error)
+        self.assertIn("; 1 kept, as this user may not remove it\n", self.assert_status(0, as_other("prune", "--yes")).out)
+        self.assertEqual(["mine"], os.listdir(self.storage))
+        self.assertEqual(before, sorted(os.listdir(self.path("mine"))))
+        self.assert_status(0, self.call("rm", "mine", "--force"))
+
 
 class Storage(KeepingCase):
     def test_the_environment_names_another_place_for_runs(self):

@@ -226,7 +226,21 @@ static void the_dead_are_told_to_be_dead(void **state) {
     assert_int_equal(pwrite(fd, changed, (size_t)size, 0), size);
     expect_refused(TY_EEXISTS, "its controller, process %d on ", (int)dead);
     expect_refused(TY_EEXISTS, "is dead, but a process that it left has %s open", lock_path());
-    run_lock_release(lock, false);
+
+    /* A process that is on its way out is waited for. */
+    pid_t leaving = fork();
+    if (leaving == 0) {
+        const struct timespec moment = {.tv_nsec = 300000000};
+        (void)nanosleep(&moment, NULL);
+        _exit(0);
+    }
+    int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+    assert_int_equal(dup3(nothing, fd, O_CLOEXEC), fd);
+    assert_int_equal(close(nothing), 0);
+    struct run_lock *next = taken();
+    wait_for(leaving, 0);
+    run_lock_release(lock, true);
+    run_lock_release(next, false);
 }
 
 /* The holder as another machine wrote it, who touched the file so many seconds ago. */
