@@ -98,7 +98,7 @@ static int list_devices(int format, struct buffer *out, ty_error *err) {
     return 0;
 }
 
-static int list_types(int format, struct buffer *out) {
+static void list_types(int format, struct buffer *out) {
     size_t n = 0;
     const struct accelerator_type *types = accelerator_types(&n);
     if (format == FORMAT_JSON) {
@@ -124,10 +124,9 @@ static int list_types(int format, struct buffer *out) {
         }
         table_format(&table, out);
     }
-    return 0;
 }
 
-static int classify(const char *name, int format, struct buffer *out) {
+static void classify(const char *name, int format, struct buffer *out) {
     char type[64];
     bool known = accelerator_classify(name, type);
     if (format == FORMAT_TEXT) {
@@ -141,25 +140,23 @@ static int classify(const char *name, int format, struct buffer *out) {
         buffer_char(out, '}');
     }
     buffer_char(out, '\n');
-    return 0;
 }
 
-/* The shape of a slice that is named by its pod type alone, as far as it can be known. */
-static int tpu_pod_shape(const char *text, int64_t chips_per_vm, struct tpu_shape *shape, ty_error *err) {
-    int result = tpu_pod_type(text, shape->pod_type, err);
-    if (result == 0) result = tpu_pod_chips(shape->pod_type, &shape->chips, &shape->chips_per_host, err);
-    if (result == 0 && chips_per_vm > 0) shape->chips_per_host = chips_per_vm;
-    if (result == 0) result = tpu_pod_hosts(shape->pod_type, shape->chips_per_host, &shape->hosts, err);
-    return result < 0 ? ty_wrap(err, "tpu takes TYPE TOPOLOGY, or a pod type alone") : 0;
-}
-
-/* `topology` is NULL where `type` is a pod type. */
+/* `topology` is NULL where `type` is a pod type, which tells the shape as far as it can be known. */
 static int tpu(const char *type, const char *topology, int64_t chips_per_vm, struct buffer *out,
                ty_error *err) {
     struct tpu_shape shape;
-    int result = topology == NULL ? tpu_pod_shape(type, chips_per_vm, &shape, err)
-                                  : tpu_shape_of(type, topology, chips_per_vm, true, &shape, err);
-    if (result < 0) return result;
+    int result;
+    if (topology != NULL) {
+        result = tpu_shape_of(type, topology, chips_per_vm, true, &shape, err);
+        if (result < 0) return result;
+    } else {
+        result = tpu_pod_type(type, shape.pod_type, err);
+        if (result == 0) result = tpu_pod_chips(shape.pod_type, &shape.chips, &shape.chips_per_host, err);
+        if (result == 0 && chips_per_vm > 0) shape.chips_per_host = chips_per_vm;
+        if (result == 0) result = tpu_pod_hosts(shape.pod_type, shape.chips_per_host, &shape.hosts, err);
+        if (result < 0) return ty_wrap(err, "tpu takes TYPE TOPOLOGY, or a pod type alone");
+    }
     buffer_printf(out, "{\"chips\":%lld,\"chips_per_host\":%lld,\"hosts\":%lld,\"pod_type\":\"%s\"}\n",
                   (long long)shape.chips, (long long)shape.chips_per_host, (long long)shape.hosts,
                   shape.pod_type);
@@ -190,32 +187,25 @@ static int find_form(const struct arguments *arguments, ty_error *err) {
                    str_hint(arguments->words[0], names, ARRAY_SIZE(forms), hint));
 }
 
-static int answer(const struct arguments *arguments, const struct accelerators_options *options, int format,
-                  struct buffer *out, ty_error *err) {
-    char **words = arguments->words;
-    int form = arguments->n_words > 0 ? find_form(arguments, err) : (int)ARRAY_SIZE(forms);
-    if (form < 0) return form;
-    if (options->chips_per_vm > 0 && form != 2)
-        return ty_fail(err, TY_EUSAGE, "--chips-per-vm goes with tpu only: %s", forms[2].usage);
-    switch (form) {
-    case 0:
-        return list_types(format, out);
-    case 1:
-        return classify(words[1], format, out);
-    case 2:
-        return tpu(words[1], words[2], options->chips_per_vm, out, err);
-    default:
-        return list_devices(format, out, err);
-    }
-}
-
 static int accelerators_run(const struct arguments *arguments, ty_error *err) {
     struct accelerators_options options = {0};
     struct format_options format = {0};
     int result = options_apply(arguments, (void *[]){&options, &format}, err);
     if (result < 0) return result;
+    char **words = arguments->words;
+    int form = arguments->n_words > 0 ? find_form(arguments, err) : (int)ARRAY_SIZE(forms);
+    if (form < 0) return form;
+    if (options.chips_per_vm > 0 && form != 2)
+        return ty_fail(err, TY_EUSAGE, "--chips-per-vm goes with tpu only: %s", forms[2].usage);
     CLEANUP(buffer_done) struct buffer text = {0};
-    result = answer(arguments, &options, format.format, &text, err);
+    if (form == 0)
+        list_types(format.format, &text);
+    else if (form == 1)
+        classify(words[1], format.format, &text);
+    else if (form == 2)
+        result = tpu(words[1], words[2], options.chips_per_vm, &text, err);
+    else
+        result = list_devices(format.format, &text, err);
     return result < 0 ? result : cli_print(&text, err);
 }
 

@@ -41,24 +41,20 @@ static const struct option_spec specs[] = {
 };
 static const struct option_group attach_group = {"Options", specs, ARRAY_SIZE(specs)};
 
-/* The ranks that have a terminal: how many, and the last one seen. */
-static size_t find_ranks(const char *run_path, int64_t *rank) {
-    CLEANUP_FREE char *path = NULL;
-    size_t n = 0;
-    if (asprintf(&path, "%s/attach", run_path) < 0) return 0;
-    DIR *stream = opendir(path);
-    if (stream == NULL) return 0;
-    for (const struct dirent *entry = readdir(stream); entry != NULL; entry = readdir(stream)) {
-        const char *digits;
-        if (str_prefix(entry->d_name, "rank-", &digits) && str_to_int64(digits, 0, INT32_MAX, rank)) n++;
-    }
-    (void)closedir(stream);
-    return n;
-}
-
 static int connect_to(const char *name, const char *run_path, int64_t rank, ty_error *err) {
+    CLEANUP_FREE char *path = NULL;
     int64_t found = rank;
-    size_t n = find_ranks(run_path, rank == ANY_RANK ? &found : &(int64_t){0});
+    size_t n = 0; /* ranks that have a terminal */
+    DIR *stream = asprintf(&path, "%s/attach", run_path) < 0 ? NULL : opendir(path);
+    for (const struct dirent *entry; stream != NULL && (entry = readdir(stream)) != NULL;) {
+        const char *digits;
+        int64_t seen;
+        if (!str_prefix(entry->d_name, "rank-", &digits) || !str_to_int64(digits, 0, INT32_MAX, &seen))
+            continue;
+        if (rank == ANY_RANK) found = seen;
+        n++;
+    }
+    if (stream != NULL) (void)closedir(stream);
     if (n == 0)
         return ty_fail(err, TY_EUSAGE,
                        "run %.100s has no worker with a terminal now: those of --pty have one, and that of "
@@ -110,13 +106,6 @@ static int send_packet(int fd, enum attach_kind kind, const void *bytes, size_t 
     return send(fd, packet, 1 + size, MSG_NOSIGNAL) < 0 ? -errno : 0;
 }
 
-static void send_size(int fd) {
-    struct winsize size;
-    resized = 0;
-    if (ioctl(STDIN_FILENO, TIOCGWINSZ, &size) < 0 || size.ws_col == 0) return;
-    (void)send_packet(fd, ATTACH_SIZE, (uint16_t[]){size.ws_row, size.ws_col}, 2 * sizeof(uint16_t));
-}
-
 enum passing { PASSING, DETACHED, INPUT_OVER, WORKER_OVER };
 
 static enum passing pass_typed(int fd) {
@@ -143,7 +132,10 @@ static enum passing pass_shown(int fd) {
 static enum passing pass_all(int fd, const sigset_t *open_mask) {
     struct pollfd watched[] = {{.fd = STDIN_FILENO, .events = POLLIN}, {.fd = fd, .events = POLLIN}};
     for (enum passing passing = PASSING;;) {
-        if (resized) send_size(fd);
+        struct winsize size;
+        if (resized && ioctl(STDIN_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
+            (void)send_packet(fd, ATTACH_SIZE, (uint16_t[]){size.ws_row, size.ws_col}, 2 * sizeof(uint16_t));
+        resized = 0;
         if (ppoll(watched, ARRAY_SIZE(watched), NULL, open_mask) < 0) continue;
         if (watched[1].revents != 0) passing = pass_shown(fd);
         if (passing == PASSING && watched[0].revents != 0) passing = pass_typed(fd);
@@ -198,18 +190,6 @@ static int pass_in_child(int fd, ty_error *err) {
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-static int attach_to(const char *name, const char *run_path, int64_t rank, ty_error *err) {
-    CLEANUP_FD int fd = connect_to(name, run_path, rank, err);
-    if (fd < 0) return fd;
-    bool typed = isatty(STDIN_FILENO);
-    if (typed) (void)fprintf(stderr, "trainyard attach: Ctrl-] leaves the rank as it is\n");
-    int status = pass_in_child(fd, err);
-    if (status < 0 || status > 1) return status;
-    if (typed)
-        (void)fprintf(stderr, "\ntrainyard attach: %s\n", status == 0 ? "detached" : "the rank has ended");
-    return 0;
-}
-
 static int attach_run(const struct arguments *arguments, ty_error *err) {
     struct attach_options options = {.rank = ANY_RANK};
     struct storage_options storage = {0};
@@ -220,7 +200,16 @@ static int attach_run(const struct arguments *arguments, ty_error *err) {
     if (name == NULL) name = latest = run_directory_latest(storage.storage_path, err);
     if (name == NULL) return err->code;
     CLEANUP_FREE char *path = run_directory_find(storage.storage_path, name, err);
-    return path == NULL ? err->code : attach_to(name, path, options.rank, err);
+    if (path == NULL) return err->code;
+    CLEANUP_FD int fd = connect_to(name, path, options.rank, err);
+    if (fd < 0) return fd;
+    bool typed = isatty(STDIN_FILENO);
+    if (typed) (void)fprintf(stderr, "trainyard attach: Ctrl-] leaves the rank as it is\n");
+    int status = pass_in_child(fd, err);
+    if (status < 0 || status > 1) return status;
+    if (typed)
+        (void)fprintf(stderr, "\ntrainyard attach: %s\n", status == 0 ? "detached" : "the rank has ended");
+    return 0;
 }
 
 const struct command command_attach = {

@@ -78,16 +78,6 @@ static void draw(struct braille_canvas *canvas, const struct view_line *line,
     }
 }
 
-static void put_cell(unsigned char bits, bool ascii, struct buffer *out) {
-    if (ascii) {
-        const unsigned char upper = 0x01 | 0x08 | 0x02 | 0x10;
-        buffer_char(out, bits == 0 ? ' ' : (bits & upper) == bits ? '\'' : (bits & upper) == 0 ? '.' : ':');
-        return;
-    }
-    const char pattern[] = {(char)0xe2, (char)(0xa0 | bits >> 6), (char)(0x80 | (bits & 0x3f))};
-    buffer_append(out, pattern, sizeof pattern);
-}
-
 void braille_plot(const struct view_line *line, const char *title, const char *x, struct braille_size size,
                   struct buffer *out) {
     struct braille_scale scale;
@@ -106,14 +96,22 @@ void braille_plot(const struct view_line *line, const char *title, const char *x
         return;
     }
     draw(&canvas, line, &scale);
+    const unsigned char upper = 0x01 | 0x08 | 0x02 | 0x10;
     for (size_t row = 0; row < canvas.rows; row++) {
         bool first = row == 0, last = row + 1 == canvas.rows;
         if (first || last)
             buffer_printf(out, "%10.4g ", first ? scale.max : scale.min);
         else
             buffer_printf(out, "%*s", SCALE_COLUMNS, "");
-        for (size_t column = 0; column < canvas.columns; column++)
-            put_cell(canvas.cells[row * canvas.columns + column], size.ascii, out);
+        for (size_t column = 0; column < canvas.columns; column++) {
+            unsigned char bits = canvas.cells[row * canvas.columns + column];
+            const char plain = bits == 0                ? ' '
+                               : (bits & upper) == bits ? '\''
+                               : (bits & upper) == 0    ? '.'
+                                                        : ':';
+            const char pattern[] = {(char)0xe2, (char)(0xa0 | bits >> 6), (char)(0x80 | (bits & 0x3f))};
+            buffer_append(out, size.ascii ? &plain : pattern, size.ascii ? 1 : sizeof pattern);
+        }
         buffer_char(out, '\n');
     }
     char from[32], to[96];

@@ -141,16 +141,6 @@ static void answer_value(const struct line *line, const struct option_spec *opti
     if (str_prefix(option->argument, "DIR", NULL)) buffer_text(line->answer, DIRECTORIES);
 }
 
-static void answer_options(const struct line *line) {
-    answer_word(line->answer, "--", "help", strlen("help"), "print this help");
-    for (size_t g = 0; line->command->groups[g] != NULL; g++) {
-        const struct option_group *group = line->command->groups[g];
-        for (size_t i = 0; i < group->n; i++)
-            answer_word(line->answer, "--", group->options[i].name, strlen(group->options[i].name),
-                        group->options[i].help);
-    }
-}
-
 /* A word that is no option: what the command's forms begin with, or a run where the command reads runs. */
 static void answer_argument(const struct line *line) {
     const struct command *command = line->command;
@@ -189,7 +179,12 @@ static void answer_line(char *const *words, size_t n, struct buffer *answer) {
         CLEANUP_FREE char *before = strndup(last, (size_t)(strchr(last, '=') + 1 - last));
         if (option != NULL && option->argument != NULL && before != NULL) answer_value(&line, option, before);
     } else if (dashed) {
-        answer_options(&line);
+        answer_word(answer, "--", "help", strlen("help"), "print this help");
+        for (size_t g = 0; line.command->groups[g] != NULL; g++) {
+            const struct option_spec *options = line.command->groups[g]->options;
+            for (size_t i = 0; i < line.command->groups[g]->n; i++)
+                answer_word(answer, "--", options[i].name, strlen(options[i].name), options[i].help);
+        }
     } else if (line.program != NULL) {
         buffer_text(answer, line.n_words == 0 ? line.program : FILES);
     } else {

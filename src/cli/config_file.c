@@ -41,16 +41,6 @@ static int refuse(const struct document *document, const json_t *value, const ch
     return ty_fail(err, TY_EUSAGE, "%s: %s must be %s", document_where(document, value), key, allowed);
 }
 
-static int add_variable(struct config_file *file, const char *name, const json_t *value, ty_error *err) {
-    int result = config_check_variable(name, err);
-    if (result < 0) return ty_wrap(err, "%s", document_where(file->document, value));
-    if (!json_is_string(value)) return refuse(file->document, value, name, "a text (put it in quotes)", err);
-    char *entry = NULL;
-    if (asprintf(&entry, "%s=%s", name, json_string_value(value)) < 0) return ty_fail_memory(err);
-    file->environment[file->n_environment++] = entry;
-    return 0;
-}
-
 static int read_environment(struct config_file *file, const json_t *runtime, ty_error *err) {
     static const char *const known[] = {"env_vars"};
     const struct document *document = file->document;
@@ -66,38 +56,35 @@ static int read_environment(struct config_file *file, const json_t *runtime, ty_
     const char *name = NULL;
     json_t *value = NULL;
     json_object_foreach(variables, name, value) {
-        result = add_variable(file, name, value, err);
-        if (result < 0) return result;
+        char *entry = NULL;
+        result = config_check_variable(name, err);
+        if (result < 0) return ty_wrap(err, "%s", document_where(document, value));
+        if (!json_is_string(value)) return refuse(document, value, name, "a text (put it in quotes)", err);
+        if (asprintf(&entry, "%s=%s", name, json_string_value(value)) < 0) return ty_fail_memory(err);
+        file->environment[file->n_environment++] = entry;
     }
     return 0;
 }
 
-static int read_sections(struct config_file *file, const json_t *root, struct scaling *scaling,
-                         struct run_settings *settings, ty_error *err) {
-    static const char *const known[] = {"scaling_config", "run_config"};
-    const struct document *document = file->document;
-    int result = document_check_keys(document, root, "a file with sections", known, ARRAY_SIZE(known), err);
-    const json_t *part = json_object_get(root, known[0]);
-    if (result >= 0 && part != NULL && !json_is_object(part))
-        return refuse(document, part, known[0], "a map", err);
-    if (result >= 0 && part != NULL) result = scaling_read(scaling, part, document, err);
-    const json_t *run = json_object_get(root, known[1]);
-    if (result < 0 || run == NULL) return result;
-    static const char *const others[] = {"worker_runtime_env"};
-    result = settings_read(settings, run, document, others, ARRAY_SIZE(others), err);
-    const json_t *runtime = result < 0 ? NULL : json_object_get(run, others[0]);
-    return runtime == NULL ? result : read_environment(file, runtime, err);
-}
-
 int config_file_read(const char *path, struct config_file *file, struct scaling *scaling,
                      struct run_settings *settings, ty_error *err) {
+    static const char *const sections[] = {"scaling_config", "run_config"};
+    static const char *const others[] = {"worker_runtime_env"};
     int result = document_read(path, CONFIG_FILE_MAX, &file->document, err);
     if (result == -ENOMEM) return result;
     if (result < 0) return ty_fail(err, TY_EUSAGE, "--config: %s", err != NULL ? err->message : "");
-    const json_t *root = document_root(file->document);
+    const struct document *document = file->document;
+    const json_t *root = document_root(document);
     if (!json_is_object(root))
-        return refuse(file->document, root, "the config", "a map with the fields of ScalingConfig", err);
-    if (json_object_get(root, "scaling_config") != NULL || json_object_get(root, "run_config") != NULL)
-        return read_sections(file, root, scaling, settings, err);
-    return scaling_read(scaling, root, file->document, err);
+        return refuse(document, root, "the config", "a map with the fields of ScalingConfig", err);
+    const json_t *part = json_object_get(root, sections[0]), *run = json_object_get(root, sections[1]);
+    if (part == NULL && run == NULL) return scaling_read(scaling, root, document, err);
+    result = document_check_keys(document, root, "a file with sections", sections, ARRAY_SIZE(sections), err);
+    if (result >= 0 && part != NULL && !json_is_object(part))
+        return refuse(document, part, sections[0], "a map", err);
+    if (result >= 0 && part != NULL) result = scaling_read(scaling, part, document, err);
+    if (result < 0 || run == NULL) return result;
+    result = settings_read(settings, run, document, others, ARRAY_SIZE(others), err);
+    const json_t *runtime = result < 0 ? NULL : json_object_get(run, others[0]);
+    return runtime == NULL ? result : read_environment(file, runtime, err);
 }

@@ -15,30 +15,23 @@
 #include "controller/run_directory.h"
 #include "web/dashboard.h"
 
+struct texts {
+    const char **items; /* owned */
+    size_t n;
+};
+
 struct dashboard_options {
-    const char **storage_paths, **hosts; /* owned; n of each */
-    size_t n_storage_paths, n_hosts;
+    struct texts storage_paths, hosts;
     const char *listen, *token_file, *output;
     bool open, allow_actions, no_cache, list;
 };
 
-static int add_text(const char ***list, size_t *n, const char *value, ty_error *err) {
+static int add_text(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    struct texts *texts = (void *)((char *)target + option->offset);
     if (*value == '\0') return ty_fail(err, TY_EUSAGE, "must not be empty");
-    if (ARRAY_GROW(*list, *n) < 0) return ty_fail_memory(err);
-    (*list)[(*n)++] = value;
+    if (ARRAY_GROW(texts->items, texts->n) < 0) return ty_fail_memory(err);
+    texts->items[texts->n++] = value;
     return 0;
-}
-
-static int add_storage(const struct option_spec *option, void *target, const char *value, ty_error *err) {
-    (void)option;
-    struct dashboard_options *options = target;
-    return add_text(&options->storage_paths, &options->n_storage_paths, value, err);
-}
-
-static int add_host(const struct option_spec *option, void *target, const char *value, ty_error *err) {
-    (void)option;
-    struct dashboard_options *options = target;
-    return add_text(&options->hosts, &options->n_hosts, value, err);
 }
 
 #define AT(field) offsetof(struct dashboard_options, field)
@@ -53,9 +46,10 @@ static const struct option_spec specs[] = {
      AT(output), NULL},
     {"open", 0, NULL, "open it in $BROWSER, else by xdg-open", option_flag, AT(open), NULL},
     {"list", 0, NULL, "show the dashboards of yours that run", option_flag, AT(list), NULL},
-    {"storage-path", 0, "DIR", STORAGE_PATH_HELP "; may be given several times", add_storage, 0, NULL},
-    {"allow-host", 0, "H", "take requests for this host name too, as a proxy in front sends them", add_host, 0,
+    {"storage-path", 0, "DIR", STORAGE_PATH_HELP "; may be given several times", add_text, AT(storage_paths),
      NULL},
+    {"allow-host", 0, "H", "take requests for this host name too, as a proxy in front sends them", add_text,
+     AT(hosts), NULL},
     {"token-file", 0, "PATH", "write the token to this file, mode 0600, and do not print it", option_text,
      AT(token_file), NULL},
     {"allow-actions", 0, NULL, "let the page stop runs of yours and take stacks", option_flag,
@@ -96,8 +90,8 @@ static int write_file(const struct dashboard_options *options, char *const *name
     int result = paths == NULL ? ty_fail_memory(err) : 0;
     for (size_t i = 0; result == 0 && i < n; i++) {
         /* In the first of the storage paths that has the run. */
-        for (size_t at = 0; paths[i] == NULL && at < options->n_storage_paths; at++)
-            paths[i] = run_directory_find(options->storage_paths[at], names[i], err);
+        for (size_t at = 0; paths[i] == NULL && at < options->storage_paths.n; at++)
+            paths[i] = run_directory_find(options->storage_paths.items[at], names[i], err);
         if (paths[i] == NULL) result = err->code;
     }
     if (result == 0)
@@ -109,46 +103,39 @@ static int write_file(const struct dashboard_options *options, char *const *name
     return result;
 }
 
-static int serve(const struct dashboard_options *options, char *const *names, size_t n, ty_error *err) {
-    const struct dashboard_config config = {
-        .listen = options->listen,
-        .storage_paths = options->storage_paths,
-        .n_storage_paths = options->n_storage_paths,
-        .hosts = options->hosts,
-        .n_hosts = options->n_hosts,
-        .names = (const char *const *)names,
-        .n_names = n,
-        .token_file = options->token_file,
-        .open = options->open,
-        .allow_actions = options->allow_actions,
-        .no_cache = options->no_cache,
-    };
-    return dashboard_serve(&config, err);
-}
-
-static int list(ty_error *err) {
-    CLEANUP(buffer_done) struct buffer text = {0};
-    int result = dashboard_list(&text, err);
-    return result < 0 ? result : cli_print(&text, err);
-}
-
 static int dashboard_run(const struct arguments *arguments, ty_error *err) {
     struct dashboard_options options = {0};
+    CLEANUP(buffer_done) struct buffer text = {0};
     int result = options_apply(arguments, (void *[]){&options}, err);
     if (result >= 0) result = check(&options, arguments->n_words, err);
-    if (result >= 0 && options.n_storage_paths == 0) {
-        options.storage_paths = calloc(1, sizeof *options.storage_paths); /* the default */
-        options.n_storage_paths = 1;
-        if (options.storage_paths == NULL) result = ty_fail_memory(err);
+    if (result >= 0 && options.storage_paths.n == 0) {
+        options.storage_paths.items = calloc(1, sizeof *options.storage_paths.items); /* the default */
+        options.storage_paths.n = 1;
+        if (options.storage_paths.items == NULL) result = ty_fail_memory(err);
     }
-    if (result >= 0 && options.list)
-        result = list(err);
-    else if (result >= 0 && options.output != NULL)
+    if (result >= 0 && options.list) {
+        result = dashboard_list(&text, err);
+        if (result >= 0) result = cli_print(&text, err);
+    } else if (result >= 0 && options.output != NULL) {
         result = write_file(&options, arguments->words, arguments->n_words, err);
-    else if (result >= 0)
-        result = serve(&options, arguments->words, arguments->n_words, err);
-    free(options.storage_paths);
-    free(options.hosts);
+    } else if (result >= 0) {
+        const struct dashboard_config config = {
+            .listen = options.listen,
+            .storage_paths = options.storage_paths.items,
+            .n_storage_paths = options.storage_paths.n,
+            .hosts = options.hosts.items,
+            .n_hosts = options.hosts.n,
+            .names = (const char *const *)arguments->words,
+            .n_names = arguments->n_words,
+            .token_file = options.token_file,
+            .open = options.open,
+            .allow_actions = options.allow_actions,
+            .no_cache = options.no_cache,
+        };
+        result = dashboard_serve(&config, err);
+    }
+    free(options.storage_paths.items);
+    free(options.hosts.items);
     return result;
 }
 

@@ -39,17 +39,12 @@ static uint64_t find_offset(const struct image *image, const ElfW(Ehdr) * header
     return image->size;
 }
 
-static bool begins_at(const struct image *image, uint64_t offset, const char *library) {
-    size_t size = strlen(library);
-    return offset <= image->size && image->size - offset >= size &&
-           memcmp(image->bytes + offset, library, size) == 0;
-}
-
 static bool look(const struct image *image, const char *library) {
     ElfW(Ehdr) header;
     ElfW(Phdr) part = {0};
     ElfW(Dyn) entry;
     uint64_t names = 0;
+    size_t size = strlen(library);
     if (!take(image, 0, &header, sizeof header) || memcmp(header.e_ident, ELFMAG, SELFMAG) != 0) return false;
     if (header.e_ident[EI_CLASS] != (sizeof(void *) == 8 ? ELFCLASS64 : ELFCLASS32)) return false;
     for (unsigned i = 0; part.p_type != PT_DYNAMIC; i++)
@@ -59,8 +54,9 @@ static bool look(const struct image *image, const char *library) {
         if (entry.d_tag == DT_STRTAB) names = find_offset(image, &header, entry.d_un.d_ptr);
     for (uint64_t i = 0; i < n && take(image, part.p_offset + i * sizeof entry, &entry, sizeof entry); i++) {
         if (entry.d_tag == DT_NULL) break;
-        if (entry.d_tag == DT_NEEDED && entry.d_un.d_val < image->size &&
-            begins_at(image, names + entry.d_un.d_val, library))
+        if (entry.d_tag != DT_NEEDED || entry.d_un.d_val >= image->size) continue;
+        uint64_t at = names + entry.d_un.d_val;
+        if (at <= image->size && image->size - at >= size && memcmp(image->bytes + at, library, size) == 0)
             return true;
     }
     return false;

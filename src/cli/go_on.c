@@ -7,20 +7,6 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 
-/* For bash and its kin: what is no text, or would break the line, in numbers. */
-static void add_escaped(const char *word, struct buffer *out) {
-    buffer_text(out, "$'");
-    for (; *word != '\0'; word++) {
-        unsigned char byte = (unsigned char)*word;
-        if (byte < ' ' || byte >= 127)
-            buffer_printf(out, "\\%03o", byte);
-        else
-            buffer_printf(out, *word == '\'' || *word == '\\' ? "\\%c" : "%c", *word);
-    }
-    buffer_char(out, '\'');
-}
-
-/* In single quotes, outside of which a single quote stands, where it cannot be plain. */
 void cli_quote(const char *word, bool script, struct buffer *out) {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
     CLEANUP(buffer_done) struct buffer shown = {0};
@@ -29,12 +15,22 @@ void cli_quote(const char *word, bool script, struct buffer *out) {
     if (*word != '\0' && word[strspn(word, plain)] == '\0') {
         buffer_text(out, word);
     } else if (harmless || script) {
+        /* In single quotes, outside of which a single quote stands. */
         buffer_char(out, '\'');
         for (; *word != '\0'; word++)
             buffer_printf(out, *word == '\'' ? "'\\%c'" : "%c", *word);
         buffer_char(out, '\'');
     } else {
-        add_escaped(word, out);
+        /* For bash and its kin: what is no text, or would break the line, in numbers. */
+        buffer_text(out, "$'");
+        for (; *word != '\0'; word++) {
+            unsigned char byte = (unsigned char)*word;
+            if (byte < ' ' || byte >= 127)
+                buffer_printf(out, "\\%03o", byte);
+            else
+                buffer_printf(out, *word == '\'' || *word == '\\' ? "\\%c" : "%c", *word);
+        }
+        buffer_char(out, '\'');
     }
 }
 
@@ -43,23 +39,21 @@ static void add_word(const char *word, bool script, struct buffer *out) {
     cli_quote(word, script, out);
 }
 
-static bool is_left_out(const struct go_on_line *line, const char *option) {
-    for (size_t i = 0; line->less[i] != NULL; i++)
-        if (str_equal(line->less[i], option)) return true;
-    return str_equal(option, "name") || str_equal(option, "resume");
-}
-
 void go_on_format_line(const struct go_on_line *line, const struct arguments *arguments, const char *name,
                        struct buffer *out) {
     cli_quote(line->program, line->script, out);
     buffer_printf(out, " run%s", line->more);
     for (size_t i = 0; i < arguments->n_given; i++) {
         const struct option_given *given = &arguments->given[i];
-        if (is_left_out(line, given->option->name)) continue;
+        const char *option = given->option->name;
+        bool left_out = str_equal(option, "name") || str_equal(option, "resume");
+        for (size_t l = 0; line->less[l] != NULL; l++)
+            left_out = left_out || str_equal(line->less[l], option);
+        if (left_out) continue;
         if (given->option->letter != 0)
             buffer_printf(out, " -%c", given->option->letter);
         else
-            buffer_printf(out, " --%s", given->option->name);
+            buffer_printf(out, " --%s", option);
         if (given->value != NULL) add_word(given->value, line->script, out);
     }
     buffer_text(out, " --resume");

@@ -52,21 +52,17 @@ static void option_text_line(const struct option_spec *option, struct buffer *ou
     wrap(option->help, OPTION_COLUMN, OPTION_COLUMN, out);
 }
 
-static void overview_text(struct buffer *out) {
-    buffer_text(out, "Usage: trainyard COMMAND [OPTION...]\n\n"
-                     "Runs a training function, or any program, on many workers.\n\nCommands:\n");
-    for (size_t i = 0; cli_commands[i] != NULL; i++)
-        buffer_printf(out, "  %-14s%s\n", cli_commands[i]->name, cli_commands[i]->summary);
-    buffer_text(out, "\nTo begin:\n"
-                     "  trainyard accelerators              what this machine has\n"
-                     "  trainyard plan -n 4 --use-gpu       who would go where\n"
-                     "  trainyard run -n 4 -- ./train       run it\n"
-                     "\n`trainyard COMMAND --help` and `man trainyard-COMMAND` say more.\n");
-}
-
 void command_help_text(const struct command *command, struct buffer *out) {
     if (command == NULL) {
-        overview_text(out);
+        buffer_text(out, "Usage: trainyard COMMAND [OPTION...]\n\n"
+                         "Runs a training function, or any program, on many workers.\n\nCommands:\n");
+        for (size_t i = 0; cli_commands[i] != NULL; i++)
+            buffer_printf(out, "  %-14s%s\n", cli_commands[i]->name, cli_commands[i]->summary);
+        buffer_text(out, "\nTo begin:\n"
+                         "  trainyard accelerators              what this machine has\n"
+                         "  trainyard plan -n 4 --use-gpu       who would go where\n"
+                         "  trainyard run -n 4 -- ./train       run it\n"
+                         "\n`trainyard COMMAND --help` and `man trainyard-COMMAND` say more.\n");
         return;
     }
     for (size_t i = 0; command->usage[i] != NULL; i++)
@@ -154,26 +150,20 @@ static void roff(const char *text, struct buffer *out) {
     }
 }
 
-static void roff_options(const struct command *command, struct buffer *out) {
-    for (size_t g = 0; command->groups[g] != NULL; g++) {
-        buffer_printf(out, ".SS %s\n", command->groups[g]->title);
-        for (size_t i = 0; i < command->groups[g]->n; i++) {
-            const struct option_spec *option = &command->groups[g]->options[i];
-            buffer_text(out, ".TP\n");
-            if (option->letter != 0) buffer_printf(out, "\\fB\\-%c\\fR, ", option->letter);
-            buffer_text(out, "\\fB\\-\\-");
-            roff(option->name, out);
-            buffer_text(out, "\\fR");
-            if (option->argument != NULL) {
-                buffer_text(out, " \\fI");
-                roff(option->argument, out);
-                buffer_text(out, "\\fR");
-            }
-            buffer_char(out, '\n');
-            roff(option->help, out);
-            buffer_text(out, ".\n");
-        }
+static void roff_option(const struct option_spec *option, struct buffer *out) {
+    buffer_text(out, ".TP\n");
+    if (option->letter != 0) buffer_printf(out, "\\fB\\-%c\\fR, ", option->letter);
+    buffer_text(out, "\\fB\\-\\-");
+    roff(option->name, out);
+    buffer_text(out, "\\fR");
+    if (option->argument != NULL) {
+        buffer_text(out, " \\fI");
+        roff(option->argument, out);
+        buffer_text(out, "\\fR");
     }
+    buffer_char(out, '\n');
+    roff(option->help, out);
+    buffer_text(out, ".\n");
 }
 
 static void roff_command(const struct command *command, struct buffer *out) {
@@ -186,9 +176,11 @@ static void roff_command(const struct command *command, struct buffer *out) {
     buffer_text(out, ".fi\n.SH DESCRIPTION\n");
     roff(command->description[0] != '\0' ? command->description : command->summary, out);
     buffer_text(out, "\n");
-    if (command->groups[0] != NULL) {
-        buffer_text(out, ".SH OPTIONS\n");
-        roff_options(command, out);
+    if (command->groups[0] != NULL) buffer_text(out, ".SH OPTIONS\n");
+    for (size_t g = 0; command->groups[g] != NULL; g++) {
+        buffer_printf(out, ".SS %s\n", command->groups[g]->title);
+        for (size_t i = 0; i < command->groups[g]->n; i++)
+            roff_option(&command->groups[g]->options[i], out);
     }
     if (command->examples == NULL) return;
     buffer_text(out, ".SH EXAMPLES\n");

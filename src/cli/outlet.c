@@ -69,18 +69,6 @@ static void serve(int pipe_end, int file, int channel) {
 
 /* -- the command */
 
-/* Forked twice, so that nobody who waits for any child, or clears up behind an agent, meets it. */
-static bool start(int pipe_end, int file, int channel) {
-    int status;
-    pid_t pid = fork();
-    if (pid == 0) {
-        pid = fork();
-        if (pid == 0) serve(pipe_end, file, channel);
-        _exit(pid < 0);
-    }
-    return pid > 0 && waitpid(pid, &status, 0) == pid && status == 0;
-}
-
 /* The channel, or -1. */
 static int put_before(int file) {
     int ends[2], pair[2];
@@ -89,7 +77,15 @@ static int put_before(int file) {
         (void)close(ends[0]), (void)close(ends[1]);
         return -1;
     }
-    bool started = start(ends[0], file, pair[1]) && dup2(ends[1], file) >= 0;
+    /* Forked twice, so that nobody who waits for any child, or clears up behind an agent, meets it. */
+    int status;
+    pid_t pid = fork();
+    if (pid == 0) {
+        pid = fork();
+        if (pid == 0) serve(ends[0], file, pair[1]);
+        _exit(pid < 0);
+    }
+    bool started = pid > 0 && waitpid(pid, &status, 0) == pid && status == 0 && dup2(ends[1], file) >= 0;
     (void)close(ends[0]), (void)close(ends[1]), (void)close(pair[1]);
     if (started) return pair[0];
     (void)close(pair[0]);

@@ -85,34 +85,18 @@ static void workers_text(const struct view_summary *summary, struct buffer *out)
         if (i > 0) buffer_printf(out, " from attempt %d on", summary->sizes[i].attempt);
     }
     buffer_char(out, '\n');
-}
-
-/* What was tried, the network in use first. */
-static void network_text(const struct view_summary *summary, struct buffer *out) {
+    const struct event_plan *plan = &summary->replay.plan.event.of.plan;
+    if (summary->replay.plan.event.time != 0 && plan->spares != EVENT_UNKNOWN) {
+        label("spares", out);
+        buffer_printf(out, "%lld node%s", (long long)plan->spares, plan->spares == 1 ? "" : "s");
+        if (plan->replaced != NULL)
+            buffer_printf(out, "; %s in attempt %d", plan->replaced, summary->replay.plan.event.attempt);
+        buffer_char(out, '\n');
+    }
+    /* What was tried, the network in use first. */
     const struct event_texts *tried = &summary->replay.network.event.of.network.tried;
     for (size_t i = 0; summary->replay.network.event.time != 0 && i < tried->n; i++)
         line(i == 0 ? "network" : "", tried->items[i], out);
-}
-
-static void spares_text(const struct view_summary *summary, struct buffer *out) {
-    const struct event_plan *plan = &summary->replay.plan.event.of.plan;
-    if (summary->replay.plan.event.time == 0 || plan->spares == EVENT_UNKNOWN) return;
-    label("spares", out);
-    buffer_printf(out, "%lld node%s", (long long)plan->spares, plan->spares == 1 ? "" : "s");
-    if (plan->replaced != NULL)
-        buffer_printf(out, "; %s in attempt %d", plan->replaced, summary->replay.plan.event.attempt);
-    buffer_char(out, '\n');
-}
-
-/* "rank 3: 2.1 s between its reports, usual are 1 s" */
-static void straggler_text(const struct view_summary *summary, struct buffer *out) {
-    if (!summary->straggles) return;
-    label("slowest", out);
-    buffer_printf(out, "rank %u: ", summary->straggler.rank);
-    duration_format(summary->straggler.interval, out);
-    buffer_text(out, " between its reports, usual are ");
-    duration_format(summary->straggler.usual, out);
-    buffer_char(out, '\n');
 }
 
 static void results_text(const struct view_summary *summary, struct buffer *out) {
@@ -127,6 +111,14 @@ static void results_text(const struct view_summary *summary, struct buffer *out)
     if (summary->last_checkpoint != NULL)
         utf8_escape(summary->last_checkpoint, strlen(summary->last_checkpoint), out);
     buffer_char(out, '\n');
+    if (!summary->straggles) return;
+    /* "rank 3: 2.1 s between its reports, usual are 1 s" */
+    label("slowest", out);
+    buffer_printf(out, "rank %u: ", summary->straggler.rank);
+    duration_format(summary->straggler.interval, out);
+    buffer_text(out, " between its reports, usual are ");
+    duration_format(summary->straggler.usual, out);
+    buffer_char(out, '\n');
 }
 
 static void add_node(const char *node, struct buffer *out) {
@@ -135,48 +127,27 @@ static void add_node(const char *node, struct buffer *out) {
     utf8_escape(node, strlen(node), out);
 }
 
-/* Most causes say themselves whose they are. */
-static bool names_rank(const char *cause, int rank) {
-    char name[32];
-    (void)snprintf(name, sizeof name, "rank %d", rank);
-    for (const char *at = strstr(cause, name); at != NULL; at = strstr(at + 1, name))
-        if (strspn(at + strlen(name), "0123456789") == 0) return true;
-    return false;
-}
-
-static void hardware_text(const struct view_summary *summary, struct buffer *out) {
-    const char *last = summary->replay.hardware.event.of.hardware.cause;
+static void faults_text(const struct view_summary *summary, struct buffer *out) {
+    const char *last = summary->replay.hardware.event.of.hardware.cause, *cause = summary->cause;
     size_t n = summary->replay.n_hardware;
-    if (n == 0) return;
-    label("hardware", out);
-    buffer_printf(out, "%zu fault%s of devices%s", n, n == 1 ? "" : "s", last == NULL ? "" : "; the last: ");
-    if (last != NULL) utf8_escape(last, strlen(last), out);
-    buffer_char(out, '\n');
-}
-
-static void cause_text(const struct view_summary *summary, struct buffer *out) {
-    if (summary->cause == NULL) return;
+    if (n > 0) {
+        label("hardware", out);
+        buffer_printf(out, "%zu fault%s of devices%s", n, n == 1 ? "" : "s",
+                      last == NULL ? "" : "; the last: ");
+        if (last != NULL) utf8_escape(last, strlen(last), out);
+        buffer_char(out, '\n');
+    }
+    if (cause == NULL) return;
     label("first cause", out);
-    if (summary->cause_rank >= 0 && !names_rank(summary->cause, summary->cause_rank))
-        buffer_printf(out, "rank %d: ", summary->cause_rank);
-    utf8_escape(summary->cause, strcspn(summary->cause, "\n"), out);
+    /* Most causes say themselves whose they are. */
+    char rank[32];
+    (void)snprintf(rank, sizeof rank, "rank %d", summary->cause_rank);
+    bool named = summary->cause_rank < 0;
+    for (const char *at = strstr(cause, rank); at != NULL && !named; at = strstr(at + 1, rank))
+        named = strspn(at + strlen(rank), "0123456789") == 0;
+    if (!named) buffer_printf(out, "%s: ", rank);
+    utf8_escape(cause, strcspn(cause, "\n"), out);
     add_node(view_summary_cause_node(summary), out);
-    buffer_char(out, '\n');
-}
-
-/* "  2  4 workers, 12.5 s: failed: rank 1 exited with code 3, on node n2; from checkpoint_000004" */
-static void attempt_text(const struct ty_attempt_info *attempt, struct buffer *out) {
-    bool ended = attempt->outcome != NULL;
-    double took = (ended ? attempt->ended : (double)clock_wall() / (double)NS_PER_S) - attempt->began;
-    buffer_printf(out, "  %-4d%d worker%s, ", attempt->attempt, attempt->num_workers,
-                  attempt->num_workers == 1 ? "" : "s");
-    duration_format((nanoseconds)(took * (double)NS_PER_S), out);
-    buffer_printf(out, ": %s", ended ? attempt->outcome : "goes on");
-    if (attempt->cause != NULL) buffer_text(out, ": ");
-    if (attempt->cause != NULL) utf8_escape(attempt->cause, strcspn(attempt->cause, "\n"), out);
-    add_node(attempt->node, out);
-    if (attempt->checkpoint != NULL) buffer_text(out, "; from ");
-    if (attempt->checkpoint != NULL) utf8_escape(attempt->checkpoint, strlen(attempt->checkpoint), out);
     buffer_char(out, '\n');
 }
 
@@ -187,8 +158,22 @@ static void history_text(const struct view_summary *summary, struct buffer *out)
     size_t from = replay->n_attempts > RUNS_SHOWN ? replay->n_attempts - RUNS_SHOWN : 0;
     if (replay->n_attempts < 2) return;
     buffer_text(out, from > 0 ? "\nThe last attempts:\n" : "\nThe attempts:\n");
-    for (size_t i = from; i < replay->n_attempts; i++)
-        attempt_text(&replay->attempts[i], out);
+    for (size_t i = from; i < replay->n_attempts; i++) {
+        /* "  2  4 workers, 12.5 s: failed: rank 1 exited with code 3, on node n2; from checkpoint_000004" */
+        const struct ty_attempt_info *attempt = &replay->attempts[i];
+        bool ended = attempt->outcome != NULL;
+        double took = (ended ? attempt->ended : (double)clock_wall() / (double)NS_PER_S) - attempt->began;
+        buffer_printf(out, "  %-4d%d worker%s, ", attempt->attempt, attempt->num_workers,
+                      attempt->num_workers == 1 ? "" : "s");
+        duration_format((nanoseconds)(took * (double)NS_PER_S), out);
+        buffer_printf(out, ": %s", ended ? attempt->outcome : "goes on");
+        if (attempt->cause != NULL) buffer_text(out, ": ");
+        if (attempt->cause != NULL) utf8_escape(attempt->cause, strcspn(attempt->cause, "\n"), out);
+        add_node(attempt->node, out);
+        if (attempt->checkpoint != NULL) buffer_text(out, "; from ");
+        if (attempt->checkpoint != NULL) utf8_escape(attempt->checkpoint, strlen(attempt->checkpoint), out);
+        buffer_char(out, '\n');
+    }
 }
 
 static void phases_text(const struct view_summary *summary, struct buffer *out) {
@@ -209,18 +194,6 @@ static void phases_text(const struct view_summary *summary, struct buffer *out) 
     }
 }
 
-static void disk_text(const struct view_summary *summary, struct buffer *out) {
-    struct run_disk disk;
-    if (run_disk_read(summary->path, &disk, NULL) < 0) return; /* parts of it may be another user's alone */
-    label("disk", out);
-    bytes_format((quantity)disk.bytes * QUANTITY_ONE, out);
-    buffer_text(out, ": checkpoints ");
-    bytes_format((quantity)disk.checkpoints * QUANTITY_ONE, out);
-    buffer_text(out, ", logs ");
-    bytes_format((quantity)disk.logs * QUANTITY_ONE, out);
-    buffer_char(out, '\n');
-}
-
 static void run_text(const struct view_summary *summary, struct buffer *out) {
     line("run", summary->name, out);
     label("state", out);
@@ -229,7 +202,16 @@ static void run_text(const struct view_summary *summary, struct buffer *out) {
     if (summary->ended == 0 && summary->pid > 0) buffer_printf(out, ", process %lld", (long long)summary->pid);
     buffer_char(out, '\n');
     line("path", summary->path, out);
-    disk_text(summary, out);
+    struct run_disk disk;
+    if (run_disk_read(summary->path, &disk, NULL) >= 0) { /* parts of it may be another user's alone */
+        label("disk", out);
+        bytes_format((quantity)disk.bytes * QUANTITY_ONE, out);
+        buffer_text(out, ": checkpoints ");
+        bytes_format((quantity)disk.checkpoints * QUANTITY_ONE, out);
+        buffer_text(out, ", logs ");
+        bytes_format((quantity)disk.logs * QUANTITY_ONE, out);
+        buffer_char(out, '\n');
+    }
     line("command", summary->command, out);
     label("began", out);
     format_time(summary->began, out);
@@ -243,12 +225,8 @@ static void run_text(const struct view_summary *summary, struct buffer *out) {
         line("waits for", summary->waits_for, out);
     }
     workers_text(summary, out);
-    spares_text(summary, out);
-    network_text(summary, out);
     results_text(summary, out);
-    straggler_text(summary, out);
-    hardware_text(summary, out);
-    cause_text(summary, out);
+    faults_text(summary, out);
     history_text(summary, out);
     phases_text(summary, out);
 }
@@ -267,20 +245,6 @@ static int show_one(const char *storage_path, const char *name, int format, stru
     return 0;
 }
 
-static void run_row(const struct view_summary *summary, struct text_table *table) {
-    CLEANUP(buffer_done) struct buffer text = {0};
-    table_cell(table, summary->name);
-    table_cell(table, run_standing_name(summary->standing));
-    buffer_printf(&text, "%lld", (long long)summary->workers);
-    table_take(table, &text);
-    duration_format(clock_wall() - summary->began, &text);
-    table_take(table, &text);
-    duration_format(view_summary_time(summary), &text);
-    table_take(table, &text);
-    format_metrics(summary->metrics, &text);
-    table_take(table, &text);
-}
-
 /* Newest first. */
 static int compare_began(const void *a, const void *b) {
     const struct view_summary *x = a, *y = b;
@@ -295,8 +259,19 @@ static void list_text(const struct view_summary *runs, size_t n, size_t n_there,
     if (n == 0) return;
     for (size_t i = 0; i < ARRAY_SIZE(heads); i++)
         table_cell(&table, heads[i]);
-    for (size_t i = 0; i < n; i++)
-        run_row(&runs[i], &table);
+    for (size_t i = 0; i < n; i++) {
+        CLEANUP(buffer_done) struct buffer text = {0};
+        table_cell(&table, runs[i].name);
+        table_cell(&table, run_standing_name(runs[i].standing));
+        buffer_printf(&text, "%lld", (long long)runs[i].workers);
+        table_take(&table, &text);
+        duration_format(clock_wall() - runs[i].began, &text);
+        table_take(&table, &text);
+        duration_format(view_summary_time(&runs[i]), &text);
+        table_take(&table, &text);
+        format_metrics(runs[i].metrics, &text);
+        table_take(&table, &text);
+    }
     table_format(&table, out);
 }
 

@@ -23,21 +23,9 @@ static const struct option_spec specs[] = {
 };
 static const struct option_group stop_group = {"Options", specs, ARRAY_SIZE(specs)};
 
-/* The end of a run is that nobody has its lock; no other sign of it crosses users and containers. */
-static int await_end(const char *name, const char *path, nanoseconds limit, ty_error *err) {
-    const struct timespec moment = {.tv_nsec = 20 * NS_PER_MS};
-    nanoseconds end = clock_monotonic() + limit;
-    while (run_lock_is_held(path)) {
-        if (limit > 0 && clock_monotonic() >= end)
-            return ty_fail(err, TY_ETIMEOUT, "%s has been told, and is still ending; --now ends it by force",
-                           name);
-        (void)nanosleep(&moment, NULL);
-    }
-    return 0;
-}
-
 static int stop_run(const char *name, const char *path, const struct stop_options *options, ty_error *err) {
     const struct timespec between = {.tv_nsec = 50 * NS_PER_MS}; /* of two signals at once one is lost */
+    const struct timespec moment = {.tv_nsec = 20 * NS_PER_MS};
     CLEANUP(buffer_done) struct buffer text = {0};
     int result = run_lock_interrupt(path, err);
     if (result > 0 && options->now) {
@@ -46,8 +34,14 @@ static int stop_run(const char *name, const char *path, const struct stop_option
     }
     if (result < 0) return result;
     bool ran = result > 0;
-    if (ran) result = await_end(name, path, options->timeout, err);
-    if (result < 0) return result;
+    /* The end of a run is that nobody has its lock; no other sign of it crosses users and containers. */
+    nanoseconds end = clock_monotonic() + options->timeout;
+    while (ran && run_lock_is_held(path)) {
+        if (options->timeout > 0 && clock_monotonic() >= end)
+            return ty_fail(err, TY_ETIMEOUT, "%s has been told, and is still ending; --now ends it by force",
+                           name);
+        (void)nanosleep(&moment, NULL);
+    }
     buffer_text(&text, name);
     buffer_text(&text, ran ? " has ended; it goes on when its command is given --resume " : " is not running");
     if (ran) cli_quote(name, false, &text);

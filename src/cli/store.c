@@ -75,28 +75,22 @@ static const struct store_verb {
              {"wait", 2, "wait KEY [--timeout DURATION]", do_wait},
              {"add", 3, "add KEY NUMBER", do_add}};
 
-static const struct store_verb *find_verb(const struct arguments *arguments, ty_error *err) {
-    const char *names[ARRAY_SIZE(verbs)];
-    for (size_t i = 0; i < ARRAY_SIZE(verbs); i++) {
-        names[i] = verbs[i].name;
-        if (!str_equal(verbs[i].name, arguments->words[0])) continue;
-        if (arguments->n_words == verbs[i].n_words) return &verbs[i];
-        (void)ty_fail(err, TY_EUSAGE, "%s takes %zu arguments, not %zu: trainyard store %s", verbs[i].name,
-                      verbs[i].n_words - 1, arguments->n_words - 1, verbs[i].usage);
-        return NULL;
-    }
-    char hint[STR_HINT_SIZE];
-    (void)ty_fail(err, TY_EUSAGE, "'%.80s' must be one of get, set, wait, add%s", arguments->words[0],
-                  str_hint(arguments->words[0], names, ARRAY_SIZE(verbs), hint));
-    return NULL;
-}
-
 static int store_run(const struct arguments *arguments, ty_error *err) {
     struct store_options options = {.timeout = 300 * NS_PER_S};
+    const char *names[ARRAY_SIZE(verbs)], *given = arguments->words[0];
+    char hint[STR_HINT_SIZE];
+    size_t n = 0;
     int result = options_apply(arguments, (void *[]){&options}, err);
     if (result < 0) return result;
-    const struct store_verb *verb = find_verb(arguments, err);
-    if (verb == NULL) return err->code;
+    for (; n < ARRAY_SIZE(verbs) && !str_equal(verbs[n].name, given); n++)
+        names[n] = verbs[n].name;
+    if (n == ARRAY_SIZE(verbs))
+        return ty_fail(err, TY_EUSAGE, "'%.80s' must be one of get, set, wait, add%s", given,
+                       str_hint(given, names, n, hint));
+    const struct store_verb *verb = &verbs[n];
+    if (arguments->n_words != verb->n_words)
+        return ty_fail(err, TY_EUSAGE, "%s takes %zu arguments, not %zu: trainyard store %s", verb->name,
+                       verb->n_words - 1, arguments->n_words - 1, verb->usage);
     struct store_call call = {.key = arguments->words[1], .timeout = options.timeout};
     if (arguments->n_words > 2) call.value = arguments->words[2];
     call.worker = inside_worker(err);

@@ -32,8 +32,7 @@ struct submit_command {
 
 static int set_requeues(const struct option_spec *option, void *target, const char *value, ty_error *err) {
     (void)option;
-    if (str_to_int64(value, 0, REQUEUES_MAX, &((struct submit_command *)target)->max_requeues)) return 0;
-    return ty_fail(err, TY_EUSAGE, "must be a whole number from 0 to %d", REQUEUES_MAX);
+    return option_whole(value, 0, REQUEUES_MAX, &((struct submit_command *)target)->max_requeues, err);
 }
 
 static const struct option_spec specs[] = {
@@ -44,20 +43,6 @@ static const struct option_spec specs[] = {
      0, NULL},
 };
 static const struct option_group submit_group = {"Batch job", specs, ARRAY_SIZE(specs)};
-
-/* What the job itself runs: the same options, where this process's own end. */
-static int make_command(const struct submit_command *command, const struct arguments *arguments,
-                        struct buffer *out, ty_error *err) {
-    static const char *const less[] = {"print-script", "max-requeues",   "slurm-option",
-                                       "engine",       "preempt-signal", NULL};
-    char program[PATH_MAX];
-    ssize_t size = readlink("/proc/self/exe", program, sizeof program - 1);
-    if (size <= 0) return ty_fail(err, TY_ESTART, "cannot tell where trainyard is: %s", strerror(errno));
-    program[size] = '\0';
-    const struct go_on_line line = {program, " --engine slurm --preempt-signal USR1", less, true};
-    go_on_format_line(&line, arguments, command->name, out);
-    return out->failed ? ty_fail_memory(err) : 0;
-}
 
 /* A name that was used is gone on with only if that was asked for. */
 static int check_name(struct submit_command *command, char **storage, ty_error *err) {
@@ -118,9 +103,18 @@ static int submit(struct submit_command *command, const struct arguments *argume
     CLEANUP(buffer_done) struct buffer line = {0};
     CLEANUP(buffer_done) struct buffer output = {0};
     CLEANUP(buffer_done) struct buffer script = {0};
+    static const char *const less[] = {"print-script", "max-requeues",   "slurm-option",
+                                       "engine",       "preempt-signal", NULL};
+    char program[PATH_MAX];
     int result = check_name(command, &storage, err);
-    if (result >= 0) result = make_command(command, arguments, &line, err);
     if (result < 0) return result;
+    /* What the job itself runs: the same options, where this process's own end. */
+    ssize_t size = readlink("/proc/self/exe", program, sizeof program - 1);
+    if (size <= 0) return ty_fail(err, TY_ESTART, "cannot tell where trainyard is: %s", strerror(errno));
+    program[size] = '\0';
+    const struct go_on_line again = {program, " --engine slurm --preempt-signal USR1", less, true};
+    go_on_format_line(&again, arguments, command->name, &line);
+    if (line.failed) return ty_fail_memory(err);
     add_pattern(storage, &output);
     buffer_char(&output, '/');
     add_pattern(command->name, &output);
@@ -139,35 +133,28 @@ static int submit(struct submit_command *command, const struct arguments *argume
     return result < 0 ? result : tell(command, job_id, output.data, err);
 }
 
-static int resolve_and_submit(struct submit_command *command, const struct arguments *arguments,
-                              ty_error *err) {
-    struct demand demand = {0};
-    struct slurm_view view = {0};
-    int result = settings_finish(&command->run.settings, FACE_COMMAND, err);
-    if (result >= 0) result = cluster_options_check(&command->cluster, err);
-    if (result >= 0) result = scaling_resolve(&command->scaling.scaling, scaling_train_v1(), &demand, err);
-    if (result < 0) return result;
-    result = slurm_view_look(&command->cluster, &demand, &view, err);
-    if (result >= 0 && view.inside)
-        result =
-            ty_fail(err, TY_EUSAGE, "this is an allocation already (job %.20s): `trainyard run` runs on it",
-                    getenv("SLURM_JOB_ID"));
-    if (result >= 0) result = slurm_view_ask(&command->cluster, &demand, &view, err);
-    if (result >= 0) result = submit(command, arguments, &view.request, err);
-    slurm_view_done(&view);
-    demand_done(&demand);
-    return result;
-}
-
 static int submit_run(const struct arguments *arguments, ty_error *err) {
     struct submit_command command = {.max_requeues = REQUEUES_DEFAULT};
+    struct demand demand = {0};
+    struct slurm_view view = {0};
     cluster_options_init(&command.cluster);
     int result = scaling_options_init(&command.scaling, arguments, err);
     if (result < 0) return result;
     command.run.settings = command.scaling.settings;
     result = options_apply(
         arguments, (void *[]){&command, &command.scaling, &command.cluster, &command.run, &command.run}, err);
-    if (result >= 0) result = resolve_and_submit(&command, arguments, err);
+    if (result >= 0) result = settings_finish(&command.run.settings, FACE_COMMAND, err);
+    if (result >= 0) result = cluster_options_check(&command.cluster, err);
+    if (result >= 0) result = scaling_resolve(&command.scaling.scaling, scaling_train_v1(), &demand, err);
+    if (result >= 0) result = slurm_view_look(&command.cluster, &demand, &view, err);
+    if (result >= 0 && view.inside)
+        result =
+            ty_fail(err, TY_EUSAGE, "this is an allocation already (job %.20s): `trainyard run` runs on it",
+                    getenv("SLURM_JOB_ID"));
+    if (result >= 0) result = slurm_view_ask(&command.cluster, &demand, &view, err);
+    if (result >= 0) result = submit(&command, arguments, &view.request, err);
+    slurm_view_done(&view);
+    demand_done(&demand);
     run_environment_done(&command.run.environment);
     scaling_options_done(&command.scaling);
     cluster_options_done(&command.cluster);

@@ -47,23 +47,6 @@ struct top_view {
 
 /* -- frames */
 
-static void put_duration(nanoseconds duration, struct buffer *out) {
-    duration_format(duration, out);
-}
-
-static void put_metrics(const struct view_summary *summary, struct buffer *out) {
-    const char *name = NULL;
-    json_t *value = NULL;
-    const char *between = "";
-    json_object_foreach(summary->metrics, name, value) {
-        if (!json_is_number(value)) continue;
-        buffer_text(out, between);
-        utf8_escape(name, strlen(name), out);
-        buffer_printf(out, " %.5g", json_number_value(value));
-        between = ", ";
-    }
-}
-
 static void run_row(const struct view_run *run, struct text_table *table) {
     const struct view_summary *summary = &run->summary;
     CLEANUP(buffer_done) struct buffer text = {0};
@@ -73,14 +56,18 @@ static void run_row(const struct view_run *run, struct text_table *table) {
     table_take(table, &text);
     buffer_printf(&text, "%d", summary->attempts);
     table_take(table, &text);
-    put_duration(view_summary_time(summary), &text);
+    duration_format(view_summary_time(summary), &text);
     table_take(table, &text);
-    if (run->error != NULL)
-        buffer_text(&text, run->error);
-    else if (summary->cause != NULL)
-        buffer_text(&text, summary->cause);
-    else
-        put_metrics(summary, &text);
+    const char *told = run->error != NULL ? run->error : summary->cause, *name = NULL, *between = "";
+    json_t *value = NULL;
+    if (told != NULL) buffer_text(&text, told);
+    json_object_foreach(told == NULL ? summary->metrics : NULL, name, value) {
+        if (!json_is_number(value)) continue;
+        buffer_text(&text, between);
+        utf8_escape(name, strlen(name), &text);
+        buffer_printf(&text, " %.5g", json_number_value(value));
+        between = ", ";
+    }
     table_take(table, &text);
 }
 
@@ -89,25 +76,6 @@ static const struct view_run *nth_run(const struct top_view *top, size_t n) {
     for (size_t i = 0; (run = view_runs_at(top->runs, i)) != NULL; i++)
         if (run->there && strstr(run->name, top->filter) != NULL && n-- == 0) return run;
     return NULL;
-}
-
-static void runs_frame(struct top_view *top, struct buffer *out) {
-    static const char *const heads[] = {"NAME",     "STATE", "WORKERS",
-                                        "ATTEMPTS", "TOOK",  "LAST METRICS OR CAUSE"};
-    CLEANUP(table_done) struct text_table table = {.n_columns = ARRAY_SIZE(heads)};
-    const struct view_run *run;
-    size_t n = 0;
-    for (size_t i = 0; i < ARRAY_SIZE(heads); i++)
-        table_cell(&table, heads[i]);
-    for (; (run = nth_run(top, n)) != NULL; n++)
-        run_row(run, &table);
-    buffer_printf(out, "trainyard top   %zu run%s%s%s%s%s\n", n, n == 1 ? "" : "s",
-                  top->filter[0] != '\0' ? "   filter: " : "", top->filter, top->typing ? "_" : "",
-                  top->paused ? "   paused" : "");
-    if (n == 0) buffer_text(out, "No runs here. To begin: trainyard run -n 4 -- PROG\n");
-    if (n > 0) table_format(&table, out);
-    top->first_row = 2;
-    if (top->chosen >= n) top->chosen = n > 0 ? n - 1 : 0;
 }
 
 static int put_sparklines(const struct top_view *top, bool ascii, struct buffer *out, ty_error *err) {
@@ -140,21 +108,6 @@ static int by_lag(const void *a, const void *b) {
     return (x->rank > y->rank) - (x->rank < y->rank);
 }
 
-/* A bar of 20, as long as the interval is beside the longest. */
-static void put_rank(const struct view_ranks *ranks, const struct view_rank *rank, double longest,
-                     struct buffer *out) {
-    const char *node = rank->node >= 0 ? ranks->nodes[rank->node] : "-";
-    buffer_printf(out, "  %6d  %-16.16s %-10s %8llu ", rank->rank, node, worker_standing_name(rank->standing),
-                  (unsigned long long)rank->number);
-    if (isnan(rank->interval))
-        buffer_text(out, "       -        - ");
-    else
-        buffer_printf(out, "%8.3g %8.3g ", rank->interval, rank->lag);
-    for (double part = 0.5; part < 20 && longest > 0 && part <= rank->interval / longest * 20; part++)
-        buffer_char(out, '#');
-    buffer_char(out, '\n');
-}
-
 static int put_ranks(struct top_view *top, struct buffer *out, ty_error *err) {
     struct view_ranks ranks;
     int result = view_ranks_read(top->path, &ranks, err);
@@ -163,8 +116,20 @@ static int put_ranks(struct top_view *top, struct buffer *out, ty_error *err) {
     if (top->by_lag && ranks.n > 0) qsort(ranks.items, ranks.n, sizeof *ranks.items, by_lag);
     buffer_printf(out, "    RANK  NODE             STATE       REPORTS %s\n",
                   top->by_lag ? "INTERVAL    *LAG s" : "*INTERVAL   LAG s");
-    for (size_t i = 0; i < ranks.n && i < TOP_RANKS; i++)
-        put_rank(&ranks, &ranks.items[i], longest, out);
+    for (size_t i = 0; i < ranks.n && i < TOP_RANKS; i++) {
+        const struct view_rank *rank = &ranks.items[i];
+        buffer_printf(out, "  %6d  %-16.16s %-10s %8llu ", rank->rank,
+                      rank->node >= 0 ? ranks.nodes[rank->node] : "-", worker_standing_name(rank->standing),
+                      (unsigned long long)rank->number);
+        if (isnan(rank->interval))
+            buffer_text(out, "       -        - ");
+        else
+            buffer_printf(out, "%8.3g %8.3g ", rank->interval, rank->lag);
+        /* A bar of 20, as long as the interval is beside the longest. */
+        for (double part = 0.5; part < 20 && longest > 0 && part <= rank->interval / longest * 20; part++)
+            buffer_char(out, '#');
+        buffer_char(out, '\n');
+    }
     if (ranks.n > TOP_RANKS) buffer_printf(out, "  and %zu more\n", ranks.n - TOP_RANKS);
     view_ranks_done(&ranks);
     return 0;
@@ -215,29 +180,26 @@ static int put_hardware(const struct top_view *top, bool runs, struct buffer *ou
     return result == -ENOMEM ? result : 0;
 }
 
-static void put_head(const struct top_view *top, const struct view_summary *summary, struct buffer *out) {
-    buffer_text(out, "run ");
-    utf8_escape(top->name, strlen(top->name), out);
-    buffer_printf(out, "   %s", run_standing_name(summary->standing));
-    if (summary->status >= 0) buffer_printf(out, ", exit status %d", summary->status);
-    buffer_printf(out, ", attempt %d, %lld worker%s on %zu node%s, ", summary->attempts,
-                  (long long)summary->workers, summary->workers == 1 ? "" : "s", summary->nodes,
-                  summary->nodes == 1 ? "" : "s");
-    put_duration(view_summary_time(summary), out);
-    buffer_printf(out, "%s\n", top->paused ? "   paused" : "");
-    buffer_printf(out, "%llu reports, %zu checkpoints\n", (unsigned long long)summary->reports,
-                  summary->checkpoints);
-    if (summary->cause == NULL) return;
-    buffer_text(out, "first cause: ");
-    utf8_escape(summary->cause, strcspn(summary->cause, "\n"), out);
-    buffer_char(out, '\n');
-}
-
 static int run_frame(struct top_view *top, bool ascii, struct buffer *out, ty_error *err) {
     struct view_summary summary;
     int result = view_summary_read(top->name, top->path, &summary, err);
     if (result < 0) return result;
-    put_head(top, &summary, out);
+    buffer_text(out, "run ");
+    utf8_escape(top->name, strlen(top->name), out);
+    buffer_printf(out, "   %s", run_standing_name(summary.standing));
+    if (summary.status >= 0) buffer_printf(out, ", exit status %d", summary.status);
+    buffer_printf(out, ", attempt %d, %lld worker%s on %zu node%s, ", summary.attempts,
+                  (long long)summary.workers, summary.workers == 1 ? "" : "s", summary.nodes,
+                  summary.nodes == 1 ? "" : "s");
+    duration_format(view_summary_time(&summary), out);
+    buffer_printf(out, "%s\n", top->paused ? "   paused" : "");
+    buffer_printf(out, "%llu reports, %zu checkpoints\n", (unsigned long long)summary.reports,
+                  summary.checkpoints);
+    if (summary.cause != NULL) {
+        buffer_text(out, "first cause: ");
+        utf8_escape(summary.cause, strcspn(summary.cause, "\n"), out);
+        buffer_char(out, '\n');
+    }
     bool runs = summary.ended == 0;
     view_summary_done(&summary);
     if (put_hardware(top, runs, out) < 0) return ty_fail_memory(err);
@@ -246,9 +208,25 @@ static int run_frame(struct top_view *top, bool ascii, struct buffer *out, ty_er
 }
 
 static int make_frame(struct top_view *top, bool ascii, struct buffer *out, ty_error *err) {
+    static const char *const heads[] = {"NAME",     "STATE", "WORKERS",
+                                        "ATTEMPTS", "TOOK",  "LAST METRICS OR CAUSE"};
+    CLEANUP(table_done) struct text_table table = {.n_columns = ARRAY_SIZE(heads)};
+    const struct view_run *run;
+    size_t n = 0;
     if (top->path != NULL) return run_frame(top, ascii, out, err);
     int result = view_runs_look(top->runs, err);
-    if (result >= 0) runs_frame(top, out);
+    if (result < 0) return result;
+    for (size_t i = 0; i < ARRAY_SIZE(heads); i++)
+        table_cell(&table, heads[i]);
+    for (; (run = nth_run(top, n)) != NULL; n++)
+        run_row(run, &table);
+    buffer_printf(out, "trainyard top   %zu run%s%s%s%s%s\n", n, n == 1 ? "" : "s",
+                  top->filter[0] != '\0' ? "   filter: " : "", top->filter, top->typing ? "_" : "",
+                  top->paused ? "   paused" : "");
+    if (n == 0) buffer_text(out, "No runs here. To begin: trainyard run -n 4 -- PROG\n");
+    if (n > 0) table_format(&table, out);
+    top->first_row = 2;
+    if (top->chosen >= n) top->chosen = n > 0 ? n - 1 : 0;
     return result;
 }
 
@@ -426,14 +404,12 @@ static int watch(struct top_view *top, const struct screen_module *screen, ty_er
     return result < 0 ? result : ended_by > 0 ? 128 + ended_by : 0;
 }
 
-static bool is_plain(void) {
-    const char *terminal = getenv("TERM");
-    return !isatty(STDOUT_FILENO) || !isatty(STDIN_FILENO) || terminal == NULL || str_equal(terminal, "dumb");
-}
-
 static int show(struct top_view *top, const struct top_options *options, int format, ty_error *err) {
     if (format == FORMAT_JSON) return print_json(top, err);
-    if (options->once || is_plain()) return print_frame(top, err);
+    const char *terminal = getenv("TERM");
+    bool plain =
+        !isatty(STDOUT_FILENO) || !isatty(STDIN_FILENO) || terminal == NULL || str_equal(terminal, "dumb");
+    if (options->once || plain) return print_frame(top, err);
     const struct screen_module *screen = module_load("screen", err);
     if (screen == NULL) return ty_wrap(err, "`trainyard top --once` prints the same");
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};

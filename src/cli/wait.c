@@ -27,15 +27,6 @@ struct wait_options {
     double number;
 };
 
-static bool find_comparison(const char *text, size_t size, enum comparison *comparison) {
-    for (int i = 0; i < COMPARISONS; i++)
-        if (strlen(comparisons[i]) == size && memcmp(text, comparisons[i], size) == 0) {
-            *comparison = (enum comparison)i;
-            return true;
-        }
-    return false;
-}
-
 static int set_condition(const struct option_spec *option, void *target, const char *value, ty_error *err) {
     (void)option;
     struct wait_options *options = target;
@@ -47,13 +38,18 @@ static int set_condition(const struct option_spec *option, void *target, const c
     size_t trimmed = name;
     while (trimmed > 0 && value[trimmed - 1] == ' ')
         trimmed--;
-    if (trimmed == 0 || trimmed >= sizeof options->metric || value[0] == '@' ||
-        !find_comparison(value + name, size, &options->comparison) || !str_to_double(number, &options->number))
+    int found = 0;
+    while (found < COMPARISONS &&
+           (strlen(comparisons[found]) != size || memcmp(value + name, comparisons[found], size) != 0))
+        found++;
+    if (trimmed == 0 || trimmed >= sizeof options->metric || value[0] == '@' || found == COMPARISONS ||
+        !str_to_double(number, &options->number))
         return ty_fail(err, TY_EUSAGE,
                        "'%.80s' is not end, stall, or a metric and a number as in 'loss>10' (one of > >= < <="
                        " == !=)",
                        value);
     options->what = WAIT_VALUE;
+    options->comparison = (enum comparison)found;
     memcpy(options->metric, value, trimmed);
     options->metric_size = trimmed;
     return 0;
@@ -75,30 +71,19 @@ struct value_search {
     bool found;
 };
 
-static bool holds(const struct wait_options *options, double value) {
-    switch ((int)options->comparison) {
-    case GREATER:
-        return value > options->number;
-    case GREATER_EQUAL:
-        return value >= options->number;
-    case LESS:
-        return value < options->number;
-    case LESS_EQUAL:
-        return value <= options->number;
-    case EQUAL:
-        return value >= options->number && value <= options->number;
-    default:
-        return value < options->number || value > options->number;
-    }
-}
-
 static bool look_at_value(void *context, const struct value *value) {
     struct value_search *search = context;
-    bool named = value->name_size == search->options->metric_size &&
-                 memcmp(value->name, search->options->metric, value->name_size) == 0;
+    const struct wait_options *options = search->options;
+    bool named =
+        value->name_size == options->metric_size && memcmp(value->name, options->metric, value->name_size) == 0;
     if (!named || (value->type != VALUE_NUMBER && value->type != VALUE_NONFINITE)) return true;
+    bool less = value->number<options->number, greater = value->number> options->number;
+    bool equal = value->number >= options->number && value->number <= options->number; /* NaN is none of them */
+    const bool holds[COMPARISONS] = {
+        [GREATER] = greater, [GREATER_EQUAL] = greater || equal, [LESS] = less, [LESS_EQUAL] = less || equal,
+        [EQUAL] = equal,     [UNEQUAL] = less || greater};
     search->value = value->number;
-    search->found = holds(search->options, value->number);
+    search->found = holds[options->comparison];
     return !search->found;
 }
 
