@@ -67,15 +67,6 @@ static void enter(struct kind *kind, const struct classes *classes, uint32_t slo
     kind->winner[kind->leaves + slot] = kind->scores[slot].score < 0 ? NONE : slot;
 }
 
-static void replay_one(struct kind *kind, const struct classes *classes, uint32_t slot) {
-    enter(kind, classes, slot);
-    for (uint32_t at = (kind->leaves + slot) / 2; at >= 1; at /= 2) {
-        uint32_t winner = play(kind, at);
-        if (winner == kind->winner[at] && winner != slot) return;
-        kind->winner[at] = winner;
-    }
-}
-
 /* Brings the tournament up to date: change by change, or anew where that costs less. */
 static int follow_log(struct kind *kind, struct kind_table *table, const struct classes *classes) {
     uint64_t behind = classes->log_end - kind->seen;
@@ -96,7 +87,13 @@ static int follow_log(struct kind *kind, struct kind_table *table, const struct 
         /* a node that is alone in its class leaves a slot and enters the same one: that is one change */
         bool again =
             kind->seen + 1 < classes->log_end && classes->log[(kind->seen + 1) & classes->log_mask] == slot;
-        if (!again) replay_one(kind, classes, slot);
+        if (again) continue;
+        enter(kind, classes, slot);
+        for (uint32_t at = (kind->leaves + slot) / 2; at >= 1; at /= 2) {
+            uint32_t winner = play(kind, at);
+            if (winner == kind->winner[at] && winner != slot) break;
+            kind->winner[at] = winner;
+        }
     }
     return 0;
 }

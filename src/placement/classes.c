@@ -20,29 +20,23 @@ static uint32_t meld(struct heap_link *links, uint32_t a, uint32_t b) {
     return root;
 }
 
-/* One heap of a list of siblings: pairs from the left, then all of them from the right. */
-static uint32_t meld_siblings(struct heap_link *links, uint32_t first) {
-    uint32_t pairs = NONE;
-    while (first != NONE) {
+static uint32_t heap_remove(struct heap_link *links, uint32_t root, uint32_t node) {
+    struct heap_link *link = &links[node];
+    /* The node's children become one heap: pairs from the left, then all of them from the right. */
+    uint32_t pairs = NONE, children = NONE;
+    for (uint32_t first = link->child; first != NONE;) {
         uint32_t a = first, b = links[a].next;
         first = b == NONE ? NONE : links[b].next;
         uint32_t pair = meld(links, a, b);
         links[pair].next = pairs;
         pairs = pair;
     }
-    uint32_t root = NONE;
     while (pairs != NONE) {
         uint32_t pair = pairs;
         pairs = links[pair].next;
-        root = meld(links, root, pair);
+        children = meld(links, children, pair);
     }
-    if (root != NONE) links[root].next = links[root].back = NONE;
-    return root;
-}
-
-static uint32_t heap_remove(struct heap_link *links, uint32_t root, uint32_t node) {
-    struct heap_link *link = &links[node];
-    uint32_t children = meld_siblings(links, link->child);
+    if (children != NONE) links[children].next = links[children].back = NONE;
     if (node == root) return children;
     if (links[link->back].child == node) {
         links[link->back].child = link->next;
@@ -77,8 +71,9 @@ static void log_change(struct classes *classes, uint32_t slot) {
     classes->log[classes->log_end++ & classes->log_mask] = slot;
 }
 
-/* Removal from linear probing without tombstones: what follows moves up as far as its own place allows. */
-static void table_remove(struct classes *classes, uint32_t slot) {
+static void class_free(struct classes *classes, uint32_t slot) {
+    const struct node_class *class = class_at(classes, slot);
+    /* Removal from linear probing without tombstones: what follows moves up as far as its own place allows. */
     uint32_t mask = classes->mask, hole = (uint32_t)class_at(classes, slot)->hash & mask;
     while (classes->table[hole] != slot)
         hole = (hole + 1) & mask;
@@ -89,11 +84,6 @@ static void table_remove(struct classes *classes, uint32_t slot) {
         hole = at;
     }
     classes->table[hole] = NONE;
-}
-
-static void class_free(struct classes *classes, uint32_t slot) {
-    const struct node_class *class = class_at(classes, slot);
-    table_remove(classes, slot);
     if (class->next != NONE) class_at(classes, class->next)->back = class->back;
     if (class->back != NONE) class_at(classes, class->back)->next = class->next;
     if (class->back == NONE) classes->shapes[class->shape].first_class = class->next;
@@ -101,38 +91,33 @@ static void class_free(struct classes *classes, uint32_t slot) {
     classes->n_classes--;
 }
 
-static bool class_is_open_node(const struct classes *classes, uint32_t slot, uint64_t hash, enum tier tier) {
-    const struct node_class *class = class_at(classes, slot);
-    const struct shape_info *info = &classes->shapes[classes->open.shape];
-    return class->hash == hash && class->shape == classes->open.shape && class->tier == tier &&
-           !memcmp(class_amounts(class), classes->open.amounts, info->shape->total.n * sizeof(quantity)) &&
-           !memcmp(class_devices(classes, class), classes->sorted, info->n_positions * sizeof(uint16_t));
-}
-
-static uint32_t class_make(struct classes *classes, uint64_t hash, enum tier tier) {
-    struct shape_info *info = &classes->shapes[classes->open.shape];
+/* The class of the open node, made when there is none. */
+static uint32_t class_find(struct classes *classes, enum tier tier) {
+    uint32_t shape = classes->open.shape;
+    struct shape_info *info = &classes->shapes[shape];
+    uint64_t hash = hash_state(shape, tier, classes->open.amounts, info->shape->total.n, classes->sorted,
+                               info->n_positions);
+    size_t amounts_size = info->shape->total.n * sizeof(quantity);
+    size_t devices_size = info->n_positions * sizeof(uint16_t);
+    uint32_t at = (uint32_t)hash & classes->mask;
+    for (; classes->table[at] != NONE; at = (at + 1) & classes->mask) {
+        const struct node_class *class = class_at(classes, classes->table[at]);
+        if (class->hash == hash && class->shape == shape && class->tier == tier &&
+            !memcmp(class_amounts(class), classes->open.amounts, amounts_size) &&
+            !memcmp(class_devices(classes, class), classes->sorted, devices_size))
+            return classes->table[at];
+    }
     uint32_t slot = classes->n_freed ? classes->freed[--classes->n_freed] : classes->n_slots++;
     struct node_class *class = class_at(classes, slot);
-    *class = (struct node_class){.hash = hash, .shape = classes->open.shape, .first = NONE, .tier = tier};
+    *class = (struct node_class){.hash = hash, .shape = shape, .first = NONE, .tier = tier};
     class->next = info->first_class;
     class->back = NONE;
     if (class->next != NONE) class_at(classes, class->next)->back = slot;
     info->first_class = slot;
-    memcpy(class_amounts(class), classes->open.amounts, info->shape->total.n * sizeof(quantity));
-    memcpy(class_devices(classes, class), classes->sorted, info->n_positions * sizeof(uint16_t));
+    memcpy(class_amounts(class), classes->open.amounts, amounts_size);
+    memcpy(class_devices(classes, class), classes->sorted, devices_size);
     classes->n_classes++;
-    return slot;
-}
-
-/* The class of the open node, made when there is none. */
-static uint32_t class_find(struct classes *classes, enum tier tier) {
-    const struct shape_info *info = &classes->shapes[classes->open.shape];
-    uint64_t hash = hash_state(classes->open.shape, tier, classes->open.amounts, info->shape->total.n,
-                               classes->sorted, info->n_positions);
-    uint32_t at = (uint32_t)hash & classes->mask;
-    for (; classes->table[at] != NONE; at = (at + 1) & classes->mask)
-        if (class_is_open_node(classes, classes->table[at], hash, tier)) return classes->table[at];
-    return classes->table[at] = class_make(classes, hash, tier);
+    return classes->table[at] = slot;
 }
 
 static void insertion_sort(uint16_t *items, size_t n) {
@@ -195,35 +180,23 @@ static int pointer_order(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-/* The cluster's shapes by address, so that a node's shape is found by bisection. */
-static int list_shapes(struct classes *classes) {
-    size_t n = 0;
-    for (const struct node_shape *shape = classes->cluster->shapes; shape; shape = shape->next)
-        n++;
-    classes->shapes = calloc(n + 1, sizeof *classes->shapes);
-    if (!classes->shapes) return -ENOMEM;
-    for (const struct node_shape *shape = classes->cluster->shapes; shape; shape = shape->next)
-        classes->shapes[classes->n_shapes++] = (struct shape_info){.shape = shape, .first_class = NONE};
-    qsort(classes->shapes, n, sizeof *classes->shapes, pointer_order);
-    return 0;
-}
-
-static uint32_t find_shape(const struct classes *classes, const struct node_shape *shape, uint32_t guess) {
-    if (classes->shapes[guess].shape == shape) return guess; /* neighbours mostly share one */
-    struct shape_info key = {.shape = shape};
-    const struct shape_info *found =
-        bsearch(&key, classes->shapes, classes->n_shapes, sizeof key, pointer_order);
-    return (uint32_t)(found - classes->shapes);
-}
-
 static int find_devices(const struct node_shape *shape, const char *resource) {
     for (size_t d = 0; d < shape->n_devices; d++)
         if (!strcmp(shape->devices[d].resource, resource)) return (int)d;
     return -1;
 }
 
+/* The cluster's shapes by address, so that a node's shape is found by bisection, and where the devices of each
+ * resource lie in a node of the shape. */
 static int lay_out_shapes(struct classes *classes) {
-    size_t n = 0;
+    size_t n_shapes = 0, n = 0;
+    for (const struct node_shape *shape = classes->cluster->shapes; shape; shape = shape->next)
+        n_shapes++;
+    classes->shapes = calloc(n_shapes + 1, sizeof *classes->shapes);
+    if (!classes->shapes) return -ENOMEM;
+    for (const struct node_shape *shape = classes->cluster->shapes; shape; shape = shape->next)
+        classes->shapes[classes->n_shapes++] = (struct shape_info){.shape = shape, .first_class = NONE};
+    qsort(classes->shapes, n_shapes, sizeof *classes->shapes, pointer_order);
     for (uint32_t s = 0; s < classes->n_shapes; s++) {
         classes->shapes[s].first_resource = (uint32_t)n;
         n += classes->shapes[s].shape->total.n;
@@ -251,7 +224,12 @@ static int claim_nodes(struct classes *classes) {
     classes->first_position = malloc((n + 1) * sizeof *classes->first_position);
     if (!classes->class_of || !classes->links || !classes->first_position) return -ENOMEM;
     for (size_t i = 0, shape = 0; i < n; i++) {
-        shape = find_shape(classes, classes->cluster->nodes[i].shape, (uint32_t)shape);
+        struct shape_info key = {.shape = classes->cluster->nodes[i].shape};
+        if (classes->shapes[shape].shape != key.shape) { /* neighbours mostly share one */
+            const struct shape_info *found =
+                bsearch(&key, classes->shapes, classes->n_shapes, sizeof key, pointer_order);
+            shape = (size_t)(found - classes->shapes);
+        }
         classes->class_of[i] = (uint32_t)shape; /* until it has a class */
         if (classes->shapes[shape].n_nodes++ == 0) classes->shapes[shape].first_node = (uint32_t)i;
         classes->first_position[i] = (uint32_t)positions;
@@ -294,8 +272,8 @@ static int claim_classes(struct classes *classes) {
 
 int classes_init(struct classes *classes, const struct cluster *cluster, bool idle) {
     *classes = (struct classes){.cluster = cluster};
-    if (cluster->n >= NONE || list_shapes(classes) < 0 || lay_out_shapes(classes) < 0 ||
-        claim_nodes(classes) < 0 || claim_classes(classes) < 0) {
+    if (cluster->n >= NONE || lay_out_shapes(classes) < 0 || claim_nodes(classes) < 0 ||
+        claim_classes(classes) < 0) {
         classes_done(classes);
         return -ENOMEM;
     }

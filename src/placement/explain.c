@@ -72,16 +72,9 @@ static const char *per_whom(const struct view *view) {
 
 /* ---- looking at nodes ---- */
 
-static size_t resource_index(const struct node_shape *shape, const char *name) {
-    size_t i = 0;
-    while (i < shape->total.n && !kind_same_resource(name, shape->total.items[i].name))
-        i++;
-    return i;
-}
-
 static quantity free_on(const struct view *view, uint32_t node, const char *name) {
     const struct node_shape *shape = view->proposal->cluster->nodes[node].shape;
-    size_t i = resource_index(shape, name);
+    size_t i = kind_resource_index(&shape->total, name);
     return i < shape->total.n ? planner_free(view->proposal->planner, node, i) : 0;
 }
 
@@ -103,7 +96,8 @@ static bool is_candidate(const struct view *view, uint32_t node) {
     const struct node_shape *shape = view->proposal->cluster->nodes[node].shape;
     for (size_t i = 0; i < view->wanted->n; i++) {
         const char *name = view->wanted->items[i].name;
-        if (str_prefix(name, ACCELERATOR_TYPE_PREFIX, NULL) && resource_index(shape, name) == shape->total.n)
+        if (str_prefix(name, ACCELERATOR_TYPE_PREFIX, NULL) &&
+            kind_resource_index(&shape->total, name) == shape->total.n)
             return false;
     }
     return true;
@@ -121,7 +115,8 @@ static quantity usable_on(const struct view *view, uint32_t node, const struct r
     quantity have = free_on(view, node, wanted->name);
     if (!accelerator_is_device(wanted->name) || have == 0) return have;
     const struct node_shape *shape = view->proposal->cluster->nodes[node].shape;
-    size_t i = resource_index(shape, wanted->name), n = (size_t)(shape->total.items[i].amount / QUANTITY_ONE);
+    size_t i = kind_resource_index(&shape->total, wanted->name),
+           n = (size_t)(shape->total.items[i].amount / QUANTITY_ONE);
     quantity whole = 0, largest = 0;
     for (size_t p = 0; p < n; p++) {
         quantity part = planner_device_free(view->proposal->planner, node, i, p);
@@ -306,24 +301,19 @@ static bool explain_amounts(struct view *view) {
     return said;
 }
 
-/* How much of the wish a node lacks, each resource as a share. */
-static double lack_on(const struct view *view, uint32_t node) {
-    double lack = 0;
-    for (size_t i = 0; i < view->wanted->n; i++) {
-        const struct resource *wanted = &view->wanted->items[i];
-        quantity have = usable_on(view, node, wanted);
-        if (have < wanted->amount) lack += (double)(wanted->amount - have) / (double)wanted->amount;
-    }
-    return lack;
-}
-
 /* Each amount is somewhere, but no node has all: told of the node that lacks least. */
 static void explain_together(struct view *view) {
     uint32_t nearest = 0;
     double least = -1;
     for (uint32_t i = 0; i < view->proposal->cluster->n; i++) {
-        double lack = is_candidate(view, i) ? lack_on(view, i) : 0;
-        if (!is_candidate(view, i) || (least >= 0 && lack >= least)) continue;
+        if (!is_candidate(view, i)) continue;
+        double lack = 0; /* of the whole wish, each resource as a share */
+        for (size_t w = 0; w < view->wanted->n; w++) {
+            const struct resource *wanted = &view->wanted->items[w];
+            quantity have = usable_on(view, i, wanted);
+            if (have < wanted->amount) lack += (double)(wanted->amount - have) / (double)wanted->amount;
+        }
+        if (least >= 0 && lack >= least) continue;
         nearest = i;
         least = lack;
     }
@@ -464,21 +454,6 @@ static void explain_pieces(struct view *view, size_t n, int64_t most) {
         add_short(view, scarce->name, total_need(view->proposal->demand, scarce->name, n), have);
 }
 
-static void explain_strict_pack(struct view *view, size_t n, int64_t most) {
-    buffer_text(view->out, "STRICT_PACK wants all of ");
-    say_workers(view, n);
-    buffer_printf(view->out, " on one node%s: ", *free_word(view) ? " now" : "");
-    for (size_t i = 0; i < view->proposal->first.n; i++) {
-        const struct resource *item = &view->proposal->first.items[i];
-        quantity need = total_need(view->proposal->demand, item->name, n);
-        struct most have = most_of(view, &(struct resource){item->name, QUANTITY_ONE});
-        if (need > have.amount) add_short(view, item->name, need, have.amount < 0 ? 0 : have.amount);
-    }
-    buffer_printf(view->out, "the most that one holds is %lld; ", (long long)most);
-    say_fewer(view, most);
-    buffer_text(view->out, most > 0 ? " or the strategy PACK" : "use the strategy PACK");
-}
-
 static int explain_many(struct view *view) {
     const struct demand *demand = view->proposal->demand;
     size_t n = demand->min_workers;
@@ -486,7 +461,18 @@ static int explain_many(struct view *view) {
     if (most < 0) return (int)most;
     if (demand->n_selectors > 1) view->selector = NULL;
     if (demand->strategy == PLACE_STRICT_PACK) {
-        explain_strict_pack(view, n, most);
+        buffer_text(view->out, "STRICT_PACK wants all of ");
+        say_workers(view, n);
+        buffer_printf(view->out, " on one node%s: ", *free_word(view) ? " now" : "");
+        for (size_t i = 0; i < view->proposal->first.n; i++) {
+            const struct resource *item = &view->proposal->first.items[i];
+            quantity need = total_need(view->proposal->demand, item->name, n);
+            struct most have = most_of(view, &(struct resource){item->name, QUANTITY_ONE});
+            if (need > have.amount) add_short(view, item->name, need, have.amount < 0 ? 0 : have.amount);
+        }
+        buffer_printf(view->out, "the most that one holds is %lld; ", (long long)most);
+        say_fewer(view, most);
+        buffer_text(view->out, most > 0 ? " or the strategy PACK" : "use the strategy PACK");
     } else if (demand->strategy == PLACE_STRICT_SPREAD) {
         buffer_printf(view->out,
                       "STRICT_SPREAD wants %zu nodes, one for each worker, and %lld can hold one%s: ", n,

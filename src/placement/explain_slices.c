@@ -65,9 +65,7 @@ static bool find_lack(const struct slice_view *view, const struct slice_host *ho
     const struct resources *total = &proposal->cluster->nodes[host->node].shape->total;
     for (size_t i = 0; i < proposal->demand->per_worker.n; i++) {
         const struct resource *item = &proposal->demand->per_worker.items[i];
-        size_t at = 0;
-        while (at < total->n && !kind_same_resource(item->name, total->items[at].name))
-            at++;
+        size_t at = kind_resource_index(total, item->name);
         quantity have = at < total->n ? planner_free(proposal->planner, host->node, at) : 0;
         quantity need = item->amount * host->quota;
         if (with_trainer) need += resources_get(&proposal->demand->trainer, item->name);
@@ -89,15 +87,6 @@ static bool find_full_host(const struct slice_view *view, struct lack *lack) {
         }
     }
     return false;
-}
-
-static bool say_lack(const struct slice_view *view, struct lack *lack) {
-    if (!find_full_host(view, lack)) return false;
-    buffer_printf(view->out, ", and node %s has ", view->proposal->cluster->nodes[lack->node].name);
-    say_amount(view->out, lack->resource, lack->have);
-    buffer_text(view->out, " where its workers need ");
-    say_number(view->out, lack->resource, lack->need);
-    return true;
 }
 
 /* The first whole slice over whose hosts the workers do not divide, as when a worker wants more than one host
@@ -163,11 +152,16 @@ static bool explain(const struct slice_view *view, struct lack *lack) {
                       demand->tpu.pod_type);
     } else {
         say_slices(view, (size_t)(view->most / demand->tpu.workers_per_slice), "free");
-        bool lacks = say_lack(view, lack);
-        if (lacks)
+        bool lacks = find_full_host(view, lack);
+        if (lacks) {
+            buffer_printf(view->out, ", and node %s has ", view->proposal->cluster->nodes[lack->node].name);
+            say_amount(view->out, lack->resource, lack->have);
+            buffer_text(view->out, " where its workers need ");
+            say_number(view->out, lack->resource, lack->need);
             buffer_printf(view->out, ": ask for less %s per worker or add a slice", lack->resource);
-        else
+        } else {
             say_way_out(view);
+        }
         return lacks;
     }
     return false;

@@ -78,14 +78,6 @@ size_t resources_positions(const struct resources *resources) {
     return n;
 }
 
-/* Where the row has this resource's devices: behind those of all names before it. */
-static size_t position_offset(const struct resources *resources, const char *name) {
-    size_t offset = 0;
-    for (size_t i = 0; i < resources->n; i++)
-        if (strcmp(resources->items[i].name, name) < 0) offset += positions_of(&resources->items[i]);
-    return offset;
-}
-
 void open_node_return_resources(struct classes *classes, const struct resources *resources,
                                 const uint16_t *positions) {
     const struct open_node *open = &classes->open;
@@ -93,14 +85,15 @@ void open_node_return_resources(struct classes *classes, const struct resources 
     const struct resources *total = &info->shape->total;
     for (size_t i = 0; i < resources->n; i++) {
         const struct resource *item = &resources->items[i];
-        size_t at = 0;
-        while (at < total->n && !kind_same_resource(item->name, total->items[at].name))
-            at++;
+        size_t at = kind_resource_index(total, item->name);
         if (!item->amount || at == total->n) continue;
         open->amounts[at] += item->amount;
         int32_t devices = classes->devices_at[info->first_resource + at];
-        if (devices >= 0 && positions_of(item))
-            (void)return_devices(open->devices + devices, item->amount,
-                                 positions + position_offset(resources, item->name));
+        if (devices < 0 || !positions_of(item)) continue;
+        size_t offset =
+            0; /* of the resource's devices in the row: they lie behind those of all names before it */
+        for (size_t j = 0; j < resources->n; j++)
+            if (strcmp(resources->items[j].name, item->name) < 0) offset += positions_of(&resources->items[j]);
+        (void)return_devices(open->devices + devices, item->amount, positions + offset);
     }
 }

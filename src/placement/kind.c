@@ -38,17 +38,13 @@ static uint64_t hash_bundle(const struct bundle_kind *bundle, int64_t times, boo
     return hash;
 }
 
-static size_t count_wanted(const struct resources *resources) {
-    size_t n = 0;
-    for (size_t i = 0; i < resources->n; i++)
-        n += resources->items[i].amount != 0;
-    return n;
-}
-
 static bool is_bundle(const struct kind *kind, const struct bundle_kind *bundle, int64_t times, bool loose) {
     static const struct label_selector any = {0};
-    if (kind->times != times || kind->loose != loose || kind->n_wanted != count_wanted(bundle->resources))
-        return false;
+    if (kind->times != times || kind->loose != loose) return false;
+    size_t n_wanted = 0;
+    for (size_t i = 0; i < bundle->resources->n; i++)
+        n_wanted += bundle->resources->items[i].amount != 0;
+    if (kind->n_wanted != n_wanted) return false;
     for (size_t i = 0; i < kind->n_wanted; i++)
         if (resources_get(bundle->resources, kind->wanted[i].name) != kind->wanted[i].amount) return false;
     return label_selector_equal(&kind->selector, bundle->selector ? bundle->selector : &any);
@@ -100,14 +96,10 @@ static int copy_wanted(struct kind *kind, const struct resources *resources) {
 
 /* ---- fitting ---- */
 
-static bool whole(quantity amount) {
-    return amount % QUANTITY_ONE == 0;
-}
-
 /* How often `amount` can be granted on devices with these free parts: whole ones, or a part of a single one
  * (docs/spec/placement.md 3.6). */
 static int64_t device_count(quantity amount, const uint16_t *free_parts, size_t n) {
-    if (amount > QUANTITY_ONE && !whole(amount)) return 0;
+    if (amount > QUANTITY_ONE && amount % QUANTITY_ONE) return 0;
     int64_t count = 0;
     for (size_t i = 0; i < n; i++)
         count += amount >= QUANTITY_ONE ? free_parts[i] == QUANTITY_ONE : free_parts[i] / amount;
@@ -116,18 +108,23 @@ static int64_t device_count(quantity amount, const uint16_t *free_parts, size_t 
 
 static bool fits_device_total(const struct kind *kind, quantity amount, size_t n_devices) {
     if (kind->loose) return true;
-    if (amount > QUANTITY_ONE && !whole(amount)) return false;
+    if (amount > QUANTITY_ONE && amount % QUANTITY_ONE) return false;
     int64_t n = (int64_t)n_devices;
     return (amount >= QUANTITY_ONE ? n / (amount / QUANTITY_ONE) : n * (QUANTITY_ONE / amount)) >= kind->times;
 }
 
-/* accelerator_type:<T> is served under another name of the same type too. */
-bool kind_same_resource(const char *want, const char *have) {
-    if (!strcmp(want, have)) return true;
-    const char *want_type, *have_type;
-    return str_prefix(want, ACCELERATOR_TYPE_PREFIX, &want_type) &&
-           str_prefix(have, ACCELERATOR_TYPE_PREFIX, &have_type) &&
-           accelerator_type_matches(want_type, have_type);
+size_t kind_resource_index(const struct resources *total, const char *want) {
+    const char *want_type = NULL, *have_type;
+    bool typed = str_prefix(want, ACCELERATOR_TYPE_PREFIX, &want_type);
+    size_t i = 0;
+    for (; i < total->n; i++) {
+        const char *have = total->items[i].name;
+        if (!strcmp(want, have)) break;
+        if (typed && str_prefix(have, ACCELERATOR_TYPE_PREFIX, &have_type) &&
+            accelerator_type_matches(want_type, have_type))
+            break;
+    }
+    return i;
 }
 
 static bool bind_resource(const struct kind *kind, const struct classes *classes, const struct shape_info *info,
@@ -135,23 +132,12 @@ static bool bind_resource(const struct kind *kind, const struct classes *classes
     const struct resources *total = &info->shape->total;
     quantity need;
     if (!quantity_multiply(wanted->amount, kind->times, &need)) return false;
-    for (size_t i = 0; i < total->n; i++) {
-        if (!kind_same_resource(wanted->name, total->items[i].name)) continue;
-        *index = (uint16_t)i;
-        bool devices = wanted->device && classes->devices_at[info->first_resource + i] >= 0;
-        return total->items[i].amount >= need &&
-               (!devices ||
-                fits_device_total(kind, wanted->amount, classes->devices_n[info->first_resource + i]));
-    }
-    return false;
-}
-
-static bool bind_shape(const struct kind *kind, const struct classes *classes, const struct shape_info *info,
-                       uint16_t *bound) {
-    if (!info->n_nodes || !label_selector_match(&kind->selector, &info->shape->labels)) return false;
-    for (size_t i = 0; i < kind->n_wanted; i++)
-        if (!bind_resource(kind, classes, info, &kind->wanted[i], &bound[i])) return false;
-    return true;
+    size_t i = kind_resource_index(total, wanted->name);
+    if (i == total->n || total->items[i].amount < need) return false;
+    *index = (uint16_t)i;
+    uint32_t resource = info->first_resource + (uint32_t)i;
+    if (!wanted->device || classes->devices_at[resource] < 0) return true;
+    return fits_device_total(kind, wanted->amount, classes->devices_n[resource]);
 }
 
 static int bind_shapes(struct kind *kind, const struct classes *classes) {
@@ -160,8 +146,12 @@ static int bind_shapes(struct kind *kind, const struct classes *classes) {
     for (uint32_t s = 0; s < classes->n_shapes; s++) {
         if (ARRAY_GROW(kind->shapes, kind->n_shapes) < 0 || array_grow(&kind->bound, kind->n_shapes, row) < 0)
             return -ENOMEM;
-        if (bind_shape(kind, classes, &classes->shapes[s], kind->bound + kind->n_shapes * kind->n_wanted))
-            kind->shapes[kind->n_shapes++] = s;
+        const struct shape_info *info = &classes->shapes[s];
+        uint16_t *bound = kind->bound + kind->n_shapes * kind->n_wanted;
+        bool fits = info->n_nodes && label_selector_match(&kind->selector, &info->shape->labels);
+        for (size_t i = 0; i < kind->n_wanted && fits; i++)
+            fits = bind_resource(kind, classes, info, &kind->wanted[i], &bound[i]);
+        if (fits) kind->shapes[kind->n_shapes++] = s;
     }
     return 0;
 }
@@ -254,22 +244,17 @@ int kind_order(const struct kind *a, const struct kind *b) {
 
 /* ---- against a class ---- */
 
-/* How often one wanted resource fits; `index` is its place in the shape's total. */
-static int64_t count_one(const struct kind *kind, const struct classes *classes, const struct node_view *state,
-                         const struct wanted *wanted, uint16_t index) {
-    int64_t count = state->amounts[index] / wanted->amount;
-    uint32_t resource = classes->shapes[state->shape].first_resource + index;
-    int32_t at = classes->devices_at[resource];
-    if (count == 0 || !wanted->device || at < 0 || kind->loose) return count;
-    return device_count(wanted->amount, state->devices + at, classes->devices_n[resource]);
-}
-
 int64_t kind_count_on(const struct kind *kind, const struct classes *classes, const struct node_view *state,
                       int64_t limit) {
     const uint16_t *bound = kind_bound(kind, state->shape);
     if (!bound) return 0;
     for (size_t i = 0; i < kind->n_wanted && limit; i++) {
-        int64_t count = count_one(kind, classes, state, &kind->wanted[i], bound[i]);
+        const struct wanted *wanted = &kind->wanted[i];
+        int64_t count = state->amounts[bound[i]] / wanted->amount;
+        uint32_t resource = classes->shapes[state->shape].first_resource + bound[i];
+        int32_t at = classes->devices_at[resource];
+        if (count && wanted->device && at >= 0 && !kind->loose)
+            count = device_count(wanted->amount, state->devices + at, classes->devices_n[resource]);
         if (count < limit) limit = count;
     }
     return limit;

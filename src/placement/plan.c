@@ -54,16 +54,13 @@ static uint16_t devices_index(const struct node_shape *shape, const char *resour
 
 /* ---- ranks ---- */
 
-static bool ids_are_numbers(const struct node_devices *devices) {
-    int64_t number;
-    for (size_t i = 0; devices->ids && i < devices->n; i++)
-        if (!str_to_int64(devices->ids[i], 0, INT64_MAX, &number)) return false;
-    return true;
-}
-
 static struct rank_key lowest_id(const struct node_devices *devices, const uint16_t *positions, size_t n) {
     struct rank_key key = {.number = INT64_MAX};
-    bool numbers = ids_are_numbers(devices);
+    bool numbers = true;
+    for (size_t i = 0; devices->ids && i < devices->n && numbers; i++) {
+        int64_t number;
+        numbers = str_to_int64(devices->ids[i], 0, INT64_MAX, &number);
+    }
     for (size_t i = 0; i < n; i++) {
         const char *id = devices->ids ? devices->ids[positions[i]] : NULL;
         int64_t number = positions[i];
@@ -207,25 +204,24 @@ static int refuse(struct plan *plan, struct proposal *proposal) {
     return result;
 }
 
-static int make(struct plan *plan, const struct cluster *cluster, const struct demand *demand, ty_error *err) {
-    if (demand->max_workers == 0)
-        return demand_total(demand, 0, &plan->total, err); /* local mode: no worker to place */
-    struct proposal proposal;
-    int result = proposal_init(&proposal, cluster, demand, false);
-    if (result == 0) result = proposal_place(&proposal, demand->min_workers, demand->max_workers);
-    if (result > 0)
-        result = write_plan(plan, &proposal);
-    else if (result == 0)
-        result = refuse(plan, &proposal);
-    proposal_done(&proposal);
-    if (result < 0) return ty_fail_memory(err);
-    return demand_total(demand, plan->n_workers ? plan->n_workers : demand->min_workers, &plan->total, err);
-}
-
 int plan_make(const struct cluster *cluster, const struct demand *demand, struct plan **plan, ty_error *err) {
     struct plan *made = calloc(1, sizeof *made);
     if (!made) return ty_fail_memory(err);
-    int result = make(made, cluster, demand, err);
+    size_t n = 0;
+    int result = 0;
+    if (demand->max_workers > 0) { /* otherwise it is local mode, without a worker to place */
+        struct proposal proposal;
+        result = proposal_init(&proposal, cluster, demand, false);
+        if (result == 0) result = proposal_place(&proposal, demand->min_workers, demand->max_workers);
+        if (result > 0)
+            result = write_plan(made, &proposal);
+        else if (result == 0)
+            result = refuse(made, &proposal);
+        proposal_done(&proposal);
+        if (result < 0) result = ty_fail_memory(err);
+        n = made->n_workers ? made->n_workers : demand->min_workers;
+    }
+    if (result >= 0) result = demand_total(demand, n, &made->total, err);
     if (result < 0) {
         plan_destroy(made);
         return result;

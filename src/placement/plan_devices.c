@@ -90,24 +90,6 @@ static int find_visible(const struct plan *plan, const struct cluster *cluster, 
     return 0;
 }
 
-static int set_visible(const struct node_shape *shape, size_t devices, const struct visible *visible,
-                       environment_change *change, void *context) {
-    const struct node_devices *all = &shape->devices[devices];
-    const struct accelerator *accelerator = accelerator_for(all->resource, shape->accelerator_type);
-    if (!accelerator) return 0;
-    const char **ids = calloc(visible->n + 1, sizeof *ids);
-    char(*texts)[24] = calloc(visible->n + 1, sizeof *texts);
-    int result = ids && texts ? 0 : -ENOMEM;
-    for (size_t i = 0; result == 0 && i < visible->n; i++)
-        ids[i] = node_device_id(all, visible->devices[i].position, texts[i]);
-    if (result == 0) result = accelerator_set_visible(accelerator, ids, visible->n, all->n, change, context);
-    if (result == 0 && all->bus_ids)
-        result = accelerator_set_order(accelerator, ids, visible->n, change, context);
-    free(ids);
-    free(texts);
-    return result;
-}
-
 int plan_worker_environment(const struct plan *plan, const struct cluster *cluster, size_t rank, bool own,
                             environment_change *change, void *context) {
     const struct node_shape *shape = cluster->nodes[plan->workers[rank].node].shape;
@@ -116,28 +98,34 @@ int plan_worker_environment(const struct plan *plan, const struct cluster *clust
         struct visible visible;
         result = find_visible(plan, cluster, rank, d, own, &visible);
         if (result < 0) break;
-        result = set_visible(shape, d, &visible, change, context);
+        const struct node_devices *all = &shape->devices[d];
+        const struct accelerator *accelerator = accelerator_for(all->resource, shape->accelerator_type);
+        const char **ids = calloc(visible.n + 1, sizeof *ids);
+        char(*texts)[24] = calloc(visible.n + 1, sizeof *texts);
+        if (!ids || !texts) result = -ENOMEM;
+        for (size_t i = 0; result == 0 && i < visible.n; i++)
+            ids[i] = node_device_id(all, visible.devices[i].position, texts[i]);
+        if (result == 0 && accelerator)
+            result = accelerator_set_visible(accelerator, ids, visible.n, all->n, change, context);
+        if (result == 0 && accelerator && all->bus_ids)
+            result = accelerator_set_order(accelerator, ids, visible.n, change, context);
+        free(ids);
+        free(texts);
         free(visible.devices);
     }
     return result < 0 ? result : 0;
 }
 
-/* The resource that TRAINYARD_DEVICES speaks of: the GPU where there is one, else the first that was
- * granted. */
-static const struct grant *main_grant(const struct plan *plan, const struct node_shape *shape,
-                                      const struct plan_worker *worker) {
-    const struct grant *grants = plan->grants + worker->first_grant;
-    for (uint32_t g = 0; g < worker->n_grants; g++)
-        if (!strcmp(shape->devices[grants[g].devices].resource, "GPU")) return &grants[g];
-    return worker->n_grants ? grants : NULL;
-}
-
 void plan_worker_devices(const struct plan *plan, const struct cluster *cluster, size_t rank, bool own,
                          struct buffer *out) {
     const struct plan_worker *worker = &plan->workers[rank];
-    const struct grant *grant = main_grant(plan, cluster->nodes[worker->node].shape, worker);
+    const struct node_shape *shape = cluster->nodes[worker->node].shape;
     struct visible visible;
-    if (!grant) return;
+    if (!worker->n_grants) return;
+    /* TRAINYARD_DEVICES speaks of the GPU where there is one, else of the first resource that was granted. */
+    const struct grant *grants = plan->grants + worker->first_grant, *grant = grants;
+    for (uint32_t g = worker->n_grants; g-- > 0;)
+        if (!strcmp(shape->devices[grants[g].devices].resource, "GPU")) grant = &grants[g];
     if (find_visible(plan, cluster, rank, grant->devices, own, &visible) < 0) {
         out->failed = true;
         return;

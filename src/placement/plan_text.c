@@ -90,17 +90,6 @@ static void draw_devices(struct drawing *drawing, const struct node *node, size_
 
 /* ---- rows ---- */
 
-static void draw_amount(const struct drawing *drawing, const struct node *node, const struct resource *item,
-                        size_t n, bool with_trainer) {
-    if (accelerator_is_device(item->name) || str_prefix(item->name, ACCELERATOR_TYPE_PREFIX, NULL)) return;
-    quantity taken = item->amount * (quantity)n;
-    if (with_trainer) taken += resources_get(&drawing->demand->trainer, item->name);
-    buffer_text(drawing->out, "  ");
-    say_number(drawing->out, item->name, taken);
-    buffer_text(drawing->out, " of ");
-    say_amount(drawing->out, item->name, resources_get(&node->shape->total, item->name));
-}
-
 /* The `n` ranks from `first` on, which are one node's; the title of a slice stands above its first node. */
 static void draw_node(struct drawing *drawing, size_t first, size_t n) {
     const struct plan *plan = drawing->plan;
@@ -114,8 +103,17 @@ static void draw_node(struct drawing *drawing, size_t first, size_t n) {
     buffer_printf(drawing->out, "%-*s", drawing->name_width, node->name);
     paint(drawing, "0");
     draw_devices(drawing, node, first, n);
-    for (size_t i = 0; i < drawing->demand->per_worker.n; i++)
-        draw_amount(drawing, node, &drawing->demand->per_worker.items[i], n, first == 0);
+    for (size_t i = 0; i < drawing->demand->per_worker.n; i++) {
+        const struct resource *item = &drawing->demand->per_worker.items[i];
+        if (accelerator_is_device(item->name) || str_prefix(item->name, ACCELERATOR_TYPE_PREFIX, NULL))
+            continue;
+        quantity taken = item->amount * (quantity)n;
+        if (first == 0) taken += resources_get(&drawing->demand->trainer, item->name);
+        buffer_text(drawing->out, "  ");
+        say_number(drawing->out, item->name, taken);
+        buffer_text(drawing->out, " of ");
+        say_amount(drawing->out, item->name, resources_get(&node->shape->total, item->name));
+    }
     if (n == 1) buffer_printf(drawing->out, "  rank %zu\n", first);
     if (n > 1) buffer_printf(drawing->out, "  ranks %zu-%zu\n", first, first + n - 1);
 }
@@ -140,7 +138,9 @@ static void measure(struct drawing *drawing) {
     }
 }
 
-static void draw_title(const struct drawing *drawing) {
+static void draw_plan(struct drawing *drawing) {
+    const struct plan *plan = drawing->plan;
+    measure(drawing);
     const struct demand *demand = drawing->demand;
     say_count(drawing->out, drawing->plan->n_workers, "worker");
     buffer_text(drawing->out, " on ");
@@ -154,12 +154,6 @@ static void draw_title(const struct drawing *drawing) {
         buffer_printf(drawing->out, "; from %zu to %zu were asked for", demand->min_workers,
                       demand->max_workers);
     buffer_text(drawing->out, "\n\n");
-}
-
-static void draw_plan(struct drawing *drawing) {
-    const struct plan *plan = drawing->plan;
-    measure(drawing);
-    draw_title(drawing);
     size_t first = 0, shown = 0;
     for (; shown < plan->n_nodes_used && shown < SHOWN_NODES; shown++) {
         size_t n = plan->workers[first].local_world_size;

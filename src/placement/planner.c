@@ -144,8 +144,10 @@ static int place_in_domain(struct planner *planner, const struct gang *gang, con
     return result;
 }
 
-static int place_in_a_domain(struct planner *planner, const struct gang *gang, uint32_t *node_of,
-                             uint16_t *positions) {
+/* ---- whole decisions ---- */
+
+int planner_place(struct planner *planner, const struct gang *gang, uint32_t *node_of, uint16_t *positions) {
+    if (!gang->domain) return place_anywhere(planner, gang, node_of, positions);
     struct domain *domains = calloc(planner->classes.n_shapes + 1, sizeof *domains);
     if (!domains) return -ENOMEM;
     size_t n = list_domains(&planner->classes, gang->domain, domains);
@@ -159,13 +161,6 @@ static int place_in_a_domain(struct planner *planner, const struct gang *gang, u
     }
     free(domains);
     return verdict;
-}
-
-/* ---- whole decisions ---- */
-
-int planner_place(struct planner *planner, const struct gang *gang, uint32_t *node_of, uint16_t *positions) {
-    if (gang->domain) return place_in_a_domain(planner, gang, node_of, positions);
-    return place_anywhere(planner, gang, node_of, positions);
 }
 
 void planner_release(struct planner *planner, const struct gang *gang, const uint32_t *node_of,

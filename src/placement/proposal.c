@@ -8,32 +8,6 @@
 
 /* ---- the gang ---- */
 
-static int sum_first(struct proposal *proposal) {
-    const struct demand *demand = proposal->demand;
-    if (resources_copy(&proposal->first, &demand->per_worker) < 0) return -ENOMEM;
-    for (size_t i = 0; i < demand->trainer.n; i++) {
-        const struct resource *item = &demand->trainer.items[i];
-        if (!item->amount) continue;
-        quantity sum = resources_get(&proposal->first, item->name) + item->amount; /* both at most 2^62 */
-        if (resources_set(&proposal->first, item->name, sum > QUANTITY_MAX ? QUANTITY_MAX : sum) < 0)
-            return -ENOMEM;
-    }
-    return 0;
-}
-
-/* kinds[0] is bundle 0's; then one a selector, or one for all. */
-static int make_kinds(struct proposal *proposal) {
-    const struct demand *demand = proposal->demand;
-    size_t n = demand->n_selectors > 1 ? demand->n_selectors : 1;
-    proposal->kinds = calloc(n + 1, sizeof *proposal->kinds);
-    if (!proposal->kinds) return -ENOMEM;
-    for (size_t i = 0; i < n; i++)
-        proposal->kinds[i + 1] =
-            (struct bundle_kind){&demand->per_worker, demand->n_selectors ? &demand->selectors[i] : NULL};
-    proposal->kinds[0] = (struct bundle_kind){&proposal->first, proposal->kinds[1].selector};
-    return 0;
-}
-
 struct gang proposal_gang(const struct proposal *proposal, size_t n) {
     const struct demand *demand = proposal->demand;
     return (struct gang){.kinds = proposal->kinds,
@@ -48,7 +22,23 @@ int proposal_init(struct proposal *proposal, const struct cluster *cluster, cons
                   bool idle) {
     *proposal = (struct proposal){.cluster = cluster, .demand = demand, .idle = idle};
     proposal->planner = planner_create(cluster, idle);
-    if (!proposal->planner || sum_first(proposal) < 0 || make_kinds(proposal) < 0) return -ENOMEM;
+    if (!proposal->planner) return -ENOMEM;
+    if (resources_copy(&proposal->first, &demand->per_worker) < 0) return -ENOMEM;
+    for (size_t i = 0; i < demand->trainer.n; i++) {
+        const struct resource *item = &demand->trainer.items[i];
+        if (!item->amount) continue;
+        quantity sum = resources_get(&proposal->first, item->name) + item->amount; /* both at most 2^62 */
+        if (resources_set(&proposal->first, item->name, sum > QUANTITY_MAX ? QUANTITY_MAX : sum) < 0)
+            return -ENOMEM;
+    }
+    /* kinds[0] is bundle 0's; then one a selector, or one for all. */
+    size_t n = demand->n_selectors > 1 ? demand->n_selectors : 1;
+    proposal->kinds = calloc(n + 1, sizeof *proposal->kinds);
+    if (!proposal->kinds) return -ENOMEM;
+    for (size_t i = 0; i < n; i++)
+        proposal->kinds[i + 1] =
+            (struct bundle_kind){&demand->per_worker, demand->n_selectors ? &demand->selectors[i] : NULL};
+    proposal->kinds[0] = (struct bundle_kind){&proposal->first, proposal->kinds[1].selector};
     struct gang gang = proposal_gang(proposal, 0);
     proposal->stride = gang_stride(&gang);
     return 0;

@@ -33,18 +33,6 @@ static int64_t worker_id(const struct node *node) {
     return label && str_to_int64(label, 0, INT32_MAX, &id) ? id : INT32_MAX;
 }
 
-static int add_host(struct slice_list *list, struct hash *by_name, const char *name, uint32_t node,
-                    int64_t id) {
-    uintptr_t *known = hash_get(by_name, name);
-    uint32_t slice = known ? (uint32_t)*known : (uint32_t)list->n;
-    if (!known) {
-        if (hash_set(by_name, name, slice) < 0) return -ENOMEM;
-        list->slices[list->n++] = (struct slice){.name = name};
-    }
-    list->hosts[list->n_hosts++] = (struct slice_host){.node = node, .slice = slice, .worker_id = id};
-    return 0;
-}
-
 static int host_order(const void *a, const void *b) {
     const struct slice_host *x = a, *y = b;
     if (x->slice != y->slice) return x->slice < y->slice ? -1 : 1;
@@ -110,7 +98,18 @@ static int gather(const struct cluster *cluster, const struct demand *demand, st
     int result = by_name ? 0 : -ENOMEM;
     for (uint32_t i = 0; i < cluster->n && result == 0; i++) {
         const char *name = slice_name(&cluster->nodes[i], demand, list->units_per_slice);
-        if (name) result = add_host(list, by_name, name, i, worker_id(&cluster->nodes[i]));
+        if (!name) continue;
+        uintptr_t *known = hash_get(by_name, name);
+        uint32_t slice = known ? (uint32_t)*known : (uint32_t)list->n;
+        if (!known) {
+                        if (hash_set(by_name, name, slice) < 0) {
+                result = -ENOMEM;
+                break;
+            }
+            list->slices[list->n++] = (struct slice){.name = name};
+        }
+        list->hosts[list->n_hosts++] =
+            (struct slice_host){.node = i, .slice = slice, .worker_id = worker_id(&cluster->nodes[i])};
     }
     hash_destroy(by_name);
     return result;

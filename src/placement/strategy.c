@@ -9,15 +9,7 @@
 
 /* ---- what can be said before trying ---- */
 
-/* Step 2: every bundle must fit the totals of a node at all. */
-static bool is_feasible(const struct decision *decision) {
-    for (size_t q = 0; q < decision->gang->n_kinds; q++)
-        if (decision->queues[q].next < decision->queues[q].end && !decision->queues[q].kind->n_shapes)
-            return false;
-    return true;
-}
-
-/* The same when some nodes are excluded: a shape counts only if a node of it is left. */
+/* Step 2 when some nodes are excluded: a shape counts only if a node of it is left. */
 static bool is_feasible_without(const struct decision *decision) {
     const struct classes *classes = decision->classes;
     for (size_t q = 0; q < decision->gang->n_kinds; q++) {
@@ -130,19 +122,14 @@ static int place_strictly_apart(struct decision *decision) {
 
 /* ---- STRICT_PACK ---- */
 
-/* Places the whole gang on the open node, or as much as fits. */
-static bool fill_all(struct decision *decision) {
-    for (size_t i = 0; i < decision->gang->n; i++) {
-        struct kind *kind = bundle_kind(decision, decision->sequence[i]);
-        if (!open_node_fits(decision->classes, kind)) return false;
-        decision_grant(decision, decision->sequence[i]);
-    }
-    return true;
-}
-
 static bool try_node(struct decision *decision, uint32_t node) {
     decision_open(decision, node);
-    bool placed = fill_all(decision);
+    bool placed = true;
+    for (size_t i = 0; i < decision->gang->n && placed; i++) {
+        uint32_t bundle = decision->sequence[i];
+        placed = open_node_fits(decision->classes, bundle_kind(decision, bundle));
+        if (placed) decision_grant(decision, bundle);
+    }
     /* What was granted before the first bundle that did not fit is given back. */
     for (size_t i = 0; !placed && i < decision->gang->n; i++) {
         uint32_t bundle = decision->sequence[i];
@@ -152,15 +139,6 @@ static bool try_node(struct decision *decision, uint32_t node) {
     }
     classes_close(decision->classes, TIER_EXCLUDED);
     return placed;
-}
-
-static int add_selector(struct label_selector *all, const struct label_selector *selector) {
-    if (!selector || !selector->n) return 0;
-    for (size_t i = 0; i < selector->n; i++) {
-        if (ARRAY_GROW(all->items, all->n) < 0) return -ENOMEM;
-        all->items[all->n++] = selector->items[i]; /* borrows what the constraint points to */
-    }
-    return 0;
 }
 
 /* All bundles as one: the sum of what they want, every label that one of them asks for. */
@@ -178,7 +156,11 @@ static struct kind *sum_of_unlike(struct decision *decision) {
             if (!quantity_multiply(wanted->amount, queue->end - queue->next, &need)) need = QUANTITY_MAX;
             error = resources_set(&sum, wanted->name, need > QUANTITY_MAX - had ? QUANTITY_MAX : need + had);
         }
-        if (!error) error = add_selector(&all, &queue->kind->selector);
+        const struct label_selector *selector = &queue->kind->selector;
+        for (size_t i = 0; i < selector->n && !error; i++) {
+            error = ARRAY_GROW(all.items, all.n);
+            if (!error) all.items[all.n++] = selector->items[i]; /* borrows what the constraint points to */
+        }
     }
     struct bundle_kind bundle = {.resources = &sum, .selector = &all};
     if (!error) kind = kind_find(decision->table, decision->classes, &bundle, 1, true);
@@ -187,21 +169,21 @@ static struct kind *sum_of_unlike(struct decision *decision) {
     return kind;
 }
 
-static struct kind *gang_as_one(struct decision *decision) {
+static int place_together(struct decision *decision) {
     const struct gang *gang = decision->gang;
     size_t n_kinds = 0;
     for (size_t q = 0; q < gang->n_kinds; q++)
         n_kinds += decision->queues[q].next < decision->queues[q].end;
-    if (n_kinds != 1) return sum_of_unlike(decision);
-    const struct bundle_kind *bundle = &gang->kinds[gang->kind_of ? gang->kind_of[0] : 0];
-    return kind_find(decision->table, decision->classes, bundle, (int64_t)gang->n, false);
-}
-
-static int place_together(struct decision *decision) {
-    struct kind *kind = gang_as_one(decision);
+    struct kind *kind;
+    if (n_kinds == 1) {
+        const struct bundle_kind *alike = &gang->kinds[gang->kind_of ? gang->kind_of[0] : 0];
+        kind = kind_find(decision->table, decision->classes, alike, (int64_t)gang->n, false);
+    } else {
+        kind = sum_of_unlike(decision);
+    }
     if (!kind) return -ENOMEM;
     if (!kind->n_shapes) return PLANNER_INFEASIBLE;
-    int64_t target = decision->gang->soft_target;
+    int64_t target = gang->soft_target;
     if (target >= 0 && (uint64_t)target < decision->classes->cluster->n && try_node(decision, (uint32_t)target))
         return PLANNER_PLACED;
     for (;;) {
@@ -212,7 +194,11 @@ static int place_together(struct decision *decision) {
 }
 
 int strategy_place(struct decision *decision) {
-    if (decision->classes->cluster->n == 0 || !is_feasible(decision)) return PLANNER_INFEASIBLE;
+    if (decision->classes->cluster->n == 0) return PLANNER_INFEASIBLE;
+    /* Step 2: every bundle must fit the totals of a node at all. */
+    for (size_t q = 0; q < decision->gang->n_kinds; q++)
+        if (decision->queues[q].next < decision->queues[q].end && !decision->queues[q].kind->n_shapes)
+            return PLANNER_INFEASIBLE;
     switch (decision->gang->strategy) {
     case PLACE_PACK:
         return has_room(decision, false) ? place_packed(decision) : PLANNER_BUSY;
