@@ -128,33 +128,28 @@ void cluster_destroy(struct cluster *cluster) {
     free(cluster);
 }
 
-static int keep_shape(struct cluster *cluster, struct node_shape *shape) {
-    struct cluster_names *names = cluster->names;
-    if (ARRAY_GROW(names->shape_list, names->n_shapes) < 0) return -ENOMEM;
-    names->shape_list[names->n_shapes] = shape;
-    struct slots_of of = by_content(cluster);
-    if (slots_add(&names->shapes, &of, (uint32_t)names->n_shapes) < 0) return -ENOMEM;
-    names->n_shapes++;
-    shape->next = cluster->shapes;
-    cluster->shapes = shape;
-    return 0;
-}
-
 const struct node_shape *cluster_shape(struct cluster *cluster, struct node_shape *shape, ty_error *err) {
     if (node_shape_complete(shape, err) < 0) return NULL;
+    struct cluster_names *names = cluster->names;
     struct slots_of of = by_content(cluster);
-    int64_t found = slots_find(&cluster->names->shapes, &of, node_shape_hash(shape), shape);
+    int64_t found = slots_find(&names->shapes, &of, node_shape_hash(shape), shape);
     if (found != SLOTS_NONE) {
         node_shape_done(shape);
-        return cluster->names->shape_list[found];
+        return names->shape_list[found];
     }
+    if (ARRAY_GROW(names->shape_list, names->n_shapes) < 0) return (void)ty_fail_memory(err), NULL;
     struct node_shape *kept = malloc(sizeof *kept);
     if (kept == NULL) return (void)ty_fail_memory(err), NULL;
     *kept = *shape;
-    if (keep_shape(cluster, kept) < 0) {
+    names->shape_list[names->n_shapes] = kept;
+    of = by_content(cluster);
+    if (slots_add(&names->shapes, &of, (uint32_t)names->n_shapes) < 0) {
         free(kept);
         return (void)ty_fail_memory(err), NULL;
     }
+    names->n_shapes++;
+    kept->next = cluster->shapes;
+    cluster->shapes = kept;
     *shape = (struct node_shape){0};
     return kept;
 }

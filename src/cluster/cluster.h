@@ -35,6 +35,9 @@ struct node_shape {
     struct node_shape *next; /* the cluster's list */
 };
 
+/* `n` more devices, without names yet; `resource` is copied. NULL when memory is short. */
+struct node_devices *node_shape_add_devices(struct node_shape *shape, const char *resource, size_t n);
+
 /* Frees what a shape holds that no cluster has taken over; leaves it empty. */
 void node_shape_done(struct node_shape *shape);
 

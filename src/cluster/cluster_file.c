@@ -84,17 +84,6 @@ static int get_map(json_t *node, const char *key, json_t **map, ty_error *err) {
     return 0;
 }
 
-static int read_amount(const json_t *value, const char *what, quantity *amount, ty_error *err) {
-    if (json_is_string(value)) return quantity_parse(json_string_value(value), what, amount, err);
-    if (json_is_real(value)) return quantity_from_double(json_real_value(value), what, amount, err);
-    if (!json_is_integer(value))
-        return ty_fail(err, TY_EUSAGE, "%s must be a number, or text like \"512GiB\", not %s", what,
-                       kind(value));
-    char text[32];
-    (void)snprintf(text, sizeof text, "%lld", (long long)json_integer_value(value));
-    return quantity_parse(text, what, amount, err);
-}
-
 static int read_amounts(json_t *map, const char *in, struct resources *amounts, ty_error *err) {
     const char *name;
     json_t *value;
@@ -105,21 +94,24 @@ static int read_amounts(json_t *map, const char *in, struct resources *amounts, 
         char what[160];
         quantity amount;
         (void)snprintf(what, sizeof what, "%s: %s", in, name);
-        int rc = read_amount(value, what, &amount, err);
+        const char *text = json_string_value(value);
+        char number[32];
+        if (json_is_integer(value)) {
+            (void)snprintf(number, sizeof number, "%lld", (long long)json_integer_value(value));
+            text = number;
+        }
+        int rc;
+        if (text != NULL)
+            rc = quantity_parse(text, what, &amount, err);
+        else if (json_is_real(value))
+            rc = quantity_from_double(json_real_value(value), what, &amount, err);
+        else
+            rc = ty_fail(err, TY_EUSAGE, "%s must be a number, or text like \"512GiB\", not %s", what,
+                         kind(value));
         if (rc < 0) return rc;
         if (resources_set(amounts, name, amount) < 0) return ty_fail_memory(err);
     }
     return 0;
-}
-
-/* Numbers are good label values where they are whole: a worker id is written 0 as often as "0". */
-static int read_label(struct labels *labels, const char *key, const json_t *value, ty_error *err) {
-    char number[32];
-    if (json_is_string(value)) return labels_set(labels, key, json_string_value(value), err);
-    if (!json_is_integer(value))
-        return ty_fail(err, TY_EUSAGE, "%s must be a string, not %s; write it in quotes", key, kind(value));
-    (void)snprintf(number, sizeof number, "%lld", (long long)json_integer_value(value));
-    return labels_set(labels, key, number, err);
 }
 
 static int read_labels(json_t *node, struct labels *labels, ty_error *err) {
@@ -128,19 +120,19 @@ static int read_labels(json_t *node, struct labels *labels, ty_error *err) {
     int rc = get_map(node, "labels", &map, err);
     if (rc < 0) return rc;
     json_object_foreach(map, key, value) {
-        rc = read_label(labels, key, value, err);
+        const char *text = json_string_value(value);
+        char number[32];
+        if (json_is_integer(value)) { /* good where it is whole: a worker id is written 0 as often as "0" */
+            (void)snprintf(number, sizeof number, "%lld", (long long)json_integer_value(value));
+            text = number;
+        }
+        if (text != NULL)
+            rc = labels_set(labels, key, text, err);
+        else
+            rc = ty_fail(err, TY_EUSAGE, "%s must be a string, not %s; write it in quotes", key, kind(value));
         if (rc < 0) return ty_wrap(err, "labels");
     }
     return 0;
-}
-
-static int read_type(json_t *node, char **type, ty_error *err) {
-    json_t *value = json_object_get(node, "accelerator_type");
-    if (value == NULL || json_is_null(value)) return 0;
-    if (!json_is_string(value))
-        return ty_fail(err, TY_EUSAGE, "accelerator_type must be a string, not %s", kind(value));
-    *type = strdup(json_string_value(value));
-    return *type == NULL ? ty_fail_memory(err) : 0;
 }
 
 static int read_shape(json_t *node, struct node_shape *shape, ty_error *err) {
@@ -149,7 +141,13 @@ static int read_shape(json_t *node, struct node_shape *shape, ty_error *err) {
     if (rc == 0 && resources == NULL)
         rc = ty_fail(err, TY_EUSAGE, "resources is missing: what the node has, as in {CPU: 64, GPU: 8}");
     if (rc == 0) rc = read_amounts(resources, "resources", &shape->total, err);
-    if (rc == 0) rc = read_type(node, &shape->accelerator_type, err);
+    const json_t *type = json_object_get(node, "accelerator_type");
+    if (rc == 0 && type != NULL && !json_is_null(type)) {
+        if (!json_is_string(type))
+            rc = ty_fail(err, TY_EUSAGE, "accelerator_type must be a string, not %s", kind(type));
+        else if ((shape->accelerator_type = strdup(json_string_value(type))) == NULL)
+            rc = ty_fail_memory(err);
+    }
     if (rc == 0) rc = read_labels(node, &shape->labels, err);
     return rc;
 }

@@ -226,18 +226,15 @@ static json_t *read_json(int fd) {
     return size <= 0 ? NULL : json_loadb(text, (size_t)size, 0, NULL);
 }
 
-static bool is_whole(const json_t *json) {
-    const json_t *list = json_object_get(json, "claims");
-    return json_is_array(list) && json_array_size(list) <= CLAIMS_MAX &&
-           json_equal(json_object_get(json, "since"), json_object_get(json, "until"));
-}
-
 /* Its owner may be writing to it at this moment; what stays nonsense says nothing. */
 static json_t *read_claims(int fd) {
     enum { READS = 3 };
     for (int i = 0; i < READS; i++) {
         json_t *json = read_json(fd);
-        if (is_whole(json)) return json;
+        const json_t *list = json_object_get(json, "claims");
+        bool whole = json_is_array(list) && json_array_size(list) <= CLAIMS_MAX &&
+                     json_equal(json_object_get(json, "since"), json_object_get(json, "until"));
+        if (whole) return json;
         json_decref(json);
         (void)nanosleep(&(struct timespec){.tv_nsec = NS_PER_MS}, NULL);
     }
@@ -322,39 +319,29 @@ void lease_abandoned(int fd) {
     if (entries != NULL) (void)closedir(entries);
 }
 
-/* The file that a process left which was killed as it made its lease. */
-static void remove_unborn(int directory, const char *name) {
-    struct stat status;
-    if (fstatat(directory, name, &status, AT_SYMLINK_NOFOLLOW) < 0) return;
-    if (status.st_mtime + UNBORN_LIMIT < clock_wall() / NS_PER_S) (void)unlinkat(directory, name, 0);
-}
+struct holders {
+    struct lease_holder *items;
+    size_t n, n_claims;
+};
 
-/* 1 when `name` is held and was read, 0 when it holds nothing. A void file of another user's may have to
- * stay. */
-static int look(int directory, const char *name, struct lease_holder *holder) {
+/* Adds who holds the lease `name`: nobody when it is void, or cannot be understood. A void file of another user's
+ * may have to stay. */
+static int add_holder(struct holders *holders, int directory, const char *name, ty_error *err) {
+    if (ARRAY_GROW(holders->items, holders->n) < 0) return ty_fail_memory(err);
+    struct lease_holder *holder = &holders->items[holders->n];
     CLEANUP_FD int fd = lease_file_open(directory, name);
     if (fd < 0) return 0;
     if (!lease_file_held(fd)) {
         (void)unlinkat(directory, name, 0);
         return 0;
     }
-    if (read_holder(fd, name, holder)) return 1;
-    struct stat status = {0};
-    (void)fstat(fd, &status);
-    log_warning("lease", "%s/%s of user %u is locked but cannot be understood; it is passed over",
-                lease_directory_path(), name, (unsigned)status.st_uid);
-    return 0;
-}
-
-struct holders {
-    struct lease_holder *items;
-    size_t n, n_claims;
-};
-
-static int add_holder(struct holders *holders, int directory, const char *name, ty_error *err) {
-    if (ARRAY_GROW(holders->items, holders->n) < 0) return ty_fail_memory(err);
-    struct lease_holder *holder = &holders->items[holders->n];
-    if (look(directory, name, holder) == 0) return 0;
+    if (!read_holder(fd, name, holder)) {
+        struct stat status = {0};
+        (void)fstat(fd, &status);
+        log_warning("lease", "%s/%s of user %u is locked but cannot be understood; it is passed over",
+                    lease_directory_path(), name, (unsigned)status.st_uid);
+        return 0;
+    }
     holders->n++;
     holders->n_claims += holder->n;
     if (holders->n_claims <= ALL_CLAIMS_MAX) return 0;
@@ -373,7 +360,12 @@ int lease_holders(const struct lease *own, struct lease_holder **holders, size_t
     const struct dirent *entry;
     int rc = 0;
     while (rc == 0 && (entry = readdir(entries)) != NULL) {
-        if (is_lease_name(entry->d_name, UNBORN)) remove_unborn(dirfd(entries), entry->d_name);
+        struct stat status;
+        /* The file that a process left which was killed as it made its lease. */
+        if (is_lease_name(entry->d_name, UNBORN) &&
+            fstatat(dirfd(entries), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
+            status.st_mtime + UNBORN_LIMIT < clock_wall() / NS_PER_S)
+            (void)unlinkat(dirfd(entries), entry->d_name, 0);
         if (!is_lease_name(entry->d_name, "") || (own != NULL && strcmp(own->file, entry->d_name) == 0))
             continue;
         rc = add_holder(&found, dirfd(entries), entry->d_name, err);

@@ -41,17 +41,6 @@ static bool take_claim(const struct node *node, const struct lease_claim *claim,
     return enough;
 }
 
-static int sum_devices(const struct node *node) {
-    for (size_t i = 0; i < node->shape->n_devices; i++) {
-        quantity sum = 0;
-        for (size_t at = 0; at < node->shape->devices[i].n; at++)
-            sum += node->use->device_free[i][at];
-        int rc = resources_set(&node->use->available, node->shape->devices[i].resource, sum);
-        if (rc < 0) return rc;
-    }
-    return 0;
-}
-
 int lease_apply(const struct lease_holder *holders, size_t n, struct cluster *cluster, ty_error *err) {
     if (cluster->n == 0) return 0;
     struct node *node = &cluster->nodes[0];
@@ -62,7 +51,14 @@ int lease_apply(const struct lease_holder *holders, size_t n, struct cluster *cl
     for (size_t i = 0; i < n; i++)
         for (size_t c = 0; c < holders[i].n; c++)
             (void)take_claim(node, &holders[i].claims[c], false);
-    return sum_devices(node) < 0 ? ty_fail_memory(err) : 0;
+    for (size_t d = 0; d < node->shape->n_devices; d++) {
+        quantity sum = 0;
+        for (size_t at = 0; at < node->shape->devices[d].n; at++)
+            sum += node->use->device_free[d][at];
+        if (resources_set(&node->use->available, node->shape->devices[d].resource, sum) < 0)
+            return ty_fail_memory(err);
+    }
+    return 0;
 }
 
 static bool touches(const struct lease_holder *holder, const struct node_devices *devices, size_t at) {

@@ -25,18 +25,15 @@ const char *lease_directory_path(void) {
     return path != NULL && path[0] != '\0' ? path : "/tmp";
 }
 
-/* Root, who may be called otherwise in a user namespace: there too the root directory is root's. */
-static bool is_trusted(uid_t user) {
-    struct stat root;
-    return user == geteuid() || user == 0 || (stat("/", &root) == 0 && user == root.st_uid);
-}
-
 /* The owner of a directory may remove what lies in it, sticky or not; who may write to it, too, unless it is
  * sticky. */
 static int check_directory(int fd, const char *path, ty_error *err) {
-    struct stat status;
+    struct stat status, root;
     if (fstat(fd, &status) < 0) return ty_fail(err, -errno, "cannot look at %s: %s", path, strerror(errno));
-    if (!is_trusted(status.st_uid)) {
+    /* In a user namespace root may be called otherwise: there too the root directory is root's. */
+    bool trusted = status.st_uid == geteuid() || status.st_uid == 0 ||
+                   (stat("/", &root) == 0 && status.st_uid == root.st_uid);
+    if (!trusted) {
         const struct passwd *owner = getpwuid(status.st_uid);
         return ty_fail(
             err, -EPERM,

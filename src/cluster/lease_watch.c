@@ -12,12 +12,6 @@
 #include "base/cleanup.h"
 #include "cluster/lease.h"
 
-/* Gone, or the holder claims something else than it did. */
-static bool has_gone(int directory, const struct lease_holder *holder) {
-    CLEANUP_FD int fd = lease_file_open(directory, holder->file);
-    return fd < 0 || !lease_file_held(fd) || lease_changed(fd, holder);
-}
-
 /* A user has 128 inotify instances; without one, a look each second is better than a run that fails. */
 static int readable_each_second(void) {
     int fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
@@ -50,12 +44,13 @@ int lease_watch(const struct lease_holder *holders, size_t n, ty_error *err) {
     CLEANUP_FD int fd = watch_files(holders, n);
     /* A holder that went before the watch began is seen now. This also catches the kernel's order at the last
      * close, which tells of the end of writing just before it drops the lock. */
-    for (size_t i = 0; fd >= 0 && i < n; i++)
-        if (has_gone(directory, &holders[i])) {
-            (void)close(fd);
-            fd = eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
-            break;
-        }
+    for (size_t i = 0; fd >= 0 && i < n; i++) {
+        CLEANUP_FD int file = lease_file_open(directory, holders[i].file);
+        if (file >= 0 && lease_file_held(file) && !lease_changed(file, &holders[i])) continue;
+        (void)close(fd);
+        fd = eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
+        break;
+    }
     if (fd < 0) return ty_fail(err, -errno, "cannot watch %s: %s", lease_directory_path(), strerror(errno));
     return TAKE_FD(fd);
 }

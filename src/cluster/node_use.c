@@ -7,32 +7,28 @@
 #include "base/str.h"
 #include "cluster/cluster.h"
 
-/* One block: the pointers, then the amounts of all devices, all free. */
-static quantity **all_devices_free(const struct node_shape *shape) {
-    size_t n = 0;
-    for (size_t i = 0; i < shape->n_devices; i++)
-        n += shape->devices[i].n;
-    quantity **free_of = malloc(shape->n_devices * sizeof *free_of + n * sizeof **free_of);
-    if (free_of == NULL) return NULL;
-    quantity *amounts = (quantity *)(free_of + shape->n_devices);
-    for (size_t i = 0; i < n; i++)
-        amounts[i] = QUANTITY_ONE;
-    for (size_t i = 0; i < shape->n_devices; i++) {
-        free_of[i] = amounts;
-        amounts += shape->devices[i].n;
-    }
-    return free_of;
-}
-
 static struct node_use *all_free(const struct node_shape *shape) {
     struct node_use *use = calloc(1, sizeof *use);
     if (use == NULL) return NULL;
-    if (shape->n_devices > 0) use->device_free = all_devices_free(shape);
-    if ((shape->n_devices == 0 || use->device_free != NULL) &&
-        resources_copy(&use->available, &shape->total) == 0)
-        return use;
-    node_use_destroy(use);
-    return NULL;
+    size_t n = 0;
+    for (size_t i = 0; i < shape->n_devices; i++)
+        n += shape->devices[i].n;
+    /* One block: the pointers, then the amounts of all devices. */
+    if (shape->n_devices > 0)
+        use->device_free = malloc(shape->n_devices * sizeof *use->device_free + n * sizeof **use->device_free);
+    if ((shape->n_devices > 0 && use->device_free == NULL) ||
+        resources_copy(&use->available, &shape->total) < 0) {
+        node_use_destroy(use);
+        return NULL;
+    }
+    quantity *amounts = (quantity *)(use->device_free + shape->n_devices);
+    for (size_t i = 0; i < n; i++)
+        amounts[i] = QUANTITY_ONE;
+    for (size_t i = 0; i < shape->n_devices; i++) {
+        use->device_free[i] = amounts;
+        amounts += shape->devices[i].n;
+    }
+    return use;
 }
 
 static int refuse_unknown(const struct node_shape *shape, const char *name, ty_error *err) {

@@ -11,13 +11,6 @@
 #include "cluster/cluster.h"
 #include "scaling/device.h"
 
-static const struct inventory *find_inventory(const struct inventory *inventories, size_t n,
-                                              const char *resource) {
-    for (size_t i = 0; i < n; i++)
-        if (strcmp(inventories[i].vendor->resource, resource) == 0) return &inventories[i];
-    return NULL;
-}
-
 static int set(struct resources *resources, const char *name, quantity amount, ty_error *err) {
     return resources_set(resources, name, amount) < 0 ? ty_fail_memory(err) : 0;
 }
@@ -103,14 +96,6 @@ static int copy_devices(const struct inventory *inventory, size_t n, struct node
     return 0;
 }
 
-static struct node_devices *add_devices(struct node_shape *shape, const char *resource, size_t n) {
-    if (ARRAY_GROW(shape->devices, shape->n_devices) < 0) return NULL;
-    char *name = strdup(resource);
-    if (name == NULL) return NULL;
-    shape->devices[shape->n_devices] = (struct node_devices){.resource = name, .n = n};
-    return &shape->devices[shape->n_devices++];
-}
-
 /* The first `n` of the devices that are there; logical ones beyond, or where there are none: then an inherited
  * variable names them, so that the masks of nested runs add up. */
 static int name_devices(struct node_shape *shape, const struct inventory *inventory, const char *resource,
@@ -122,7 +107,7 @@ static int name_devices(struct node_shape *shape, const struct inventory *invent
     if (rc == -ENOMEM) return ty_fail_memory(err);
     if (rc == 0 && n > visible.n && (real || visible.n > 0))
         return refuse_count(vendor, resource, n, &visible, err);
-    struct node_devices *devices = add_devices(shape, resource, n);
+    struct node_devices *devices = node_shape_add_devices(shape, resource, n);
     if (devices == NULL) return ty_fail_memory(err);
     if (real) return copy_devices(inventory, n, devices) < 0 ? ty_fail_memory(err) : 0;
     if (visible.n == 0) return 0;
@@ -178,8 +163,10 @@ static int name_all_devices(struct node_shape *shape, const struct inventory *in
         quantity most = (quantity)NODE_MAX_DEVICES * QUANTITY_ONE;
         if (!accelerator_is_device(resource->name) || resource->amount % QUANTITY_ONE != 0) continue;
         if (resource->amount == 0 || resource->amount > most) continue;
-        rc = name_devices(shape, find_inventory(inventories, n, resource->name), resource->name,
-                          (size_t)(resource->amount / QUANTITY_ONE), err);
+        const struct inventory *inventory = NULL;
+        for (size_t v = 0; v < n && inventory == NULL; v++)
+            if (strcmp(inventories[v].vendor->resource, resource->name) == 0) inventory = &inventories[v];
+        rc = name_devices(shape, inventory, resource->name, (size_t)(resource->amount / QUANTITY_ONE), err);
     }
     return rc;
 }

@@ -56,13 +56,9 @@ static int read_request(const struct document *document, struct node_request *re
     json_object_foreach(root, key, value) {
         if (result >= 0) result = read_key(request, key, value, err);
     }
-    return result;
-}
-
-static int check_request(const struct node_request *request, ty_error *err) {
     const struct cluster_overrides *overrides = &request->overrides;
-    if (request->cluster == NULL) return 0;
-    if (overrides->num_cpus < 0 && overrides->num_gpus < 0 && overrides->node_resources.n == 0) return 0;
+    bool overridden = overrides->num_cpus >= 0 || overrides->num_gpus >= 0 || overrides->node_resources.n > 0;
+    if (result < 0 || request->cluster == NULL || !overridden) return result;
     return ty_fail(
         err, TY_EUSAGE,
         "num_cpus, num_gpus and node_resources say what this machine has, the cluster file %s replaces it: "
@@ -126,7 +122,7 @@ int cluster_nodes_json(const char *request_json, char **nodes_json, ty_error *er
     int result = document_parse(request_json, strlen(request_json), "request for nodes", &document, err);
     if (result < 0) return result;
     result = read_request(document, &request, err);
-    if (result >= 0) result = check_request(&request, err);
+
     if (result >= 0 && request.cluster != NULL) result = cluster_read(request.cluster, &cluster, err);
     if (result >= 0 && request.cluster == NULL) result = probe(&request.overrides, &cluster, err);
     if (result >= 0) result = write_nodes(cluster, nodes_json, err);

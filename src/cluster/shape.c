@@ -41,27 +41,21 @@ const char *node_device_id(const struct node_devices *devices, size_t index, cha
     return text;
 }
 
-/* -- checks -- */
-
-static int check_amount(const struct resource *resource, ty_error *err) {
-    const char *name = resource->name;
-    if (resource->amount < 0) return ty_fail(err, TY_EUSAGE, "resource %s cannot be negative", name);
-    if (resource->amount % QUANTITY_ONE != 0)
-        return ty_fail(err, TY_EUSAGE, "resource %s must be a whole number on a node, but it is %.10g", name,
-                       quantity_to_double(resource->amount));
-    if (accelerator_is_device(name) && resource->amount / QUANTITY_ONE > NODE_MAX_DEVICES)
-        return ty_fail(err, TY_EUSAGE, "resource %s: at most %d devices on a node, but it is %.10g", name,
-                       NODE_MAX_DEVICES, quantity_to_double(resource->amount));
-    return 0;
-}
-
 static int check_total(struct resources *total, ty_error *err) {
     for (size_t i = total->n; i-- > 0;) {
         const struct resource *resource = &total->items[i];
         if (str_prefix(resource->name, "node:", NULL))
             return ty_fail(err, TY_EUSAGE, "resource %s: names that begin with node: are Trainyard's own",
                            resource->name);
-        if (resource_check_name(resource->name, err) < 0 || check_amount(resource, err) < 0) return TY_EUSAGE;
+        if (resource_check_name(resource->name, err) < 0) return TY_EUSAGE;
+        if (resource->amount < 0)
+            return ty_fail(err, TY_EUSAGE, "resource %s cannot be negative", resource->name);
+        if (resource->amount % QUANTITY_ONE != 0)
+            return ty_fail(err, TY_EUSAGE, "resource %s must be a whole number on a node, but it is %.10g",
+                           resource->name, quantity_to_double(resource->amount));
+        if (accelerator_is_device(resource->name) && resource->amount / QUANTITY_ONE > NODE_MAX_DEVICES)
+            return ty_fail(err, TY_EUSAGE, "resource %s: at most %d devices on a node, but it is %.10g",
+                           resource->name, NODE_MAX_DEVICES, quantity_to_double(resource->amount));
         if (resource->amount == 0) resources_remove(total, resource->name);
     }
     return 0;
@@ -117,24 +111,25 @@ static int add_slice(struct node_shape *shape, ty_error *err) {
     return rc;
 }
 
-static const struct node_devices *find_devices(const struct node_shape *shape, const char *resource) {
-    for (size_t i = 0; i < shape->n_devices; i++)
-        if (strcmp(shape->devices[i].resource, resource) == 0) return &shape->devices[i];
-    return NULL;
+struct node_devices *node_shape_add_devices(struct node_shape *shape, const char *resource, size_t n) {
+    if (ARRAY_GROW(shape->devices, shape->n_devices) < 0) return NULL;
+    char *name = strdup(resource);
+    if (name == NULL) return NULL;
+    shape->devices[shape->n_devices] = (struct node_devices){.resource = name, .n = n};
+    return &shape->devices[shape->n_devices++];
 }
 
-static int add_devices(struct node_shape *shape, const struct resource *resource, ty_error *err) {
+/* The devices of a resource, without names unless they have some. */
+static int complete_devices(struct node_shape *shape, const struct resource *resource, ty_error *err) {
     size_t n = (size_t)(resource->amount / QUANTITY_ONE);
-    const struct node_devices *known = find_devices(shape, resource->name);
-    if (known != NULL && known->n == n) return 0;
-    if (known != NULL)
+    for (size_t i = 0; i < shape->n_devices; i++) {
+        const struct node_devices *known = &shape->devices[i];
+        if (strcmp(known->resource, resource->name) != 0) continue;
+        if (known->n == n) return 0;
         return ty_fail(err, TY_EFAULT, "resource %s is %zu but %zu devices are named", resource->name, n,
                        known->n);
-    if (ARRAY_GROW(shape->devices, shape->n_devices) < 0) return ty_fail_memory(err);
-    char *name = strdup(resource->name);
-    if (name == NULL) return ty_fail_memory(err);
-    shape->devices[shape->n_devices++] = (struct node_devices){.resource = name, .n = n};
-    return 0;
+    }
+    return node_shape_add_devices(shape, resource->name, n) == NULL ? ty_fail_memory(err) : 0;
 }
 
 int node_shape_complete(struct node_shape *shape, ty_error *err) {
@@ -143,7 +138,7 @@ int node_shape_complete(struct node_shape *shape, ty_error *err) {
     if (rc == 0) rc = add_slice(shape, err);
     for (size_t i = 0; rc == 0 && i < shape->total.n; i++)
         if (accelerator_is_device(shape->total.items[i].name))
-            rc = add_devices(shape, &shape->total.items[i], err);
+            rc = complete_devices(shape, &shape->total.items[i], err);
     return rc;
 }
 

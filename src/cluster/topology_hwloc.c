@@ -35,23 +35,6 @@ static size_t each_node(hwloc_topology_t topology, hwloc_bitmap_t wanted, size_t
     return n;
 }
 
-static int bitmap_to_idset(hwloc_const_bitmap_t bitmap, struct idset *set) {
-    int id;
-    hwloc_bitmap_foreach_begin(id, bitmap) {
-        int rc = idset_add(set, id);
-        if (rc < 0) return rc;
-    }
-    hwloc_bitmap_foreach_end();
-    return 0;
-}
-
-/* Takes off what this process may not use, which says nothing about a machine of hwloc's imagination. */
-static void keep_allowed(hwloc_topology_t topology, hwloc_bitmap_t cores) {
-    CLEANUP(free_bitmap) hwloc_bitmap_t own = hwloc_bitmap_alloc();
-    if (own == NULL || !hwloc_topology_is_thissystem(topology)) return;
-    if (hwloc_get_cpubind(topology, own, HWLOC_CPUBIND_PROCESS) == 0) hwloc_bitmap_and(cores, cores, own);
-}
-
 static int place_worker(const struct topology_request *request, struct topology_place *place, ty_error *err) {
     /* Kept for the life of the process: reading the topology takes tens of milliseconds. */
     static hwloc_topology_t topology;
@@ -75,10 +58,19 @@ static int place_worker(const struct topology_request *request, struct topology_
         (void)each_node(topology, nodes, first, end > first ? end : first + 1);
     }
     hwloc_cpuset_from_nodeset(topology, cores, nodes);
-    keep_allowed(topology, cores);
+    /* What this process may not use is taken off; that says nothing about a machine of hwloc's imagination. */
+    CLEANUP(free_bitmap) hwloc_bitmap_t own = hwloc_bitmap_alloc();
+    if (own != NULL && hwloc_topology_is_thissystem(topology) &&
+        hwloc_get_cpubind(topology, own, HWLOC_CPUBIND_PROCESS) == 0)
+        hwloc_bitmap_and(cores, cores, own);
     struct topology_place made = {.numa_node =
                                       hwloc_bitmap_weight(nodes) == 1 ? hwloc_bitmap_first(nodes) : -1};
-    if (bitmap_to_idset(cores, &made.cores) < 0) {
+    int id;
+    hwloc_bitmap_foreach_begin(id, cores) {
+        if (rc >= 0) rc = idset_add(&made.cores, id);
+    }
+    hwloc_bitmap_foreach_end();
+    if (rc < 0) {
         idset_done(&made.cores);
         return ty_fail_memory(err);
     }
