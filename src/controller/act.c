@@ -177,7 +177,8 @@ static bool check(void *context) {
     return true;
 }
 
-void act_fenced(struct ty_run *run) {
+void act_fenced(void *context) {
+    struct ty_run *run = context;
     if (!run->agents.fencing) return;
     nanoseconds left = agents_fence_left(run);
     run->agents.fencing = left > 0;

@@ -73,13 +73,9 @@ struct peer *agents_find(const struct ty_run *run, const char *name) {
     return peer != NULL ? (struct peer *)*peer : NULL;
 }
 
-static const char *name_of(const struct ty_run *run, uint32_t node) {
-    return run->agents.peers[node].name;
-}
-
 const char *agents_failed_name(const struct ty_run *run) {
     int node = run_failure(run->core)->node;
-    return node < 0 ? NULL : name_of(run, (uint32_t)node);
+    return node < 0 ? NULL : run->agents.peers[node].name;
 }
 
 bool agents_rest(const struct ty_run *run) {
@@ -145,13 +141,13 @@ void peer_send_to_rank(void *context, uint32_t rank, const Wire__Message *messag
 
 /* -- its end */
 
-static void tell_stuck(const struct ty_run *run, uint32_t node, const struct idset *pids) {
+static void tell_stuck(const struct peer *peer, const struct idset *pids) {
     CLEANUP(buffer_done) struct buffer text = {0};
     bool alone = idset_count(pids) == 1;
     idset_format(pids, &text);
-    log_error("controller", "node %s: process%s %s %s not end after SIGKILL (stuck in the kernel?)",
-              name_of(run, node), alone ? "" : "es", text.failed ? "?" : text.data, alone ? "does" : "do");
-    if (run_state_of(run->core) != RUN_ENDED) run_node_unclean(run->core, node);
+    log_error("controller", "node %s: process%s %s %s not end after SIGKILL (stuck in the kernel?)", peer->name,
+              alone ? "" : "es", text.failed ? "?" : text.data, alone ? "does" : "do");
+    if (run_state_of(peer->run->core) != RUN_ENDED) run_node_unclean(peer->run->core, peer->node);
 }
 
 /* Waits for the end of an agent, by force when it takes too long. Its wait status, or 0. One that even KILL
@@ -162,36 +158,32 @@ static int reap(struct peer *peer, bool by_force) {
     if (!kernel_reap(peer->handle.pidfd, pid, by_force ? 0 : END_LIMIT_MS, &status)) {
         CLEANUP(idset_done) struct idset left = {0};
         (void)idset_add(&left, pid);
-        tell_stuck(peer->run, peer->node, &left);
+        tell_stuck(peer, &left);
     }
     if (peer->handle.pidfd >= 0) (void)close(peer->handle.pidfd);
     peer->handle = (struct engine_handle){-1, -1, -1, NULL};
     return status;
 }
 
-/* The sessions that were led on a node: the agent's, which is there in any case, and those of its workers. */
-static size_t list_sessions(const struct peer *peer, int *agent, int **sessions) {
-    const struct ty_run *run = peer->run;
-    size_t workers = run->core != NULL ? run->prepared.plan->n_workers : 0, n = 0;
-    int *list = calloc(workers + 1, sizeof *list);
-    *sessions = list != NULL ? list : agent;
-    (*sessions)[n++] = *agent;
-    for (uint32_t rank = 0; list != NULL && rank < workers; rank++)
-        if (run->agents.node_of[rank] == peer->node) list[n++] = run_worker(run->core, rank)->pid;
-    return n;
-}
-
 /* Ends what the agent, which had this pid, left behind. */
 static void sweep_after(const struct peer *peer, int pid) {
     const struct ty_run *run = peer->run;
     uint32_t n = run->agents.n;
-    CLEANUP_FREE int *agents = calloc(n, sizeof *agents);
-    int own = pid, *sessions;
+    size_t workers = run->core != NULL ? run->prepared.plan->n_workers : 0;
+    CLEANUP_FREE int *agents = calloc(n, sizeof *agents), *sessions = calloc(workers + 1, sizeof *sessions);
     char token[NODE_TOKEN_SIZE];
     node_token(run->token, peer->node, token);
-    struct sweep_scope scope = {.token = token, .since = run->agents.since, .agents = agents};
-    scope.n_sessions = list_sessions(peer, &own, &sessions);
-    scope.sessions = sessions;
+    struct sweep_scope scope = {.token = token,
+                                .since = run->agents.since,
+                                .agents = agents,
+                                .sessions = sessions != NULL ? sessions : &pid,
+                                .n_sessions = 1,
+                                .alone = run->request->alone && agents != NULL};
+    /* Sessions were led by the agent, which comes first, and by the workers of the node. */
+    if (sessions != NULL) sessions[0] = pid;
+    for (uint32_t rank = 0; sessions != NULL && rank < workers; rank++)
+        if (run->agents.node_of[rank] == peer->node)
+            sessions[scope.n_sessions++] = run_worker(run->core, rank)->pid;
     for (uint32_t node = 0; agents != NULL && node < n; node++)
         if (run->agents.peers[node].handle.pid > 0)
             agents[scope.n_agents++] = run->agents.peers[node].handle.pid;
@@ -199,11 +191,9 @@ static void sweep_after(const struct peer *peer, int pid) {
      * cleared. */
     bool left_behind = pid > 0 && waitid(P_PID, (id_t)pid, &(siginfo_t){0}, WEXITED | WNOHANG | WNOWAIT) == 0;
     if (agents != NULL && left_behind) agents[scope.n_agents++] = pid;
-    scope.alone = run->request->alone && agents != NULL;
     CLEANUP(idset_done) struct idset left = {0};
-    if (!sweep_node(&scope, &left)) tell_stuck(run, peer->node, &left);
+    if (!sweep_node(&scope, &left)) tell_stuck(peer, &left);
     worker_files_remove(token);
-    if (sessions != &own) free(sessions);
 }
 
 void peer_abandon(struct peer *peer) {
@@ -233,9 +223,8 @@ void peer_lose(struct peer *peer) {
 /* -- what one says */
 
 /* "node b: .." */
-static void escape_words(const struct ty_run *run, const struct peer *peer, const char *words,
-                         struct buffer *out) {
-    buffer_printf(out, "node %s: ", name_of(run, peer->node));
+static void escape_words(const struct peer *peer, const char *words, struct buffer *out) {
+    buffer_printf(out, "node %s: ", peer->name);
     utf8_escape(words, strnlen(words, TY_ERROR_MESSAGE_SIZE), out);
 }
 
@@ -273,32 +262,31 @@ static nanoseconds by_our_clock(const struct peer *peer, int64_t time) {
 static void on_hello(struct peer *peer, const Wire__Hello *hello) {
     struct ty_run *run = peer->run;
     if (hello->protocol != FRAME_PROTOCOL || strcmp(hello->version, base_build) != 0) {
-        struct buffer why = {0};
+        CLEANUP(buffer_done) struct buffer why = {0};
         buffer_printf(
             &why,
             "the agent of node %s is of build %.60s, but this is trainyard %s: install both from one build",
-            name_of(run, peer->node), hello->version, base_build);
+            peer->name, hello->version, base_build);
         peer_abandon(peer);
         run_node_refused(run->core, peer->node, why.failed ? "another build" : why.data);
-        buffer_done(&why);
         return;
     }
     if (hello->refusal[0] != '\0') {
         CLEANUP(buffer_done) struct buffer why = {0};
-        escape_words(run, peer, hello->refusal, &why);
+        escape_words(peer, hello->refusal, &why);
         rendezvous_give_back(run->prepared.rendezvous, peer->name, take_channel(peer), NULL);
         run_node_refused(run->core, peer->node, why.failed ? "a node cannot take part" : why.data);
         return;
     }
     if (hello->warning[0] != '\0') {
         CLEANUP(buffer_done) struct buffer what = {0};
-        escape_words(run, peer, hello->warning, &what);
+        escape_words(peer, hello->warning, &what);
         if (!what.failed) log_warning("controller", "%s", what.data);
     }
-    const char *known =
-        run->prepared.rendezvous != NULL ? rendezvous_address_of(run->prepared.rendezvous, peer->name) : NULL;
+    const struct rendezvous *rendezvous = run->prepared.rendezvous;
+    const char *known = rendezvous != NULL ? rendezvous_address_of(rendezvous, peer->name) : NULL;
     (void)snprintf(peer->address, sizeof peer->address, "%s", known != NULL ? known : hello->address);
-    struct event_node about = {.name = name_of(run, peer->node),
+    struct event_node about = {.name = peer->name,
                                .pid = hello->pid,
                                .address = peer->address,
                                .clock_offset = (double)NAN,
@@ -504,7 +492,7 @@ static void on_message(void *context, const Wire__Message *message) {
                       message->live->text.data, message->live->text.len);
         break;
     default:
-        log_warning("controller", "node %s sent a message of an unknown kind", name_of(run, peer->node));
+        log_warning("controller", "node %s sent a message of an unknown kind", peer->name);
     }
     output_pause_when_full(run);
 }
@@ -608,23 +596,22 @@ int peer_start(struct peer *peer, ty_error *err) {
     return channel_create(run->loop, peer->handle.channel_fd, &peer_events, peer, &peer->channel, err);
 }
 
-/* Of the nodes that an earlier controller had: 0 once each is proven, having joined again. */
-static nanoseconds past_fence_left(const struct ty_run *run, nanoseconds now) {
-    const struct event_texts *nodes = &run->replay.plan.event.of.plan.nodes;
-    const struct rendezvous *rendezvous = run->prepared.rendezvous;
-    size_t proven = 0;
-    while (rendezvous != NULL && proven < nodes->n &&
-           (rendezvous_is_local(rendezvous, nodes->items[proven]) ||
-            rendezvous_is_swept(rendezvous, nodes->items[proven])))
-        proven++;
-    return run->core != NULL || proven == nodes->n ? 0 : run->past.fenced_at - now;
-}
-
 nanoseconds agents_fence_left(const struct ty_run *run) {
-    nanoseconds now = clock_boot(), most = run->past.fenced_at > 0 ? past_fence_left(run, now) : 0;
+    const struct rendezvous *rendezvous = run->prepared.rendezvous;
+    nanoseconds now = clock_boot(), most = 0;
+    if (run->past.fenced_at > 0 && run->core == NULL) {
+        /* Nodes that an earlier controller had are proven once they have joined again. */
+        const struct event_texts *nodes = &run->replay.plan.event.of.plan.nodes;
+        size_t proven = 0;
+        while (rendezvous != NULL && proven < nodes->n &&
+               (rendezvous_is_local(rendezvous, nodes->items[proven]) ||
+                rendezvous_is_swept(rendezvous, nodes->items[proven])))
+            proven++;
+        if (proven < nodes->n) most = run->past.fenced_at - now;
+    }
     for (uint32_t node = 0; node < run->agents.n; node++) {
         const struct peer *peer = &run->agents.peers[node];
-        bool proven = peer->fenced_at > 0 && rendezvous_is_swept(run->prepared.rendezvous, peer->name);
+        bool proven = peer->fenced_at > 0 && rendezvous_is_swept(rendezvous, peer->name);
         nanoseconds left = proven || peer->fenced_at == 0 ? 0 : peer->fenced_at - now;
         if (left > most) most = left;
     }
@@ -644,12 +631,8 @@ static void on_nodes_changed(void *context) {
     if (run->core != NULL) run_room_changed(run->core);
 }
 
-static void on_fence(void *context) {
-    act_fenced(context);
-}
-
 void agents_open(struct ty_run *run) {
-    run->agents.fence_timer = (struct loop_timer){.callback = on_fence, .context = run};
+    run->agents.fence_timer = (struct loop_timer){.callback = act_fenced, .context = run};
     if (run->prepared.rendezvous != NULL) rendezvous_listen(run->prepared.rendezvous, on_nodes_changed, run);
     run->agents.store_timer = (struct loop_timer){.callback = on_store_timer, .context = run};
 }

@@ -87,15 +87,6 @@ static int put_log(struct peer *peer, uint32_t rank, const Wire__File *file, ty_
 
 /* -- parts of checkpoints */
 
-/* Below a staging directory of the attempt: which, and what is left of the path. */
-static bool is_staged(const struct ty_run *run, const char *path, struct buffer *top, const char **rest) {
-    uint64_t number;
-    int end = 0;
-    if (sscanf(path, "." NAME_PREFIX "%" SCNu64 "%n", &number, &end) != 1 || end == 0) return false;
-    checkpoint_staging_path(run->path, number, run_attempt(run->core), top);
-    return !top->failed && str_prefix(path, strrchr(top->data, '/') + 1, rest) && (*rest)++[0] == '/';
-}
-
 static int put(struct peer *peer, Wire__File *file, ty_error *err) {
     struct ty_run *run = peer->run;
     CLEANUP(buffer_done) struct buffer top = {0};
@@ -105,7 +96,13 @@ static int put(struct peer *peer, Wire__File *file, ty_error *err) {
     bool log = sscanf(file->path, LOGS_NAME "/rank-%" SCNu32 ".log%n", &rank, &end) == 1 && end > 0;
     if (log && file->path[end] == '\0' && rank < run_size(run->core) && run->agents.node_of[rank] == peer->node)
         return put_log(peer, rank, file, err);
-    if (!is_staged(run, file->path, &top, &rest))
+    /* All else lies below a staging directory of the attempt: `top`, and behind it `rest`. */
+    uint64_t number;
+    end = 0;
+    bool staged = sscanf(file->path, "." NAME_PREFIX "%" SCNu64 "%n", &number, &end) == 1 && end > 0;
+    if (staged) checkpoint_staging_path(run->path, number, run_attempt(run->core), &top);
+    staged = staged && !top.failed && str_prefix(file->path, strrchr(top.data, '/') + 1, &rest);
+    if (!staged || *rest++ != '/')
         return ty_fail(err, TY_EPROTOCOL, "%.200s is nothing that it may write", file->path);
     struct carry_piece piece = carry_piece_of(file, rest);
     struct carry_place place = {.top = top.data, .taken = tell_taken, .context = peer, .number = file->carry};

@@ -10,11 +10,6 @@ _Static_assert((int)WIRE__DISTURB__KIND__KILL == (int)CHAOS_KILL, "kinds of faul
 _Static_assert((int)WIRE__DISTURB__KIND__PAUSE == (int)CHAOS_PAUSE, "kinds of faults");
 _Static_assert((int)WIRE__DISTURB__KIND__STARVE == (int)CHAOS_STARVE, "kinds of faults");
 
-static bool runs(const struct ty_run *run, uint32_t rank) {
-    enum worker_state state = run_worker(run->core, rank)->state;
-    return run_state_of(run->core) == RUN_RUNNING && (state == WORKER_STARTED || state == WORKER_READY);
-}
-
 static void await_next(struct chaos_timer *chaos) {
     chaos->next = chaos_next(&chaos->schedule);
     (void)loop_timer_start(chaos->run->loop, &chaos->timer, chaos->next.after);
@@ -22,24 +17,26 @@ static void await_next(struct chaos_timer *chaos) {
 
 static void on_timer(void *context) {
     struct chaos_timer *chaos = context;
-    bool happens = runs(chaos->run, chaos->next.rank);
+    struct ty_run *run = chaos->run;
     const struct chaos_fault *fault = &chaos->next;
+    const struct run_worker *worker = run_worker(run->core, fault->rank);
+    bool lives = worker->state == WORKER_STARTED || worker->state == WORKER_READY;
+    bool happens = run_state_of(run->core) == RUN_RUNNING && lives;
     struct buffer text = {0};
     buffer_printf(&text, "chaos at %.2f s: rank %u ",
-                  (double)(loop_now(chaos->run->loop) - chaos->began) / (double)NS_PER_S, fault->rank);
-    if (happens) buffer_printf(&text, "(pid %d) ", run_worker(chaos->run->core, fault->rank)->pid);
+                  (double)(loop_now(run->loop) - chaos->began) / (double)NS_PER_S, fault->rank);
+    if (happens) buffer_printf(&text, "(pid %d) ", worker->pid);
     buffer_printf(&text, "%s", chaos_kind_text(fault->kind));
     if (fault->kind != CHAOS_KILL) {
         buffer_char(&text, ' ');
         duration_format(fault->length, &text);
     }
     if (!happens) buffer_text(&text, ", but does not run");
-    progress_hide(&chaos->run->output.progress);
+    progress_hide(&run->output.progress);
     if (!text.failed) log_warning("chaos", "%s", text.data);
     buffer_done(&text);
     if (happens) {
         /* Recorded, and then done. */
-        struct ty_run *run = chaos->run;
         struct run_event event = run_event_new(EVENT_CHAOS);
         event.time = clock_wall();
         event.attempt = run_attempt(run->core);

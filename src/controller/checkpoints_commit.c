@@ -99,17 +99,6 @@ static int find_place(const char *run_path, const struct run_commit *commit, cha
                    (unsigned long long)commit->number);
 }
 
-/* Somebody else's directory has the name that the checkpoint would have got. */
-static void tell_name(const struct publication *publication) {
-    char usual[CHECKPOINT_NAME_SIZE];
-    const char *path = publication->made.path;
-    checkpoint_name(publication->made.number, usual);
-    if (publication->place != NULL || publication->name != NULL || str_equal(strrchr(path, '/') + 1, usual))
-        return;
-    log_warning("controller", "%s/%s is taken: checkpoint %llu is %s", publication->run_path, usual,
-                (unsigned long long)publication->made.number, path);
-}
-
 /* Rows are written in their order: also called when that of a later commit is. */
 static void note_gone(void *context, const char *metrics) {
     struct checkpoints *checkpoints = context;
@@ -230,7 +219,12 @@ static void end_publication(struct storage_job *job) {
     }
     checkpoints->publication = NULL;
     if (made->result >= 0) {
-        tell_name(publication);
+        char usual[CHECKPOINT_NAME_SIZE];
+        checkpoint_name(made->number, usual);
+        bool by_number = publication->place == NULL && publication->name == NULL;
+        if (by_number && !str_equal(strrchr(made->path, '/') + 1, usual)) /* somebody else's has that name */
+            log_warning("controller", "%s/%s is taken: checkpoint %llu is %s", publication->run_path, usual,
+                        (unsigned long long)made->number, made->path);
         put_on_record(checkpoints, publication);
     } else {
         checkpoints->listener(checkpoints->listener_context, made);

@@ -83,28 +83,24 @@ static void finish_past(struct storage_job *job) {
     past->result = checkpoint_sweep(past->run_path, &known, &past->swept, &past->error);
 }
 
-static int copy_names(struct past *past, const struct checkpoints *checkpoints) {
-    past->run_path = strdup(checkpoints->run_path);
-    memcpy(past->run, checkpoints->run, sizeof past->run);
-    past->names = calloc(checkpoints->n_kept + 1, sizeof *past->names);
-    if (past->run_path == NULL || past->names == NULL) return -ENOMEM;
-    for (; past->n_names < checkpoints->n_kept; past->n_names++) {
-        const struct kept *kept = &checkpoints->kept[past->n_names];
-        if ((past->names[past->n_names] = strdup(kept->name)) == NULL) return -ENOMEM;
-        past->last = kept->number;
-    }
-    return 0;
-}
-
 int checkpoints_read_past(struct checkpoints *checkpoints, ty_error *err) {
     struct past *past = checkpoints->past = calloc(1, sizeof *past);
     if (past == NULL) return ty_fail_memory(err);
-    *past = (struct past){.checkpoints = checkpoints};
+    past->checkpoints = checkpoints;
     struct journal *journal = records_journal(checkpoints->records);
     int result = journal_each_checkpoint(journal, take_row, checkpoints, err);
     if (result >= 0) result = journal_each_event(journal, 0, take_removal, past, err);
-    if (result >= 0) result = copy_names(past, checkpoints);
-    return result == -ENOMEM ? ty_fail_memory(err) : result;
+    if (result < 0) return result == -ENOMEM ? ty_fail_memory(err) : result;
+    past->run_path = strdup(checkpoints->run_path);
+    memcpy(past->run, checkpoints->run, sizeof past->run);
+    past->names = calloc(checkpoints->n_kept + 1, sizeof *past->names);
+    if (past->run_path == NULL || past->names == NULL) return ty_fail_memory(err);
+    for (; past->n_names < checkpoints->n_kept; past->n_names++) {
+        const struct kept *kept = &checkpoints->kept[past->n_names];
+        if ((past->names[past->n_names] = strdup(kept->name)) == NULL) return ty_fail_memory(err);
+        past->last = kept->number;
+    }
+    return 0;
 }
 
 /* -- whether the latest is whole */

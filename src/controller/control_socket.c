@@ -63,7 +63,8 @@ int control_socket_answer(int question, nanoseconds length, struct buffer *out) 
 
 /* -- the controller */
 
-static void hang_up(struct control_socket *control) {
+static void hang_up(void *context) {
+    struct control_socket *control = context;
     struct ty_run *run = control->run;
     loop_timer_stop(run->loop, &control->limit);
     loop_watch_stop(run->loop, &control->client_watch);
@@ -89,10 +90,6 @@ static void send_on(void *context, unsigned events) {
     hang_up(control);
 }
 
-static void on_too_slow(void *context) {
-    hang_up(context);
-}
-
 /* "node 2-3 n2": the ranks that were asked for, of a node. */
 static void name_node(struct control_socket *control, const char *word, uint32_t node) {
     struct ty_run *run = control->run;
@@ -105,23 +102,20 @@ static void name_node(struct control_socket *control, const char *word, uint32_t
 }
 
 /* All have answered, or nobody waits for those that did not. */
-static void reply(struct control_socket *control) {
+static void reply(void *context) {
+    struct control_socket *control = context;
     struct ty_run *run = control->run;
     for (int64_t node = -1; (node = idset_next(&control->missing, node)) != IDSET_END;)
         name_node(control, "silent", (uint32_t)node);
     idset_done(&control->missing);
     loop_timer_stop(run->loop, &control->limit);
     loop_watch_stop(run->loop, &control->client_watch);
-    control->limit = (struct loop_timer){.callback = on_too_slow, .context = control};
+    control->limit = (struct loop_timer){.callback = hang_up, .context = control};
     control->client_watch = (struct loop_watch){.callback = send_on, .context = control};
     if (control->answer.failed || control->answer.size == 0 ||
         loop_watch_start(run->loop, &control->client_watch, control->client, LOOP_WRITABLE) < 0 ||
         loop_timer_start(run->loop, &control->limit, CONTROL_PATIENCE) < 0)
         hang_up(control);
-}
-
-static void on_limit(void *context) {
-    reply(context);
 }
 
 void control_socket_take(struct peer *peer, const Wire__Look *seen) {
@@ -166,7 +160,7 @@ static bool take_question(struct control_socket *control, const char *text) {
     control->ticket++;
     for (int64_t node = -1; (node = idset_next(&control->missing, node)) != IDSET_END;)
         ask_node(control, (uint32_t)node, length, period);
-    control->limit = (struct loop_timer){.callback = on_limit, .context = control};
+    control->limit = (struct loop_timer){.callback = reply, .context = control};
     return loop_timer_start(control->run->loop, &control->limit, length + CONTROL_PATIENCE) == 0;
 }
 

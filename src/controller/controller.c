@@ -38,24 +38,23 @@ static void end_turn(void *context) {
     if (run->phase == PHASE_RUNNING) progress_show(&run->output.progress);
 }
 
-/* The program closed what the run has open. What stands under those numbers now may be its own: nothing is
- * written to them. Agents end when they are alone. */
-static void lose(struct ty_run *run) {
-    (void)ty_fail(&run->error, TY_EUSAGE,
-                  "the run ended: the program that drives it closed the run's descriptors (only its own are "
-                  "its to close); workers are ended, and what was on record can be resumed");
-    run->phase = PHASE_OVER;
-    run->storage.held = true;
-    records_abandon(run->records, &run->error);
-    storage_hold(usage_storage(run), true);
-    storage_hold(checkpoints_storage(run->checkpoints), true);
-    for (uint32_t node = 0; node < run->agents.n; node++)
-        peer_lose(&run->agents.peers[node]);
-}
-
 /* False once it has ended. */
 static bool step(struct ty_run *run, bool wait) {
-    if (run->phase != PHASE_OVER && !loop_intact(run->loop)) lose(run);
+    if (run->phase != PHASE_OVER && !loop_intact(run->loop)) {
+        /* The program closed what the run has open. What stands under those numbers now may be its own: nothing
+         * is written to them. Agents end when they are alone. */
+        (void)ty_fail(
+            &run->error, TY_EUSAGE,
+            "the run ended: the program that drives it closed the run's descriptors (only its own are "
+            "its to close); workers are ended, and what was on record can be resumed");
+        run->phase = PHASE_OVER;
+        run->storage.held = true;
+        records_abandon(run->records, &run->error);
+        storage_hold(usage_storage(run), true);
+        storage_hold(checkpoints_storage(run->checkpoints), true);
+        for (uint32_t node = 0; node < run->agents.n; node++)
+            peer_lose(&run->agents.peers[node]);
+    }
     bool left = run->phase == PHASE_OVER || loop_turn(run->loop, wait);
     if (!left && wait) run->phase = PHASE_OVER; /* an owner who does not wait may have to take events first */
     return run->phase != PHASE_OVER;
@@ -85,18 +84,15 @@ int controller_open_loop(struct ty_run *run, ty_error *err) {
     return 0;
 }
 
-/* What the command ends with, here and on all nodes. */
-static int exit_status(const struct ty_run *run) {
-    if (run->error.code < 0) return ty_error_exit_status(run->error.code);
-    return run->core != NULL ? run_exit_status(run->core) : ty_error_exit_status(TY_EINTERRUPTED);
-}
-
 /* Waits for agents that end, and for a slow reader of the output. */
 static void close_loop(struct ty_run *run) {
     control_socket_close(run);
     agents_close(run);
     metrics_file_close(run);
-    rendezvous_close(TAKE(run->prepared.rendezvous), exit_status(run));
+    /* What the command ends with, here and on all nodes. */
+    int status = ty_error_exit_status(run->error.code < 0 ? run->error.code : TY_EINTERRUPTED);
+    if (run->error.code >= 0 && run->core != NULL) status = run_exit_status(run->core);
+    rendezvous_close(TAKE(run->prepared.rendezvous), status);
     wait_end(run);
     act_close(run);
     run_storage_close(run);

@@ -26,16 +26,6 @@ static int list_ranks(const struct ty_run *run, const struct peer *peer, int64_t
 }
 
 /* "GPU 1 of node n1 (rank 3): Xid 79, it has fallen off the bus" */
-static void describe(const struct peer *peer, const struct usage_fault *fault, const struct idset *ranks,
-                     struct buffer *list, struct buffer *out) {
-    size_t n = idset_count(ranks);
-    idset_format(ranks, list);
-    buffer_printf(out, "GPU %d of node %s", fault->device, peer->name);
-    if (n > 0) buffer_printf(out, " (rank%s %s)", n == 1 ? "" : "s", list->data);
-    buffer_text(out, ": ");
-    usage_fault_text(fault, out);
-}
-
 static void take(struct peer *peer, const struct usage_fault *fault, nanoseconds time) {
     static const enum run_fault_weight weights[] = {[USAGE_NOTED] = RUN_FAULT_NOTED,
                                                     [USAGE_OF_PROGRAM] = RUN_FAULT_OF_PROGRAM,
@@ -43,9 +33,14 @@ static void take(struct peer *peer, const struct usage_fault *fault, nanoseconds
     CLEANUP(buffer_done) struct buffer list = {0}, text = {0};
     CLEANUP(idset_done) struct idset ranks = {0};
     struct ty_run *run = peer->run;
-    int result = list_ranks(run, peer, fault->device, &ranks);
-    describe(peer, fault, &ranks, &list, &text);
-    if (result < 0 || list.failed || text.failed) return;
+    if (list_ranks(run, peer, fault->device, &ranks) < 0) return;
+    size_t n = idset_count(&ranks);
+    idset_format(&ranks, &list);
+    buffer_printf(&text, "GPU %d of node %s", fault->device, peer->name);
+    if (n > 0) buffer_printf(&text, " (rank%s %s)", n == 1 ? "" : "s", list.data);
+    buffer_text(&text, ": ");
+    usage_fault_text(fault, &text);
+    if (list.failed || text.failed) return;
     bool counts = fault->kind == USAGE_FAULT_XID || fault->kind == USAGE_FAULT_ECC;
     const struct event_hardware told = {.fault = usage_fault_name((enum usage_fault_kind)fault->kind),
                                         .device = fault->device,

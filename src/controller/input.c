@@ -24,16 +24,12 @@ struct reader {
     uint64_t under_way; /* bytes that its pipe has not taken */
 };
 
-static size_t window_of(const struct input *input) {
-    size_t share = input->rank == RANK_ALL && input->n > 0 ? ALL_WINDOWS / input->n : WINDOW;
-    if (share < WINDOW_MIN) return WINDOW_MIN;
-    return share < WINDOW ? share : WINDOW;
-}
-
 /* How much may be read now; 0 while somebody is awaited, or when nobody reads. */
 static size_t room(const struct input *input) {
-    size_t window = window_of(input), least = 0;
+    size_t window = input->rank == RANK_ALL && input->n > 0 ? ALL_WINDOWS / input->n : WINDOW, least = 0;
     bool any = false;
+    if (window > WINDOW) window = WINDOW;
+    if (window < WINDOW_MIN) window = WINDOW_MIN;
     for (uint32_t rank = 0; rank < input->n; rank++) {
         const struct reader *reader = &input->readers[rank];
         if (reader->state == READER_AWAITED) return 0;

@@ -112,7 +112,8 @@ void interrupt_by_force(struct ty_run *run) {
     interrupt(run, SIGTERM);
 }
 
-void interrupt_run(struct ty_run *run, int signal_number) {
+void interrupt_run(void *context, int signal_number) {
+    struct ty_run *run = context;
     bool first = run->interruption.level == UNINTERRUPTED;
     if (run->phase == PHASE_OVER) return;
     if (run->phase == PHASE_LINGERING) {
@@ -136,10 +137,6 @@ void interrupt_run(struct ty_run *run, int signal_number) {
 
 /* -- signals of the process */
 
-static void on_signal(void *context, int signal_number) {
-    interrupt_run(context, signal_number);
-}
-
 void interruption_listen(struct ty_run *run) {
     struct interruption *in = &run->interruption;
     int more = preempt_signal_of(run->request);
@@ -147,7 +144,7 @@ void interruption_listen(struct ty_run *run) {
     const int numbers[SIGNALS_HANDLED] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, known ? 0 : more};
     memcpy(in->numbers, numbers, sizeof numbers);
     for (size_t i = 0; i < SIGNALS_HANDLED; i++) {
-        in->handles[i] = (struct loop_signal){.callback = on_signal, .context = run};
+        in->handles[i] = (struct loop_signal){.callback = interrupt_run, .context = run};
         if (numbers[i] == 0 || sigaction(numbers[i], NULL, &in->saved[i]) < 0) continue;
         if (in->saved[i].sa_handler == SIG_IGN) continue; /* nohup, or a shell that runs us in the background */
         (void)loop_signal_start(run->loop, &in->handles[i], numbers[i]);

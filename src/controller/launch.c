@@ -168,20 +168,6 @@ static void free_worker(Wire__LaunchWorker *worker) {
     free(worker);
 }
 
-/* PCI addresses of the worker's devices, as many as are known; the number of them. */
-static size_t list_bus_ids(const struct prepared *prepared, const struct plan_worker *worker,
-                           const char **bus_ids, size_t room) {
-    const struct node_shape *shape = prepared->cluster->nodes[worker->node].shape;
-    size_t n = 0;
-    for (uint32_t g = 0; g < worker->n_grants; g++) {
-        const struct grant *grant = &prepared->plan->grants[worker->first_grant + g];
-        const struct node_devices *devices = &shape->devices[grant->devices];
-        for (uint32_t i = 0; i < grant->n && n < room && devices->bus_ids != NULL; i++)
-            bus_ids[n++] = devices->bus_ids[prepared->plan->positions[grant->first + i]];
-    }
-    return n;
-}
-
 /* Cores near the worker's devices, where the user wants that and the machine has more than one NUMA node. */
 static void bind(const struct launch *launch, uint32_t rank, Wire__LaunchWorker *out) {
     const struct prepared *prepared = &launch->run->prepared;
@@ -189,11 +175,16 @@ static void bind(const struct launch *launch, uint32_t rank, Wire__LaunchWorker 
         !topology_worthwhile())
         return;
     const struct plan_worker *worker = &prepared->plan->workers[rank];
-    const char *bus_ids[64];
-    struct topology_request request = {.bus_ids = bus_ids,
-                                       .n = list_bus_ids(prepared, worker, bus_ids, ARRAY_SIZE(bus_ids)),
-                                       .index = worker->local_rank,
-                                       .of = worker->local_world_size};
+    const struct node_shape *shape = prepared->cluster->nodes[worker->node].shape;
+    const char *bus_ids[64]; /* PCI addresses of the devices, as many as are known */
+    struct topology_request request = {
+        .bus_ids = bus_ids, .index = worker->local_rank, .of = worker->local_world_size};
+    for (uint32_t g = 0; g < worker->n_grants; g++) {
+        const struct grant *grant = &prepared->plan->grants[worker->first_grant + g];
+        const struct node_devices *devices = &shape->devices[grant->devices];
+        for (uint32_t i = 0; i < grant->n && request.n < ARRAY_SIZE(bus_ids) && devices->bus_ids != NULL; i++)
+            bus_ids[request.n++] = devices->bus_ids[prepared->plan->positions[grant->first + i]];
+    }
     struct topology_place place = {0};
     if (topology_place(&request, &place, NULL) < 0) return;
     struct buffer cpus = {0};
@@ -274,18 +265,6 @@ void node_token(const char *run_token, uint32_t node, char token[NODE_TOKEN_SIZE
     (void)snprintf(token, NODE_TOKEN_SIZE, "%s-%u", run_token, node);
 }
 
-static int append_frame(const Wire__Message *message, uint32_t node_rank, struct buffer *out, ty_error *err) {
-    int result = frame_message(message, out);
-    if (result == -ENOMEM) return ty_fail_memory(err);
-    if (result < 0)
-        return ty_fail(err, TY_EUSAGE,
-                       "program, environment and config of the %zu workers of node %u are %zu bytes, over the "
-                       "limit of %d",
-                       message->launch->n_workers, node_rank, wire__message__get_packed_size(message),
-                       FRAME_MAX);
-    return 0;
-}
-
 int launch_frame(const struct launch *launch, const struct peer *peer, struct buffer *out, ty_error *err) {
     uint32_t node_rank = peer->node_rank;
     size_t first = launch->first[node_rank], n = launch->first[node_rank + 1] - first;
@@ -314,7 +293,18 @@ int launch_frame(const struct launch *launch, const struct peer *peer, struct bu
     }
     if (result >= 0 && peer_is_remote(peer))
         result = claims_list(&launch->run->prepared, node_rank, &body.claims, &body.n_claims, err);
-    if (result >= 0) result = append_frame(&WIRE_MESSAGE(LAUNCH, launch, &body), node_rank, out, err);
+    const Wire__Message *message = &WIRE_MESSAGE(LAUNCH, launch, &body);
+    if (result >= 0) {
+        int framed = frame_message(message, out);
+        if (framed == -ENOMEM)
+            result = ty_fail_memory(err);
+        else if (framed < 0)
+            result =
+                ty_fail(err, TY_EUSAGE,
+                        "program, environment and config of the %zu workers of node %u are %zu bytes, over "
+                        "the limit of %d",
+                        body.n_workers, node_rank, wire__message__get_packed_size(message), FRAME_MAX);
+    }
     for (size_t i = 0; i < body.n_workers; i++)
         free_worker(body.workers[i]);
     free(body.workers);

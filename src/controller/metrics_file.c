@@ -22,11 +22,12 @@ static void on_word(void *context, unsigned events) {
     (void)events;
     ssize_t size = recv(run->metrics_file.fd, text, sizeof text, MSG_DONTWAIT);
     if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (size <= 0) loop_watch_stop(run->loop, &run->metrics_file.watch);
-    if (size > 0)
+    if (size > 0) {
         log_warning("controller", "metrics file: %.*s", (int)size, text);
-    else
-        log_warning("controller", "metrics file: the process that writes it has ended; the file is as it was");
+        return;
+    }
+    loop_watch_stop(run->loop, &run->metrics_file.watch);
+    log_warning("controller", "metrics file: the process that writes it has ended; the file is as it was");
 }
 
 /* In a session of its own, so that Ctrl-C leaves it the time to remove the file. */

@@ -172,47 +172,49 @@ static void tell_restart(const struct ty_run *run, int attempt) {
                 when);
 }
 
-static void tell_size(struct ty_run *run, int attempt) {
-    uint32_t before = run->size_told, size = run_size(run->core);
-    run->size_told = size;
-    bool told = run_outcome(run->core) == OUTCOME_RESIZED; /* by the end of the attempt before it */
-    if (before == 0 || before == size || told) return;
-    log_warning("controller", "attempt %d has %u workers, that before had %u", attempt, size, before);
-}
-
-/* A checkpoint that was lost is told where the training goes on without it, or where nobody waits for it any
- * more; else whoever reported it hears of it. */
-static void tell_lost_checkpoint(const struct ty_run *run, const struct event_checkpoint_lost *lost) {
-    bool goes_on = run->request->settings.checkpoints.on_error == CHECKPOINT_ERROR_CONTINUE;
-    if (!goes_on && !lost->unheard) return;
-    log_warning("controller", "checkpoint %lld is lost: %s%s", (long long)lost->number, lost->reason,
-                goes_on ? "; the training goes on" : "");
-}
-
 void note_tell(struct ty_run *run, const struct run_event *event) {
+    const struct event_checkpoint_lost *lost = &event->of.checkpoint_lost;
+    const struct event_checkpoint_late *late = &event->of.checkpoint_late;
     bool running = run_state_of(run->core) == RUN_RUNNING;
+    bool goes_on = run->request->settings.checkpoints.on_error == CHECKPOINT_ERROR_CONTINUE;
+    uint32_t before = run->size_told, size = run_size(run->core);
     switch (event->kind) {
     case EVENT_ATTEMPT:
+        progress_hide(&run->output.progress);
+        run->size_told = size;
+        if (before != 0 && before != size && run_outcome(run->core) != OUTCOME_RESIZED) /* else it was told */
+            log_warning("controller", "attempt %d has %u workers, that before had %u", event->attempt, size,
+                        before);
+        break;
     case EVENT_ATTEMPT_END:
+        progress_hide(&run->output.progress);
+        tell_restart(run, event->attempt);
+        break;
     case EVENT_WAIT:
-    case EVENT_CHECKPOINT_LOST:
-    case EVENT_CHECKPOINT_LATE:
+        progress_hide(&run->output.progress);
+        log_warning("controller", "waiting for room: %s", event->of.wait.reason);
+        break;
     case EVENT_HARDWARE:
         progress_hide(&run->output.progress);
+        log_warning("hardware", "%s", event->of.hardware.cause);
+        break;
+    case EVENT_CHECKPOINT_LOST:
+        progress_hide(&run->output.progress);
+        /* Told where the training goes on without it, or nobody waits for it any more; else whoever reported it
+         * hears of it. */
+        if (running && (goes_on || lost->unheard))
+            log_warning("controller", "checkpoint %lld is lost: %s%s", (long long)lost->number, lost->reason,
+                        goes_on ? "; the training goes on" : "");
+        break;
+    case EVENT_CHECKPOINT_LATE:
+        progress_hide(&run->output.progress);
+        if (running)
+            log_warning("controller", "checkpoint %lld has waited %.0f s for the %s of rank%s %s",
+                        (long long)late->number, late->seconds, late->what,
+                        late->ranks != NULL && strpbrk(late->ranks, "-,") != NULL ? "s" : "",
+                        late->ranks != NULL ? late->ranks : "?");
         break;
     default:
-        return;
-    }
-    if (event->kind == EVENT_ATTEMPT) tell_size(run, event->attempt);
-    if (event->kind == EVENT_ATTEMPT_END) tell_restart(run, event->attempt);
-    if (event->kind == EVENT_WAIT) log_warning("controller", "waiting for room: %s", event->of.wait.reason);
-    if (event->kind == EVENT_HARDWARE) log_warning("hardware", "%s", event->of.hardware.cause);
-    if (event->kind == EVENT_CHECKPOINT_LOST && running) tell_lost_checkpoint(run, &event->of.checkpoint_lost);
-    if (event->kind == EVENT_CHECKPOINT_LATE && running) {
-        const struct event_checkpoint_late *late = &event->of.checkpoint_late;
-        const char *ranks = late->ranks != NULL ? late->ranks : "?";
-        log_warning("controller", "checkpoint %lld has waited %.0f s for the %s of rank%s %s",
-                    (long long)late->number, late->seconds, late->what, strpbrk(ranks, "-,") != NULL ? "s" : "",
-                    ranks);
+        break;
     }
 }

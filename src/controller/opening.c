@@ -21,26 +21,21 @@
 
 static const nanoseconds START_LIMIT = 60 * NS_PER_S;
 
-static int set_name(struct ty_run *run, const char *name, ty_error *err) {
-    free(run->name);
-    free(run->path);
-    run->path = NULL;
-    run->name = strdup(name);
-    if (run->name == NULL) return ty_fail_memory(err);
-    run->path = run_directory_path(run->request->settings.storage_path, name, run->request->settings.face, err);
-    return run->path == NULL ? err->code : 0;
-}
-
 /* Many runs of one second may have made the same name up. */
 static int choose_name(struct ty_run *run, ty_error *err) {
+    const struct run_settings *settings = &run->request->settings;
     char made[64];
-    int result;
-    if (run->request->settings.name != NULL) return set_name(run, run->request->settings.name, err);
     do {
-        run_directory_make_name(made);
-        result = set_name(run, made, err);
-    } while (result >= 0 && access(run->path, F_OK) == 0);
-    return result;
+        if (settings->name == NULL) run_directory_make_name(made);
+        free(run->name);
+        free(run->path);
+        run->path = NULL;
+        run->name = strdup(settings->name != NULL ? settings->name : made);
+        if (run->name == NULL) return ty_fail_memory(err);
+        run->path = run_directory_path(settings->storage_path, run->name, settings->face, err);
+        if (run->path == NULL) return err->code;
+    } while (settings->name == NULL && access(run->path, F_OK) == 0);
+    return 0;
 }
 
 /* Plans, or learns that the run must wait for others: `why` then has a code. */
@@ -66,23 +61,20 @@ static int note_past_metrics(void *context, const struct journal_report *report)
     return metrics->failed ? -ENOMEM : 0;
 }
 
-/* Agents elsewhere may not have heard yet that their controller died, or that it gave them up. */
-static bool left_nodes_behind(const struct run_replay *replay) {
-    if (replay->n_attempts == 0) return false;
-    const struct ty_attempt_info *last = &replay->attempts[replay->n_attempts - 1];
-    bool proven = last->ended > 0 && !str_equal(last->outcome, "died") &&
-                  !str_equal(last->outcome, run_outcome_name(OUTCOME_NODE_LOST));
-    return !proven && !str_equal(replay->run.event.of.run.engine, engine_local.name);
-}
-
 /* Where an earlier controller of the run left it. */
 static int read_past(struct ty_run *run, ty_error *err) {
     struct journal *journal = records_journal(run->records);
+    const struct run_replay *replay = &run->replay;
     int result = journal_replay(journal, &run->replay, err);
-    const char *id = run->replay.id;
-    if (id != NULL && strlen(id) < sizeof run->id) strcpy(run->id, id);
-    run->past.attempts = run->replay.attempt;
-    if (left_nodes_behind(&run->replay)) run->past.fenced_at = clock_boot() + CHANNEL_FENCED;
+    if (replay->id != NULL && strlen(replay->id) < sizeof run->id) strcpy(run->id, replay->id);
+    run->past.attempts = replay->attempt;
+    if (replay->n_attempts > 0 && !str_equal(replay->run.event.of.run.engine, engine_local.name)) {
+        /* Agents elsewhere may not have heard yet that their controller died, or that it gave them up. */
+        const struct ty_attempt_info *last = &replay->attempts[replay->n_attempts - 1];
+        bool proven = last->ended > 0 && !str_equal(last->outcome, "died") &&
+                      !str_equal(last->outcome, run_outcome_name(OUTCOME_NODE_LOST));
+        if (!proven) run->past.fenced_at = clock_boot() + CHANNEL_FENCED;
+    }
     if (result >= 0) result = journal_each_report(journal, 0, 1, note_past_metrics, run, err);
     return result < 0 ? result : journal_last_number(journal, &run->past.last_number, err);
 }

@@ -62,20 +62,15 @@ static int take_checkpoint(void *context, const struct journal_checkpoint *row) 
     return reading->latest == NULL || out->failed ? -ENOMEM : 0;
 }
 
-static int check_attempts(const struct past_reading *reading, ty_error *err) {
-    for (size_t i = 0; i < reading->replay.n_attempts; i++) {
-        const struct ty_attempt_info *attempt = &reading->replay.attempts[i];
-        if (attempt->num_workers <= 0) return fail_damaged(reading, "an attempt has no workers", err);
-        if (attempt->began <= 0) return fail_damaged(reading, "an attempt has no time", err);
-    }
-    return 0;
-}
-
 static int read_all(void *context, struct journal *journal, ty_error *err) {
     struct past_reading *reading = context;
     forget(reading);
     int result = journal_replay(journal, &reading->replay, err);
-    if (result >= 0) result = check_attempts(reading, err);
+    for (size_t i = 0; i < reading->replay.n_attempts && result >= 0; i++) {
+        const struct ty_attempt_info *attempt = &reading->replay.attempts[i];
+        if (attempt->num_workers <= 0) return fail_damaged(reading, "an attempt has no workers", err);
+        if (attempt->began <= 0) return fail_damaged(reading, "an attempt has no time", err);
+    }
     if (result >= 0) result = journal_each_report(journal, 0, 1, take_report, reading, err);
     if (result >= 0 && reading->metrics != NULL && !is_object(reading->metrics, strlen(reading->metrics)))
         return fail_damaged(reading, "metrics of a report are no JSON object", err);

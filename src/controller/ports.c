@@ -49,24 +49,6 @@ static int find_free(uint16_t port) {
     return found > 0 || found == -EADDRINUSE ? found : try_bind(AF_INET, port);
 }
 
-/* Ports that the kernel gives to those who ask for any. */
-static void read_range(int64_t *low, int64_t *high) {
-    CLEANUP(buffer_done) struct buffer text = {0};
-    long long first, last;
-    *low = 32768;
-    *high = 60999;
-    if (file_read("/proc/sys/net/ipv4/ip_local_port_range", 64, &text, NULL) < 0 || text.size == 0) return;
-    if (sscanf(text.data, "%lld %lld", &first, &last) != 2) return;
-    *low = first;
-    *high = last;
-}
-
-static bool is_held(const struct ports *ports, uint16_t block) {
-    for (size_t i = 0; i < ports->n; i++)
-        if (ports->blocks[i] == block) return true;
-    return false;
-}
-
 /* 1 when the block is ours now, 0 when it is another's; -ENOMEM. */
 static int take_block(struct ports *ports, uint16_t block) {
     struct sockaddr_un name = {.sun_family = AF_UNIX};
@@ -85,15 +67,21 @@ static int take_block(struct ports *ports, uint16_t block) {
  * the same time seldom meet. False when there is none. */
 static bool take_another(struct ports *ports) {
     enum { N = END_BLOCK - FIRST_BLOCK };
-    int64_t low, high;
+    CLEANUP(buffer_done) struct buffer text = {0};
+    long long first, last, low = 32768, high = 60999; /* ports that the kernel gives to those who ask for any */
     unsigned start = 0;
-    read_range(&low, &high);
+    if (file_read("/proc/sys/net/ipv4/ip_local_port_range", 64, &text, NULL) >= 0 && text.size > 0 &&
+        sscanf(text.data, "%lld %lld", &first, &last) == 2) {
+        low = first;
+        high = last;
+    }
     if (getrandom(&start, sizeof start, 0) < 0) start = (unsigned)getpid();
     for (unsigned i = 0; i < N; i++) {
         uint16_t block = (uint16_t)(FIRST_BLOCK + (start % N + i) % N);
-        bool given = block * BLOCK_PORTS <= high && block * BLOCK_PORTS + BLOCK_PORTS > low;
-        if (given || is_held(ports, block)) continue;
-        if (take_block(ports, block) == 1) return true;
+        bool given = block * BLOCK_PORTS <= high && block * BLOCK_PORTS + BLOCK_PORTS > low, held = false;
+        for (size_t k = 0; k < ports->n; k++)
+            held |= ports->blocks[k] == block;
+        if (!given && !held && take_block(ports, block) == 1) return true;
     }
     return false;
 }

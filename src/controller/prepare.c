@@ -163,15 +163,6 @@ int prepare_gather(const struct run_request *request, struct prepared *prepared,
     return result < 0 ? result : rendezvous_wait(prepared->rendezvous, err);
 }
 
-static int look_at_all(const struct run_request *request, struct prepared *prepared, ty_error *err) {
-    if (prepared->rendezvous != NULL && prepared->engine->look != NULL)
-        return prepared->engine->look(prepared->rendezvous, &prepared->demand, &prepared->cluster, err);
-    if (prepared->rendezvous != NULL) return rendezvous_cluster(prepared->rendezvous, &prepared->cluster, err);
-    if (request->cluster_file != NULL) return cluster_read(request->cluster_file, &prepared->cluster, err);
-    struct cluster_overrides none = {.num_cpus = -1, .num_gpus = -1};
-    return cluster_probe(request->overrides == NULL ? &none : request->overrides, &prepared->cluster, err);
-}
-
 struct holding_back {
     const struct prepare_again *again; /* NULL: the run has not begun */
     size_t left;
@@ -189,12 +180,23 @@ static bool drop(void *context, const char *name) {
 /* The nodes to plan on: the first that are there, without those that are away and those that are spare. */
 static int look_at_cluster(const struct run_request *request, struct prepared *prepared,
                            const struct prepare_again *again, ty_error *err) {
-    cluster_destroy(TAKE(prepared->cluster));
-    int result = look_at_all(request, prepared, err);
-    if (result >= 0) result = set_spares(request, prepared->cluster->n, prepared, err);
+    static const struct cluster_overrides none = {.num_cpus = -1, .num_gpus = -1};
+    struct rendezvous *rendezvous = prepared->rendezvous;
+    struct cluster **cluster = &prepared->cluster;
+    int result;
+    cluster_destroy(TAKE(*cluster));
+    if (rendezvous != NULL && prepared->engine->look != NULL)
+        result = prepared->engine->look(rendezvous, &prepared->demand, cluster, err);
+    else if (rendezvous != NULL)
+        result = rendezvous_cluster(rendezvous, cluster, err);
+    else if (request->cluster_file != NULL)
+        result = cluster_read(request->cluster_file, cluster, err);
+    else
+        result = cluster_probe(request->overrides == NULL ? &none : request->overrides, cluster, err);
+    if (result >= 0) result = set_spares(request, (*cluster)->n, prepared, err);
     if (result < 0) return result;
     struct holding_back holding = {again, prepared->most_nodes > 0 ? prepared->most_nodes : SIZE_MAX};
-    cluster_drop_nodes(prepared->cluster, drop, &holding);
+    cluster_drop_nodes(*cluster, drop, &holding);
     return 0;
 }
 
@@ -343,29 +345,27 @@ int prepare_plan(const struct run_request *request, const char *run_name, struct
     return result < 0 ? result : 0;
 }
 
-/* The run's lease for what is planned, or for nothing: whoever waits keeps nobody waiting. Nothing is let go of
- * while there is another way. */
-static int plan_again_and_claim(struct prepare_again *again, ty_error *err) {
-    struct prepared *planned = &again->planned;
-    if (!again->claim) return look_and_plan(planned, &again->holders, err);
-    int result = plan_and_claim(planned, &again->holders, err);
-    if (result < 0 && again->away == NULL && planned->demand.elastic)
-        (void)lease_claim(planned->lease, NULL, 0, NULL);
-    return result < 0 ? result : 0;
-}
-
 int prepare_again(const struct run_request *request, const struct prepared *prepared,
                   struct prepare_again *again, ty_error *err) {
     nanoseconds begin = clock_monotonic();
-    again->planned = *prepared;
-    again->planned.cluster = NULL;
-    again->planned.plan = NULL;
-    int result = look_at_cluster(request, &again->planned, again, err);
+    struct prepared *planned = &again->planned;
+    *planned = *prepared;
+    planned->cluster = NULL;
+    planned->plan = NULL;
+    int result = look_at_cluster(request, planned, again, err);
     if (result < 0) return result;
-    bool leases = prepared->lease != NULL && has_own_devices(&again->planned);
-    result = leases ? plan_again_and_claim(again, err) : plan(&again->planned, err);
-    again->planned.plan_time = clock_monotonic() - begin;
-    return result;
+    if (prepared->lease == NULL || !has_own_devices(planned)) {
+        result = plan(planned, err);
+    } else if (!again->claim) {
+        result = look_and_plan(planned, &again->holders, err);
+    } else {
+        result = plan_and_claim(planned, &again->holders, err);
+        /* Whoever waits keeps nobody waiting. Nothing is let go of while there is another way. */
+        if (result < 0 && again->away == NULL && planned->demand.elastic)
+            (void)lease_claim(planned->lease, NULL, 0, NULL);
+    }
+    planned->plan_time = clock_monotonic() - begin;
+    return result < 0 ? result : 0;
 }
 
 void prepare_again_done(struct prepare_again *again) {

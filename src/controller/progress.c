@@ -28,13 +28,6 @@ static int compare(const struct live_line *line, uint32_t rank, uint32_t stream)
     return (line->stream > stream) - (line->stream < stream);
 }
 
-static struct live_line *put_in(struct live *live, size_t at) {
-    if (ARRAY_GROW(live->lines, live->n) < 0) return NULL;
-    memmove(live->lines + at + 1, live->lines + at, (live->n++ - at) * sizeof *live->lines);
-    live->lines[at] = (struct live_line){0};
-    return &live->lines[at];
-}
-
 /* What stands there now; nothing any more when `size` is 0. */
 static void live_set(struct live *live, uint32_t rank, uint32_t stream, const void *text, size_t size) {
     size_t at = 0;
@@ -48,19 +41,13 @@ static void live_set(struct live *live, uint32_t rank, uint32_t stream, const vo
         }
         return;
     }
-    struct live_line *line = there ? &live->lines[at] : put_in(live, at);
-    if (line == NULL) return;
-    line->rank = rank;
-    line->stream = stream;
-    buffer_clear(&line->text);
-    buffer_append(&line->text, text, size);
-}
-
-static void live_clear(struct live *live) {
-    for (size_t i = 0; i < live->n; i++)
-        buffer_done(&live->lines[i].text);
-    free(live->lines);
-    *live = (struct live){0};
+    if (!there) {
+        if (ARRAY_GROW(live->lines, live->n) < 0) return;
+        memmove(live->lines + at + 1, live->lines + at, (live->n++ - at) * sizeof *live->lines);
+        live->lines[at] = (struct live_line){.rank = rank, .stream = stream};
+    }
+    buffer_clear(&live->lines[at].text);
+    buffer_append(&live->lines[at].text, text, size);
 }
 
 /* -- the progress line */
@@ -93,39 +80,12 @@ static void add_name(const char *name, struct buffer *out) {
     }
 }
 
-/* "loss 0.31  step 40" */
-static void format_metrics(const json_t *object, struct buffer *out) {
-    const char *key;
-    json_t *value;
-    size_t begin = out->size;
-    json_object_foreach((json_t *)object, key, value) {
-        if (out->size - begin > METRICS_WIDTH) break;
-        if (!json_is_number(value) && !json_is_string(value)) continue;
-        buffer_text(out, out->size > begin ? "  " : "");
-        add_name(key, out);
-        buffer_char(out, ' ');
-        if (json_is_string(value))
-            add_name(json_string_value(value), out);
-        else if (json_is_integer(value))
-            buffer_printf(out, "%lld", (long long)json_integer_value(value));
-        else
-            buffer_printf(out, "%.4g", json_number_value(value));
-    }
-}
-
 /* Columns of the character that begins there. Those from U+3000 on are counted as wide ones. */
 static size_t take_character(const char *text, size_t size, size_t *at) {
     size_t wide = (unsigned char)text[*at] >= 0xe3 ? 2 : 1;
     for (++*at; *at < size && ((unsigned char)text[*at] & 0xc0) == 0x80;)
         ++*at;
     return wide;
-}
-
-static size_t count_columns(const char *text, size_t size) {
-    size_t columns = 0;
-    for (size_t at = 0; at < size;)
-        columns += take_character(text, size, &at);
-    return columns;
 }
 
 /* Bytes of the text that fit into so many columns. */
@@ -139,8 +99,22 @@ static size_t fitting_size(const char *text, size_t size, size_t columns) {
 }
 
 void progress_words(const char *metrics, size_t size, struct buffer *out) {
-    json_t *object = json_loadb(metrics, size, 0, NULL);
-    if (object != NULL) format_metrics(object, out);
+    json_t *object = json_loadb(metrics, size, 0, NULL), *value;
+    const char *key;
+    size_t begin = out->size;
+    json_object_foreach(object, key, value) {
+        if (out->size - begin > METRICS_WIDTH) break;
+        if (!json_is_number(value) && !json_is_string(value)) continue;
+        buffer_text(out, out->size > begin ? "  " : "");
+        add_name(key, out);
+        buffer_char(out, ' ');
+        if (json_is_string(value))
+            add_name(json_string_value(value), out);
+        else if (json_is_integer(value))
+            buffer_printf(out, "%lld", (long long)json_integer_value(value));
+        else
+            buffer_printf(out, "%.4g", json_number_value(value));
+    }
     json_decref(object);
 }
 
@@ -222,34 +196,33 @@ static void end_drawn(struct progress *progress, size_t begin, size_t columns, s
     for (size_t at = begin; at < out->size; at++)
         if (out->data[at] == '\t') out->data[at] = ' ';
     out->size = begin + fitting_size(out->data + begin, out->size - begin, columns - 1);
-    size_t width = count_columns(out->data + begin, out->size - begin);
+    size_t width = 0;
+    for (size_t at = begin; at < out->size;)
+        width += take_character(out->data, out->size, &at);
     buffer_append(&progress->widths, &width, sizeof width);
-}
-
-/* Workers' lines take at most half of the screen; how many there are beyond that is told. */
-static void draw_live(struct progress *progress, struct screen screen, struct buffer *out) {
-    const struct live *live = &progress->live;
-    size_t most = screen.rows / 2 > 0 ? screen.rows / 2 : 1;
-    size_t shown = live->n <= most ? live->n : most - 1;
-    for (size_t i = live->n - shown; i < live->n; i++) {
-        size_t begin = out->size;
-        buffer_append(out, live->lines[i].text.data, live->lines[i].text.size);
-        end_drawn(progress, begin, screen.columns, out);
-        buffer_char(out, '\n');
-    }
-    if (shown == live->n) return;
-    size_t begin = out->size;
-    buffer_printf(out, "(%zu more lines of workers)", live->n - shown);
-    end_drawn(progress, begin, screen.columns, out);
-    buffer_char(out, '\n');
 }
 
 static void draw(struct progress *progress) {
     struct buffer text = {0};
     struct screen screen = measure();
+    const struct live *live = &progress->live;
+    /* Workers' lines take at most half of the screen; how many there are beyond that is told. */
+    size_t most = screen.rows / 2 > 0 ? screen.rows / 2 : 1;
+    size_t shown = live->n <= most ? live->n : most - 1;
     add_erasure(progress, screen.columns, &text);
-    draw_live(progress, screen, &text);
+    for (size_t i = live->n - shown; i < live->n; i++) {
+        size_t begin = text.size;
+        buffer_append(&text, live->lines[i].text.data, live->lines[i].text.size);
+        end_drawn(progress, begin, screen.columns, &text);
+        buffer_char(&text, '\n');
+    }
     size_t begin = text.size;
+    if (shown < live->n) {
+        buffer_printf(&text, "(%zu more lines of workers)", live->n - shown);
+        end_drawn(progress, begin, screen.columns, &text);
+        buffer_char(&text, '\n');
+        begin = text.size;
+    }
     format_line(progress, &text);
     end_drawn(progress, begin, screen.columns, &text);
     write_text(&text);
@@ -320,6 +293,9 @@ void progress_close(struct progress *progress) {
     loop_timer_stop(progress->loop, &progress->timer);
     pace_destroy(progress->pace);
     progress->pace = NULL;
-    live_clear(&progress->live);
+    for (size_t i = 0; i < progress->live.n; i++)
+        buffer_done(&progress->live.lines[i].text);
+    free(progress->live.lines);
+    progress->live = (struct live){0};
     buffer_done(&progress->widths);
 }

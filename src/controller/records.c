@@ -74,32 +74,30 @@ static const char *text_at(const struct batch *batch, ssize_t offset) {
     return offset == NO_TEXT ? NULL : batch->texts.data + offset;
 }
 
-static int write_checkpoint(struct batch *batch, struct journal_checkpoint *checkpoint, ty_error *err) {
-    free(TAKE(batch->metrics));
-    int found =
-        journal_find_report(batch->journal, checkpoint->attempt, 0, checkpoint->number, &batch->metrics, NULL);
-    if (found != 1 && checkpoint->metrics != NULL) batch->metrics = strdup(checkpoint->metrics);
-    checkpoint->metrics = batch->metrics;
-    return journal_checkpoint(batch->journal, checkpoint, err);
-}
-
 static int write_row(struct batch *batch, struct row *row, ty_error *err) {
+    struct journal *journal = batch->journal;
+    struct journal_checkpoint *checkpoint = &row->of.checkpoint;
     const char *data = text_at(batch, row->data);
     switch (row->kind) {
     case ROW_EVENT:
         row->of.event.data = data;
-        return journal_event(batch->journal, &row->of.event, err);
+        return journal_event(journal, &row->of.event, err);
     case ROW_REPORT:
         row->of.report.metrics = data;
-        return journal_report(batch->journal, &row->of.report, err);
+        return journal_report(journal, &row->of.report, err);
     case ROW_CHECKPOINT:
-        row->of.checkpoint.metrics = data;
-        row->of.checkpoint.name = text_at(batch, row->name);
-        return write_checkpoint(batch, &row->of.checkpoint, err);
+        free(TAKE(batch->metrics));
+        if (journal_find_report(journal, checkpoint->attempt, 0, checkpoint->number, &batch->metrics, NULL) !=
+                1 &&
+            data != NULL)
+            batch->metrics = strdup(data);
+        checkpoint->metrics = batch->metrics;
+        checkpoint->name = text_at(batch, row->name);
+        return journal_checkpoint(journal, checkpoint, err);
     case ROW_CHECKPOINT_METRICS:
-        return journal_checkpoint_metrics(batch->journal, row->of.number, data, err);
+        return journal_checkpoint_metrics(journal, row->of.number, data, err);
     default:
-        return journal_forget_checkpoint(batch->journal, row->of.number, err);
+        return journal_forget_checkpoint(journal, row->of.number, err);
     }
 }
 
@@ -211,33 +209,28 @@ static void end_batch(struct storage_job *job) {
     tell(records, batch->metrics);
 }
 
-static int make_closing(struct records *records, ty_error *err) {
+int records_open(struct journal **journal, const char *run_path, int lock, struct records **out,
+                 ty_error *err) {
+    struct records *made = calloc(1, sizeof *made);
     struct closing *closing = calloc(1, sizeof *closing);
-    if (closing == NULL) return ty_fail_memory(err);
+    if (made != NULL && asprintf(&made->path, "%s/run.db", run_path) < 0) made->path = NULL;
+    int result = closing == NULL || made == NULL || made->path == NULL
+                     ? ty_fail_memory(err)
+                     : storage_open(lock, &made->storage, err);
+    if (result < 0) {
+        if (made != NULL) free(made->path);
+        free(made);
+        free(closing);
+        return result;
+    }
     closing->job = (struct storage_job){.work = close_journal,
                                         .release = free_closing,
                                         .apart = true,
                                         .cut = cut_closing,
                                         .what = "closing",
-                                        .path = records->path};
-    records->closing = closing;
-    return 0;
-}
-
-int records_open(struct journal **journal, const char *run_path, int lock, struct records **out,
-                 ty_error *err) {
-    struct records *made = calloc(1, sizeof *made);
-    if (made == NULL) return ty_fail_memory(err);
-    if (asprintf(&made->path, "%s/run.db", run_path) < 0) made->path = NULL;
-    int result = made->path == NULL ? ty_fail_memory(err) : make_closing(made, err);
-    if (result >= 0) result = storage_open(lock, &made->storage, err);
-    if (result < 0) {
-        if (made->closing != NULL) free_closing(&made->closing->job);
-        free(made->path);
-        free(made);
-        return result;
-    }
-    made->closing->journal = made->journal = TAKE(*journal);
+                                        .path = made->path};
+    closing->journal = made->journal = TAKE(*journal);
+    made->closing = closing;
     made->lock = lock;
     *out = made;
     return 0;
@@ -277,10 +270,6 @@ static struct batch *make_batch(struct records *records) {
     return batch;
 }
 
-static struct row *add_row(struct batch *batch) {
-    return ARRAY_GROW(batch->rows, batch->n) < 0 ? NULL : &batch->rows[batch->n++];
-}
-
 static ssize_t add_text(struct batch *batch, const char *text, size_t size) {
     ssize_t offset = (ssize_t)batch->texts.size;
     if (text == NULL) return NO_TEXT;
@@ -318,13 +307,13 @@ static bool is_beginning(const struct row *row) {
 static void take(struct records *records, struct row row, const char *data, size_t size, const char *name) {
     if (records->error.code != 0) return;
     struct batch *batch = records->gathered != NULL ? records->gathered : make_batch(records);
-    struct row *taken = batch == NULL ? NULL : add_row(batch);
-    if (taken != NULL) {
+    bool taken = batch != NULL && ARRAY_GROW(batch->rows, batch->n) == 0;
+    if (taken) {
         row.data = add_text(batch, data, size);
         row.name = add_text(batch, name, size_of(name));
-        *taken = row;
+        batch->rows[batch->n++] = row;
     }
-    if (taken == NULL || batch->texts.failed) {
+    if (!taken || batch->texts.failed) {
         fail(records, -ENOMEM, "out of memory");
         return;
     }

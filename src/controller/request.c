@@ -226,16 +226,6 @@ static int check_whole(const struct request *request, ty_error *err) {
         "give one of the two");
 }
 
-static int copy_payload(struct request *request, const void *payload, size_t size, ty_error *err) {
-    if (payload == NULL) return 0;
-    request->payload = malloc(size + 1);
-    if (request->payload == NULL) return ty_fail_memory(err);
-    memcpy(request->payload, payload, size);
-    request->run.payload = request->payload;
-    request->run.payload_size = size;
-    return 0;
-}
-
 static int fill(struct request *request, const char *json, ty_error *err) {
     json_error_t problem;
     scaling_init(&request->scaling);
@@ -290,7 +280,14 @@ int request_read(const char *json, const void *payload, size_t payload_size, str
     if (request == NULL) return ty_fail_memory(err);
     int result = fill(request, json, err);
     if (result >= 0) result = check_whole(request, err);
-    if (result >= 0) result = copy_payload(request, payload, payload_size, err);
+    if (result >= 0 && payload != NULL) {
+        request->run.payload = request->payload = malloc(payload_size + 1);
+        request->run.payload_size = payload_size;
+        if (request->payload != NULL)
+            memcpy(request->payload, payload, payload_size);
+        else
+            result = ty_fail_memory(err);
+    }
     if (result < 0)
         request_destroy(request);
     else

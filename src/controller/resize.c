@@ -20,16 +20,6 @@ nanoseconds resize_interval_of(const struct ty_run *run) {
     return wanted > 0 ? wanted : 1;
 }
 
-/* A run never has workers on more nodes than it has workers; those that come in the place of others need room
- * as well. */
-static uint32_t room_for_nodes(const struct ty_run *run) {
-    const struct prepared *prepared = &run->prepared;
-    size_t spares = (size_t)run->request->settings.spares;
-    if (!prepared->demand.elastic && spares == 0) return (uint32_t)prepared->plan->n_nodes_used;
-    size_t room = prepared->cluster->n + spares + prepared->demand.max_workers;
-    return room < UINT32_MAX ? (uint32_t)room : UINT32_MAX;
-}
-
 /* The numbers of the plan's nodes by their ranks, and of each worker's node. False when there is no room for
  * another node. */
 static bool number_nodes(struct ty_run *run, const struct prepared *planned, uint32_t *numbers,
@@ -57,8 +47,14 @@ static void rank_nodes(struct ty_run *run, const uint32_t *numbers) {
 
 int resize_begin(struct ty_run *run, ty_error *err) {
     const struct prepared *prepared = &run->prepared;
+    const struct demand *demand = &prepared->demand;
     CLEANUP_FREE uint32_t *numbers = calloc(prepared->plan->n_nodes_used + 1, sizeof *numbers);
-    if (numbers == NULL || agents_make_room(run, room_for_nodes(run), prepared->demand.max_workers) < 0)
+    /* A run never has workers on more nodes than it has workers; those that come in the place of others need
+     * room as well. */
+    size_t spares = (size_t)run->request->settings.spares, room = prepared->plan->n_nodes_used;
+    if (demand->elastic || spares > 0) room = prepared->cluster->n + spares + demand->max_workers;
+    if (room > UINT32_MAX) room = UINT32_MAX;
+    if (numbers == NULL || agents_make_room(run, (uint32_t)room, demand->max_workers) < 0)
         return ty_fail_memory(err);
     for (size_t rank = 0; rank < prepared->plan->n_nodes_used; rank++) { /* alike for all: no search */
         uint32_t node = prepared->plan->node_order[rank];

@@ -162,30 +162,16 @@ static int tell_gone(int directory, const char *path, ty_error *err) {
 }
 
 /* What befell the directory stands behind whatever else the run came to. */
-static int add_gone(const struct ty_run *run, struct ty_result *result, int code, ty_error *err) {
+static void add_gone(const struct ty_run *run, struct ty_result *result, int code, ty_error *err) {
     ty_error gone = {0};
-    if (tell_gone(run->directory, run->path, &gone) == 0) return code;
+    if (tell_gone(run->directory, run->path, &gone) == 0) return;
     CLEANUP_FREE char *before = strdup(err->message);
     (void)ty_fail(err, code, "%s; %s", before != NULL ? before : "it failed", gone.message);
     CLEANUP(buffer_done) struct buffer screen = {0};
     buffer_printf(&screen, "%s  %s\n", result->failure != NULL ? result->failure : "", gone.message);
-    if (result->failure == NULL || screen.failed) return code;
+    if (result->failure == NULL || screen.failed) return;
     free(result->failure);
     result->failure = buffer_take(&screen);
-    return code;
-}
-
-/* A run whose records are lost has not succeeded. */
-static int tell(const struct ty_run *run, struct ty_result *result, ty_error *err) {
-    const ty_error *unrecorded = records_error(run->records); /* why the journal lacks something */
-    int code = tell_outcome(run, err);
-    if (code < 0 && unrecorded->code == 0) return add_gone(run, result, code, err);
-    if (code < 0) {
-        ty_error cause = *err;
-        return ty_fail(err, code, "%s; %s", cause.message, unrecorded->message);
-    }
-    if (unrecorded->code < 0) return ty_fail(err, unrecorded->code, "%s", unrecorded->message);
-    return tell_gone(run->directory, run->path, err);
 }
 
 /* -- as JSON */
@@ -290,7 +276,18 @@ int result_tell(struct ty_run *run, ty_result **result, ty_error *err) {
     struct ty_result *made;
     int code = make_result(run, &made, err);
     if (code < 0) return code;
-    code = tell(run, made, err);
+    code = tell_outcome(run, err);
+    /* A run whose records are lost has not succeeded. */
+    const ty_error *unrecorded = records_error(run->records); /* why the journal lacks something */
+    if (code < 0 && unrecorded->code == 0) {
+        add_gone(run, made, code, err);
+    } else if (code < 0) {
+        ty_error cause = *err;
+        (void)ty_fail(err, code, "%s; %s", cause.message, unrecorded->message);
+    } else {
+        code = unrecorded->code < 0 ? ty_fail(err, unrecorded->code, "%s", unrecorded->message)
+                                    : tell_gone(run->directory, run->path, err);
+    }
     if (code >= 0) {
         struct buffer summary = {0};
         result_summary(made, run->checkpoints, &summary);

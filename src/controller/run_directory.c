@@ -115,19 +115,6 @@ int run_directory_check_owner(int directory, const char *path, const char *what,
                    mine ? "its owner must be able to read, write and enter it (chmod u+rwx)" : what);
 }
 
-static int refuse_existing(const char *path, enum face face, ty_error *err) {
-    char option[SETTING_SPELLED];
-    const char *name = strrchr(path, '/') + 1;
-    if (face == FACE_COMMAND)
-        return ty_fail(err, TY_EEXISTS,
-                       "the run %s exists already: go on with it by adding --resume, or choose another %s",
-                       path, setting_spelled(SETTING_IS_name, face, option));
-    return ty_fail(err, TY_EEXISTS,
-                   "the run %s exists already: resume=True beside name=\"%.80s\" goes on with it, and another "
-                   "name begins a new one",
-                   path, name);
-}
-
 /* -- the storage path: nothing of a run is there yet, and nobody hears signals for it */
 
 struct storage_path {
@@ -192,7 +179,14 @@ static int make_directory(const char *path, bool resume, enum face face, bool *e
                        strerror(errno), setting_spelled(SETTING_IS_storage_path, face, option));
     if (resume) return 0;
     if (run_lock_is_held(path)) return run_lock_refuse(path, err);
-    return refuse_existing(path, face, err);
+    if (face == FACE_COMMAND)
+        return ty_fail(err, TY_EEXISTS,
+                       "the run %s exists already: go on with it by adding --resume, or choose another %s",
+                       path, setting_spelled(SETTING_IS_name, face, option));
+    return ty_fail(err, TY_EEXISTS,
+                   "the run %s exists already: resume=True beside name=\"%.80s\" goes on with it, and another "
+                   "name begins a new one",
+                   path, strrchr(path, '/') + 1);
 }
 
 int run_directory_open(const char *path, bool resume, enum face face, bool *existed, struct run_lock **lock,
@@ -227,23 +221,16 @@ void run_directory_remove(const char *path) {
 
 /* -- found */
 
-static bool has_journal(const char *directory, const char *name) {
-    CLEANUP_FREE char *path = NULL;
-    if (name[0] == '.') return false;
-    if (asprintf(&path, "%s/%s", directory, name) < 0) {
-        path = NULL;
-        return false;
-    }
-    return journal_exists(path);
-}
-
 static int list(const char *directory, char ***names, size_t *n, ty_error *err) {
     DIR *stream = opendir(directory);
     if (stream == NULL && errno == ENOENT) return 0;
     if (stream == NULL) return ty_fail(err, TY_EUSAGE, "cannot read %.300s: %s", directory, strerror(errno));
     int result = 0;
     for (struct dirent *entry = readdir(stream); entry != NULL && result >= 0; entry = readdir(stream)) {
-        if (!has_journal(directory, entry->d_name)) continue;
+        CLEANUP_FREE char *path = NULL;
+        if (entry->d_name[0] == '.') continue;
+        if (asprintf(&path, "%s/%s", directory, entry->d_name) < 0) path = NULL;
+        if (path == NULL || !journal_exists(path)) continue;
         char *copy = ARRAY_GROW(*names, *n) < 0 ? NULL : strdup(entry->d_name);
         if (copy != NULL)
             (*names)[(*n)++] = copy;
@@ -311,19 +298,6 @@ void run_directory_names_free(char **names, size_t n) {
     free(names);
 }
 
-static void fail_unknown(const char *storage_path, const char *name, const char *path, ty_error *err) {
-    char **names = NULL;
-    size_t n = 0;
-    if (run_directory_names(storage_path, &names, &n, err) < 0) return;
-    const char *near = str_nearest(name, (const char *const *)names, n);
-    (void)ty_fail(err, TY_EUSAGE, "no run '%.100s': %.300s has no journal%s%s%s", name, path,
-                  near != NULL ? "; did you mean "
-                  : n > 0      ? "; `trainyard status` lists the runs"
-                               : "",
-                  near != NULL ? near : "", near != NULL ? "?" : "");
-    run_directory_names_free(names, n);
-}
-
 char *run_directory_nearest(const char *storage_path, const char *name) {
     char **names = NULL;
     size_t n = 0, others = 0;
@@ -353,11 +327,20 @@ char *run_directory_latest(const char *storage_path, ty_error *err) {
 }
 
 char *run_directory_find(const char *storage_path, const char *name, ty_error *err) {
+    char **names = NULL;
+    size_t n = 0;
     if (run_name_check(name, err) < 0) return NULL;
     CLEANUP_FREE char *path = run_directory_path(storage_path, name, FACE_COMMAND, err);
     if (path == NULL) return NULL;
     if (journal_exists(path)) return TAKE(path);
-    fail_unknown(storage_path, name, path, err);
+    if (run_directory_names(storage_path, &names, &n, err) < 0) return NULL;
+    const char *near = str_nearest(name, (const char *const *)names, n);
+    (void)ty_fail(err, TY_EUSAGE, "no run '%.100s': %.300s has no journal%s%s%s", name, path,
+                  near != NULL ? "; did you mean "
+                  : n > 0      ? "; `trainyard status` lists the runs"
+                               : "",
+                  near != NULL ? near : "", near != NULL ? "?" : "");
+    run_directory_names_free(names, n);
     return NULL;
 }
 

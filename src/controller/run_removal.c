@@ -119,14 +119,6 @@ int run_remove(const char *run_path, ty_error *err) {
     return result;
 }
 
-/* ".removed-PID-NAME", as take_away gives it: what a user named else is not ours. */
-static bool is_removed(const char *name) {
-    const char *digits;
-    if (!str_prefix(name, REMOVED_PREFIX, &digits)) return false;
-    size_t n = strspn(digits, "0123456789");
-    return n > 0 && digits[n] == '-' && digits[n + 1] != '\0';
-}
-
 int run_removals_finish(const char *storage_path, struct buffer *names, ty_error *err) {
     int result = 0;
     CLEANUP_FREE char *directory = run_directory_storage(storage_path, err);
@@ -134,7 +126,11 @@ int run_removals_finish(const char *storage_path, struct buffer *names, ty_error
     DIR *stream = opendir(directory);
     if (stream == NULL) return 0;
     for (struct dirent *entry = readdir(stream); entry != NULL && result == 0; entry = readdir(stream)) {
-        if (!is_removed(entry->d_name)) continue;
+        /* ".removed-PID-NAME", as take_away gives it: what a user named else is not ours. */
+        const char *digits;
+        if (!str_prefix(entry->d_name, REMOVED_PREFIX, &digits)) continue;
+        size_t n = strspn(digits, "0123456789");
+        if (n == 0 || digits[n] != '-' || digits[n + 1] == '\0') continue;
         int removed = tree_remove(dirfd(stream), entry->d_name);
         if (removed == -EACCES || removed == -EPERM) continue; /* it is for its own user to finish */
         if (removed < 0) result = fail(entry->d_name, removed, err);

@@ -39,16 +39,13 @@ static bool is_busy(const struct ty_run *run) {
     return records_busy(run->records) || (storage_busy(files) && !storage_hangs(files));
 }
 
-void run_storage_stop_lingering(struct ty_run *run) {
+void run_storage_stop_lingering(void *context) {
+    struct ty_run *run = context;
     struct storage *files = checkpoints_storage(run->checkpoints);
     records_wait(run->records, 0);
     checkpoints_clean(run->checkpoints);
     (void)storage_wait(files, storage_patience(files, 0));
     run->phase = PHASE_OVER;
-}
-
-static void on_linger_timer(void *context) {
-    run_storage_stop_lingering(context);
 }
 
 void run_storage_linger(struct ty_run *run) {
@@ -133,7 +130,7 @@ int run_storage_open(struct ty_run *run, ty_error *err) {
     struct storage *storages[] = {checkpoints_storage(run->checkpoints), records_storage(run->records),
                                   usage_storage(run)};
     run->storage.timer = (struct loop_timer){.callback = on_timer, .context = run};
-    run->storage.linger_timer = (struct loop_timer){.callback = on_linger_timer, .context = run};
+    run->storage.linger_timer = (struct loop_timer){.callback = run_storage_stop_lingering, .context = run};
     for (size_t i = 0; i < ARRAY_SIZE(run->storage.watches); i++) {
         struct storage_watch *watch = &run->storage.watches[i];
         *watch = (struct storage_watch){storages[i], {.callback = on_storage, .context = watch}, false};

@@ -28,18 +28,6 @@ static struct {
     char *storage_path;
 } site = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static int check_owner(const char *path, bool *there, ty_error *err) {
-    struct stat status;
-    *there = stat(path, &status) == 0;
-    if (!*there && (errno == ENOENT || errno == ENOTDIR || errno == EACCES)) return 0;
-    if (!*there) return ty_fail(err, TY_EUSAGE, "cannot read %s: %s", path, strerror(errno));
-    if (!S_ISREG(status.st_mode)) return ty_fail(err, TY_EUSAGE, "%s must be a file", path);
-    bool ours = status.st_uid == 0 || status.st_uid == geteuid();
-    if (ours && (status.st_mode & 022) == 0) return 0;
-    return ty_fail(err, TY_EUSAGE, "%s may be changed by others than you and root: it is not obeyed (%s %s)",
-                   path, ours ? "chmod go-w" : "chown root", path);
-}
-
 /* The map `run_config` of a file, or NULL. */
 static const json_t *run_config_of(const struct document *document, ty_error *err) {
     static const char *const known[] = {"run_config"};
@@ -88,10 +76,18 @@ static char *expand(const char *text, const char *where, ty_error *err) {
 }
 
 static int read_file(const char *path, size_t index, ty_error *err) {
-    bool there;
-    int result = check_owner(path, &there, err);
-    if (result < 0 || !there) return result;
-    result = document_read(path, SITE_FILE_MAX, &site.documents[index], err);
+    struct stat status;
+    if (stat(path, &status) < 0) {
+        if (errno == ENOENT || errno == ENOTDIR || errno == EACCES) return 0;
+        return ty_fail(err, TY_EUSAGE, "cannot read %s: %s", path, strerror(errno));
+    }
+    if (!S_ISREG(status.st_mode)) return ty_fail(err, TY_EUSAGE, "%s must be a file", path);
+    bool ours = status.st_uid == 0 || status.st_uid == geteuid();
+    if (!ours || (status.st_mode & 022) != 0)
+        return ty_fail(err, TY_EUSAGE,
+                       "%s may be changed by others than you and root: it is not obeyed (%s %s)", path,
+                       ours ? "chmod go-w" : "chown root", path);
+    int result = document_read(path, SITE_FILE_MAX, &site.documents[index], err);
     if (result < 0) return result;
     const json_t *map = run_config_of(site.documents[index], err);
     if (map == NULL) return err->code;

@@ -31,17 +31,12 @@ static void add_program(struct node_programs *programs, const char *name, bool s
     programs->list[programs->n++] = &program->wire;
 }
 
-static const char *path_of(const struct run_request *request) {
-    char *const *entry = request->environment == NULL ? environ : request->environment;
-    const char *value = NULL;
-    for (; *entry != NULL; entry++)
-        if (str_prefix(*entry, "PATH=", &value)) return value;
-    return "";
-}
-
 static void list_programs(struct node_programs *programs, const struct run_request *request) {
+    char *const *entry = request->environment == NULL ? environ : request->environment;
     programs->looked = true;
-    programs->search = path_of(request);
+    programs->search = "";
+    for (; *entry != NULL; entry++)
+        if (str_prefix(*entry, "PATH=", &programs->search)) break;
     if (file_working_directory(programs->directory, sizeof programs->directory, NULL) < 0) return;
     const char *program = request->executable != NULL ? request->executable : request->argv[0];
     const char *script =

@@ -21,22 +21,20 @@ uint64_t sweep_clock(void) {
     return process_has_children() ? process_clock() : 0;
 }
 
-static bool is_orphan(int pid, const struct sweep_scope *scope) {
+static bool is_leftover(int pid, const struct sweep_scope *scope) {
+    char entry[128];
     struct process process;
+    (void)snprintf(entry, sizeof entry, WORKER_TOKEN_VARIABLE "=%s", scope->token);
+    if (process_carries(pid, entry)) return true;
+    /* Else it may be an orphan. A child that gives no signal at its end is of our own storage. */
     if (!process_read(pid, &process) || process.parent != getpid() || process.started <= scope->since ||
-        process.end_signal == 0) /* of our own storage: what becomes an orphan tells of its end */
+        process.end_signal == 0)
         return false;
     for (size_t i = 0; i < scope->n_agents; i++)
         if (scope->agents[i] == pid) return false;
     for (size_t i = 0; i < scope->n_sessions; i++)
         if (scope->sessions[i] == process.session) return true;
     return scope->alone;
-}
-
-static bool is_leftover(int pid, const struct sweep_scope *scope) {
-    char entry[128];
-    (void)snprintf(entry, sizeof entry, WORKER_TOKEN_VARIABLE "=%s", scope->token);
-    return process_carries(pid, entry) || is_orphan(pid, scope);
 }
 
 /* True when it found any, which are then in `found`. */

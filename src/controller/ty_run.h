@@ -213,8 +213,8 @@ struct committing {
 };
 
 extern const struct run_ops act_ops;
-void act_fenced(struct ty_run *run); /* less may be left of the fence, or nothing */
-void act_open(struct ty_run *run);   /* timers, and an ear for commits */
+void act_fenced(void *context);    /* less may be left of the fence, or nothing; context: the run */
+void act_open(struct ty_run *run); /* timers, and an ear for commits */
 void act_close(struct ty_run *run);
 
 /* -- interruption.c: signals, stops of the owner's, machines that are taken away */
@@ -237,8 +237,8 @@ struct interruption {
 int preempt_signal_of(const struct run_request *request);
 /* SIGINT, SIGTERM, SIGHUP, SIGQUIT and that one come here; what whoever started us wants ignored stays so. */
 void interruption_listen(struct ty_run *run);
-void interruption_close(struct ty_run *run);               /* gives back what was handled before */
-void interrupt_run(struct ty_run *run, int signal_number); /* 0: the owner's own stop */
+void interruption_close(struct ty_run *run);          /* gives back what was handled before */
+void interrupt_run(void *context, int signal_number); /* 0: the owner's own stop; context: the run */
 /* Politely, and then at once, without a word about it. */
 void interrupt_by_force(struct ty_run *run);
 /* The agent of a node was told to end by that signal. */
@@ -300,7 +300,7 @@ void run_storage_note(struct peer *peer, bool hangs);
 nanoseconds run_storage_limit(const struct ty_run *run);
 /* All is done but for what the storage still has to do: that is waited for, with an ear for signals. */
 void run_storage_linger(struct ty_run *run);
-void run_storage_stop_lingering(struct ty_run *run);
+void run_storage_stop_lingering(void *context); /* context: the run */
 
 /* -- output.c: what workers print, and whether it is taken */
 

@@ -48,20 +48,18 @@ struct usage_keeper {
 
 /* -- in the thread */
 
-static int write_all(struct usage_batch *batch, ty_error *err) {
+static void write_batch(struct storage_job *job) {
+    struct usage_batch *batch = (struct usage_batch *)job;
     struct usage_file *file = batch->file;
+    ty_error *err = &batch->error;
+    if (file->given_up) return;
     int result = file->db != NULL ? 0 : usage_db_open(file->run_path, &file->db, err);
     for (size_t i = 0; i < batch->n && result >= 0; i++)
         result = usage_db_add(file->db, batch->entries[i].node, batch->entries[i].sample, err);
     if (result >= 0)
         result = usage_db_thin(file->db, batch->entries[batch->n - 1].sample->time, USAGE_DB_MOST, err);
-    return result >= 0 ? journal_commit(file->db, err) : result;
-}
-
-static void write_batch(struct storage_job *job) {
-    struct usage_batch *batch = (struct usage_batch *)job;
-    struct usage_file *file = batch->file;
-    if (file->given_up || write_all(batch, &batch->error) >= 0) return;
+    if (result >= 0) result = journal_commit(file->db, err);
+    if (result >= 0) return;
     file->given_up = true;
     journal_close(TAKE(file->db));
 }

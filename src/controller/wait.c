@@ -10,20 +10,18 @@
 
 #define SECOND_LOOK (50 * NS_PER_MS)
 
-static bool holds_wanted(const struct lease_holder *holder, const struct demand *demand) {
-    for (size_t i = 0; i < holder->n; i++)
-        if (resources_get(&demand->per_worker, holder->claims[i].resource) > 0) return true;
-    return false;
-}
-
 void wait_describe(const struct demand *demand, const struct holder_list *holders, ty_error *reason) {
     CLEANUP(buffer_done) struct buffer text = {0};
     size_t found = 0;
     buffer_text(&text, reason->message);
     for (size_t i = 0; i < holders->n; i++) {
-        if (!holds_wanted(&holders->items[i], demand) || ++found > LEASE_HOLDERS_NAMED) continue;
+        const struct lease_holder *holder = &holders->items[i];
+        bool wanted = false;
+        for (size_t k = 0; k < holder->n && !wanted; k++)
+            wanted = resources_get(&demand->per_worker, holder->claims[k].resource) > 0;
+        if (!wanted || ++found > LEASE_HOLDERS_NAMED) continue;
         buffer_text(&text, "; ");
-        lease_describe(&holders->items[i], &text);
+        lease_describe(holder, &text);
     }
     if (found > LEASE_HOLDERS_NAMED) buffer_printf(&text, "; and %zu more", found - LEASE_HOLDERS_NAMED);
     if (!text.failed) (void)ty_fail(reason, reason->code, "%s", text.data);
