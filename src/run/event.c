@@ -52,41 +52,39 @@ const char *run_event_name(enum run_event_kind kind) {
     return kind_of(kind)->name;
 }
 
-/* What a value is as long as nobody knows it. */
-static void forget(void *value, enum event_type type) {
-    switch (type) {
-    case VALUE_INT:
-        *(event_INT *)value = EVENT_UNKNOWN;
-        break;
-    case VALUE_REAL0:
-    case VALUE_REAL3:
-    case VALUE_REAL6:
-    case VALUE_REAL17:
-        *(event_REAL0 *)value = NAN;
-        break;
-    case VALUE_TEXT:
-        *(event_TEXT *)value = NULL;
-        break;
-    case VALUE_FLAG:
-    case VALUE_MARK:
-        *(event_FLAG *)value = false;
-        break;
-    case VALUE_TEXTS:
-        *(event_TEXTS *)value = (event_TEXTS){0};
-        break;
-    case VALUE_NUMBERS:
-        *(event_NUMBERS *)value = (event_NUMBERS){0};
-        break;
-    case VALUE_HOLDERS:
-        *(event_HOLDERS *)value = (event_HOLDERS){0};
-        break;
-    }
-}
-
+/* Every value is what it is as long as nobody knows it. */
 static void forget_all(struct run_event *event) {
     const struct event_kind *kind = kind_of(event->kind);
-    for (size_t i = 0; i < kind->n_values; i++)
-        forget((char *)event + kind->values[i].offset, kind->values[i].type);
+    for (size_t i = 0; i < kind->n_values; i++) {
+        void *value = (char *)event + kind->values[i].offset;
+        switch (kind->values[i].type) {
+        case VALUE_INT:
+            *(event_INT *)value = EVENT_UNKNOWN;
+            break;
+        case VALUE_REAL0:
+        case VALUE_REAL3:
+        case VALUE_REAL6:
+        case VALUE_REAL17:
+            *(event_REAL0 *)value = NAN;
+            break;
+        case VALUE_TEXT:
+            *(event_TEXT *)value = NULL;
+            break;
+        case VALUE_FLAG:
+        case VALUE_MARK:
+            *(event_FLAG *)value = false;
+            break;
+        case VALUE_TEXTS:
+            *(event_TEXTS *)value = (event_TEXTS){0};
+            break;
+        case VALUE_NUMBERS:
+            *(event_NUMBERS *)value = (event_NUMBERS){0};
+            break;
+        case VALUE_HOLDERS:
+            *(event_HOLDERS *)value = (event_HOLDERS){0};
+            break;
+        }
+    }
 }
 
 struct run_event run_event_new(enum run_event_kind kind) {
@@ -96,22 +94,6 @@ struct run_event run_event_new(enum run_event_kind kind) {
 }
 
 /* -- written */
-
-static void write_texts(const struct event_texts *texts, struct buffer *out) {
-    buffer_char(out, '[');
-    for (size_t i = 0; i < texts->n; i++) {
-        buffer_text(out, i > 0 ? ", " : "");
-        buffer_json_text(out, texts->items[i]);
-    }
-    buffer_char(out, ']');
-}
-
-static void write_numbers(const struct event_numbers *numbers, struct buffer *out) {
-    buffer_char(out, '[');
-    for (size_t i = 0; i < numbers->n; i++)
-        buffer_printf(out, "%s%u", i > 0 ? ", " : "", numbers->items[i]);
-    buffer_char(out, ']');
-}
 
 static void write_holders(const struct event_holders *holders, struct buffer *out) {
     buffer_char(out, '[');
@@ -175,10 +157,18 @@ static void write_value(const void *value, enum event_type type, struct buffer *
         buffer_text(out, *(const event_FLAG *)value ? "true" : "false");
         break;
     case VALUE_TEXTS:
-        write_texts(value, out);
+        buffer_char(out, '[');
+        for (size_t i = 0; i < ((const event_TEXTS *)value)->n; i++) {
+            buffer_text(out, i > 0 ? ", " : "");
+            buffer_json_text(out, ((const event_TEXTS *)value)->items[i]);
+        }
+        buffer_char(out, ']');
         break;
     case VALUE_NUMBERS:
-        write_numbers(value, out);
+        buffer_char(out, '[');
+        for (size_t i = 0; i < ((const event_NUMBERS *)value)->n; i++)
+            buffer_printf(out, "%s%u", i > 0 ? ", " : "", ((const event_NUMBERS *)value)->items[i]);
+        buffer_char(out, ']');
         break;
     case VALUE_HOLDERS:
         write_holders(value, out);
@@ -227,14 +217,13 @@ static int read_texts(const json_t *list, struct event_texts *texts, struct even
     return 0;
 }
 
-static bool is_number(const json_t *value) {
-    return json_is_integer(value) && json_integer_value(value) >= 0 && json_integer_value(value) <= UINT32_MAX;
-}
-
 /* A list with an item that is no number means nothing: those behind would be another rank's. */
 static int read_numbers(const json_t *list, struct event_numbers *numbers, struct event_memory *memory) {
-    for (size_t i = 0; i < json_array_size(list); i++)
-        if (!is_number(json_array_get(list, i))) return 0;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *item = json_array_get(list, i);
+        json_int_t number = json_integer_value(item);
+        if (!json_is_integer(item) || number < 0 || number > UINT32_MAX) return 0;
+    }
     uint32_t *items = make_list(memory, json_array_size(list), sizeof *items);
     if (items == NULL) return -ENOMEM;
     *numbers = (struct event_numbers){items, json_array_size(list)};

@@ -12,14 +12,6 @@ static const nanoseconds PROGRAM_WITHIN = 60 * NS_PER_S;
 /* An end is heard before the fault that it came from; much later ones are of the processes' own end. */
 static const nanoseconds PROGRAM_AFTER = 1 * NS_PER_S;
 
-static int copy_ranks(struct idset *to, const struct idset *from) {
-    int result = 0;
-    idset_done(to);
-    for (int64_t rank = idset_next(from, -1); rank != IDSET_END && result >= 0; rank = idset_next(from, rank))
-        result = idset_add(to, rank);
-    return result;
-}
-
 static bool explains(const struct run *run, const struct run_suspect *suspect) {
     const struct run_failure *failure = &run->failure;
     nanoseconds since = run->failed_at - suspect->at;
@@ -34,12 +26,14 @@ void run_on_fault(struct run *run, const struct run_input *input) {
     nanoseconds now = run->ops->now(run->context);
     run_record_fault(run, fault);
     if (fault->weight == RUN_FAULT_NOTED) return;
-    bool hardware = fault->weight == RUN_FAULT_OF_HARDWARE;
     bool explained = run->failure.outcome != OUTCOME_NONE && explains(run, suspect);
     bool earlier = suspect->any && suspect->hardware && now - suspect->at <= HARDWARE_WITHIN;
     if (explained || earlier) return; /* what came first counts */
-    suspect->any = copy_ranks(&suspect->ranks, fault->ranks) >= 0;
-    suspect->hardware = hardware;
+    suspect->any = true;
+    idset_done(&suspect->ranks);
+    for (int64_t rank = -1; suspect->any && (rank = idset_next(fault->ranks, rank)) != IDSET_END;)
+        suspect->any = idset_add(&suspect->ranks, rank) >= 0;
+    suspect->hardware = fault->weight == RUN_FAULT_OF_HARDWARE;
     suspect->at = now;
     (void)snprintf(suspect->text, sizeof suspect->text, "%s", fault->told->cause);
 }

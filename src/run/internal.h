@@ -276,8 +276,8 @@ void run_suspect_blame(struct run *run);
 
 /* A rank has ended: a checkpoint that still waits for a report of it can never be whole (report.c). */
 void run_reports_rank_ended(struct run *run, uint32_t rank);
-/* A commit is on its way, and decides whether the attempt's last checkpoint counts. */
-bool run_reports_publishing(const struct run *run);
+/* The commit that is on its way, and decides whether the attempt's last checkpoint counts; NULL: there is none. */
+struct pending *run_reports_publishing(const struct run *run);
 /* The attempt has ended: what is pending is discarded. */
 void run_reports_end(struct run *run);
 

@@ -39,18 +39,42 @@ static void keep(struct run_replay *replay, struct kept_event *kept, const struc
 
 /* -- attempts */
 
-static void begin_attempt(struct run_replay *replay, const struct run_event *event) {
-    if (ARRAY_GROW(replay->attempts, replay->n_attempts) < 0) {
+/* At least so many items, the new ones zero. False without memory; the array is as it was then. */
+static bool make_room(struct run_replay *replay, void *items, size_t *n, size_t wanted, size_t size) {
+    void *array;
+    if (wanted <= *n) return true;
+    memcpy(&array, items, sizeof array);
+    array = reallocarray(array, wanted, size);
+    if (array == NULL) {
         replay->failed = true;
-        return;
+        return false;
     }
-    int64_t workers = event->of.attempt.workers;
-    replay->attempts[replay->n_attempts++] =
-        (struct ty_attempt_info){.attempt = event->attempt,
-                                 .num_workers = workers > 0 && workers <= WORKERS_MAX ? (int)workers : 0,
-                                 .began = seconds(event->time),
-                                 .rank = -1,
-                                 .checkpoint = copy_text(replay, event->of.attempt.checkpoint)};
+    memset((char *)array + *n * size, 0, (wanted - *n) * size);
+    memcpy(items, &array, sizeof array);
+    *n = wanted;
+    return true;
+}
+
+static void begin_attempt(struct run_replay *replay, const struct run_event *event) {
+    const struct event_attempt *told = &event->of.attempt;
+    size_t n = told->workers > 0 && told->workers <= WORKERS_MAX ? (size_t)told->workers : 0;
+    forget(&replay->wait);
+    if (replay->began == 0) replay->began = event->time;
+    if (told->nodes != EVENT_UNKNOWN) replay->nodes = told->nodes;
+    if (ARRAY_GROW(replay->attempts, replay->n_attempts) < 0)
+        replay->failed = true;
+    else
+        replay->attempts[replay->n_attempts++] =
+            (struct ty_attempt_info){.attempt = event->attempt,
+                                     .num_workers = (int)n,
+                                     .began = seconds(event->time),
+                                     .rank = -1,
+                                     .checkpoint = copy_text(replay, told->checkpoint)};
+    if (!make_room(replay, &replay->workers, &replay->n_workers, n, sizeof *replay->workers)) return;
+    for (size_t i = 0; i < n; i++) {
+        replay->workers[i].state = WORKER_PLANNED;
+        replay->workers[i].stopped = replay->workers[i].failed = false;
+    }
 }
 
 /* The attempt that goes on, or NULL. */
@@ -78,42 +102,6 @@ void replay_close(struct run_replay *replay) {
     attempt->ended = seconds(replay->last);
     attempt->outcome = copy_text(replay, "died");
     attempt->cause = copy_text(replay, "its controller died");
-}
-
-/* -- workers */
-
-/* At least so many items, the new ones zero. False without memory; the array is as it was then. */
-static bool make_room(struct run_replay *replay, void *items, size_t *n, size_t wanted, size_t size) {
-    void *array;
-    if (wanted <= *n) return true;
-    memcpy(&array, items, sizeof array);
-    array = reallocarray(array, wanted, size);
-    if (array == NULL) {
-        replay->failed = true;
-        return false;
-    }
-    memset((char *)array + *n * size, 0, (wanted - *n) * size);
-    memcpy(items, &array, sizeof array);
-    *n = wanted;
-    return true;
-}
-
-static void plan_workers(struct run_replay *replay, const struct run_event *event) {
-    int64_t told = event->of.attempt.workers;
-    size_t n = told > 0 && told <= WORKERS_MAX ? (size_t)told : 0;
-    if (!make_room(replay, &replay->workers, &replay->n_workers, n, sizeof *replay->workers)) return;
-    for (size_t i = 0; i < n; i++) {
-        replay->workers[i].state = WORKER_PLANNED;
-        replay->workers[i].stopped = replay->workers[i].failed = false;
-    }
-}
-
-static void note_node(struct run_replay *replay, const struct run_event *event) {
-    if (event->node < 0 || event->node >= NODES_MAX) return;
-    size_t node = (size_t)event->node;
-    if (!make_room(replay, &replay->node_events, &replay->n_node_events, node + 1, sizeof *replay->node_events))
-        return;
-    keep(replay, &replay->node_events[node], event);
 }
 
 static void note_worker(struct replay_worker *worker, const struct run_event *event) {
@@ -151,20 +139,8 @@ static void note_worker(struct replay_worker *worker, const struct run_event *ev
 
 /* -- the run */
 
-static void wait(struct run_replay *replay, const struct run_event *event) {
-    if (replay->wait.event.time == 0) replay->waits_since = event->time;
-    keep(replay, &replay->wait, event);
-}
-
-static void plan(struct run_replay *replay, const struct run_event *event) {
-    double took = event->of.plan.seconds;
-    keep(replay, &replay->plan, event);
-    if (event->attempt > 1 || !(took >= 0 && took < 1e9)) return;
-    if (took > replay->plan_seconds) replay->plan_seconds = took;
-    replay->planned = true;
-}
-
 void replay_note(struct run_replay *replay, const struct run_event *event) {
+    double took = event->kind == EVENT_PLAN ? event->of.plan.seconds : 0;
     switch ((int)event->kind) {
     case EVENT_RUN:
         /* Another controller goes on with the run, or the first one begins. */
@@ -175,10 +151,15 @@ void replay_note(struct run_replay *replay, const struct run_event *event) {
         if (replay->id == NULL) replay->id = copy_text(replay, event->of.run.id);
         break;
     case EVENT_WAIT:
-        wait(replay, event);
+        if (replay->wait.event.time == 0) replay->waits_since = event->time;
+        keep(replay, &replay->wait, event);
         break;
     case EVENT_PLAN:
-        plan(replay, event);
+        keep(replay, &replay->plan, event);
+        if (event->attempt <= 1 && took >= 0 && took < 1e9) {
+            if (took > replay->plan_seconds) replay->plan_seconds = took;
+            replay->planned = true;
+        }
         break;
     case EVENT_NETWORK:
         keep(replay, &replay->network, event);
@@ -188,15 +169,14 @@ void replay_note(struct run_replay *replay, const struct run_event *event) {
         replay->n_hardware++;
         break;
     case EVENT_ATTEMPT:
-        forget(&replay->wait);
-        if (replay->began == 0) replay->began = event->time;
-        if (event->of.attempt.nodes != EVENT_UNKNOWN) replay->nodes = event->of.attempt.nodes;
         begin_attempt(replay, event);
-        plan_workers(replay, event);
         break;
     case EVENT_NODE:
         if (event->attempt <= 1) keep(replay, &replay->node, event);
-        note_node(replay, event);
+        if (event->node < 0 || event->node >= NODES_MAX) break;
+        if (make_room(replay, &replay->node_events, &replay->n_node_events, (size_t)event->node + 1,
+                      sizeof *replay->node_events))
+            keep(replay, &replay->node_events[event->node], event);
         break;
     case EVENT_LAUNCHED:
         if (replay->launched == 0) replay->launched = event->time;

@@ -32,18 +32,12 @@ static struct pending *find_pending(struct run *run, uint64_t number) {
     return pending;
 }
 
-static struct pending *find_publishing(const struct run *run) {
-    struct pending *pending = run->pending;
-    while (pending != NULL && !pending->publishing)
-        pending = pending->next;
-    return pending;
-}
-
-static void unlink_pending(struct run *run, struct pending *gone) {
+static void remove_pending(struct run *run, struct pending *gone) {
     struct pending **link = &run->pending;
     while (*link != gone)
         link = &(*link)->next;
     *link = gone->next;
+    free_pending(gone);
 }
 
 /* Answers everyone who waits for it. */
@@ -76,20 +70,6 @@ static void conclude_commit(struct run *run, struct pending *pending, char *path
     answer_all(run, pending, path, NULL);
 }
 
-static void commit(struct run *run, struct pending *pending) {
-    ty_error err = {0};
-    char *path = NULL;
-    struct run_commit whole = {
-        .number = pending->number,
-        .attempt = run->attempt,
-        .name = pending->name,
-        .files = (const char *const *)pending->files,
-        .n = pending->n_files,
-    };
-    pending->publishing = run->ops->publish(run->context, &whole, &path, &err) == 1;
-    if (!pending->publishing) conclude_commit(run, pending, path, err.message);
-}
-
 static bool all_came(const struct run *run, const struct pending *pending) {
     return pending->arrived == run->config.n_workers;
 }
@@ -102,18 +82,29 @@ static bool is_settled(const struct run *run, const struct pending *pending) {
 /* What failed stays known until the attempt ends: a rank that begins it later must hear of it. True: it is
  * on its way into its place, and those behind it wait. */
 static bool settle(struct run *run, struct pending *pending) {
-    if (pending->error[0] == '\0' && pending->begun > 0) commit(run, pending);
-    if (pending->publishing) return true;
+    if (pending->error[0] == '\0' && pending->begun > 0) {
+        ty_error err = {0};
+        char *path = NULL;
+        struct run_commit whole = {
+            .number = pending->number,
+            .attempt = run->attempt,
+            .name = pending->name,
+            .files = (const char *const *)pending->files,
+            .n = pending->n_files,
+        };
+        pending->publishing = run->ops->publish(run->context, &whole, &path, &err) == 1;
+        if (pending->publishing) return true;
+        conclude_commit(run, pending, path, err.message);
+    }
     if (pending->error[0] != '\0' && (!pending->told || pending->n_files > 0))
         give_up(run, pending, pending->error);
-    if (!all_came(run, pending)) return false;
-    unlink_pending(run, pending);
-    free_pending(pending);
+    if (all_came(run, pending)) remove_pending(run, pending);
     return false;
 }
 
-/* The highest number up to which every rank that lives has reported and nothing waits for its commit. */
-static uint64_t consolidated(const struct run *run) {
+static void answer_lists(struct run *run) {
+    if (run->lists == NULL) return;
+    /* The highest number up to which every rank that lives has reported and nothing waits for its commit. */
     uint64_t number = UINT64_MAX;
     for (uint32_t rank = 0; rank < run->config.n_workers; rank++) {
         const struct run_worker *worker = &run->workers[rank];
@@ -123,12 +114,6 @@ static uint64_t consolidated(const struct run *run) {
     for (const struct pending *pending = run->pending; pending != NULL; pending = pending->next)
         if ((pending->publishing || !is_settled(run, pending)) && pending->number <= number)
             number = pending->number - 1;
-    return number;
-}
-
-static void answer_lists(struct run *run) {
-    if (run->lists == NULL) return;
-    uint64_t number = consolidated(run);
     for (struct list_waiter **link = &run->lists, *waiter; (waiter = *link) != NULL;) {
         if (waiter->number > number) {
             link = &waiter->next;
@@ -150,20 +135,14 @@ static void settle_all(struct run *run) {
     answer_lists(run);
 }
 
-/* One that was published, with every rank's report made: nothing else keeps it. */
-static void end_publishing(struct run *run, struct pending *pending, char *path, const char *error) {
-    conclude_commit(run, pending, path, error);
-    unlink_pending(run, pending);
-    free_pending(pending);
-}
-
 static void take_commit(struct run *run, const struct run_input *input) {
     struct pending *pending = find_pending(run, input->number);
     if (pending == NULL || !pending->publishing) {
         free(input->path);
         return;
     }
-    end_publishing(run, pending, input->path, input->text);
+    conclude_commit(run, pending, input->path, input->text);
+    remove_pending(run, pending); /* every rank's report is made: nothing else keeps it */
     settle_all(run);
 }
 
@@ -200,24 +179,19 @@ static void fail_without(const struct run *run, struct pending *pending, uint32_
     fail_pending(pending, why);
 }
 
-static struct pending *make_pending(const struct run *run, uint64_t number) {
-    struct pending *pending = calloc(1, sizeof *pending);
-    if (pending == NULL) return NULL;
-    pending->number = number;
-    pending->files = calloc(run->config.n_workers, sizeof *pending->files);
-    pending->waiters = calloc(run->config.n_workers, sizeof *pending->waiters);
-    pending->writes = calloc(run->config.n_workers, sizeof *pending->writes);
-    if (pending->files != NULL && pending->waiters != NULL && pending->writes != NULL) return pending;
-    free_pending(pending);
-    return NULL;
-}
-
 /* The pending checkpoint of this number, made when there is none; NULL when memory is short. */
 static struct pending *begin(struct run *run, uint64_t number) {
     struct pending *pending = find_pending(run, number);
     if (pending != NULL) return pending;
-    pending = make_pending(run, number);
-    if (pending == NULL) {
+    pending = calloc(1, sizeof *pending);
+    if (pending != NULL) {
+        pending->number = number;
+        pending->files = calloc(run->config.n_workers, sizeof *pending->files);
+        pending->waiters = calloc(run->config.n_workers, sizeof *pending->waiters);
+        pending->writes = calloc(run->config.n_workers, sizeof *pending->writes);
+    }
+    if (pending == NULL || pending->files == NULL || pending->waiters == NULL || pending->writes == NULL) {
+        if (pending != NULL) free_pending(pending);
         if (number > run->forgotten) run->forgotten = number;
         return NULL;
     }
@@ -275,33 +249,16 @@ static void answer_error(struct run *run, const struct run_report *report, const
     run->ops->answer(run->context, node, report->channel, report->number, NULL, error);
 }
 
-static void add_files(struct run *run, struct pending *pending, const struct run_report *report) {
-    char *copy = strndup(report->files, report->size);
-    if (copy == NULL) {
-        fail_pending(pending, "out of memory");
-        answer_error(run, report, "out of memory");
-        return;
-    }
-    if (pending->n_files == 0) pending->since = run->ops->now(run->context);
-    pending->files[pending->n_files] = copy;
-    pending->waiters[pending->n_files++] =
-        (struct commit_waiter){report->rank, run->config.node_of[report->rank], report->channel};
-}
-
-/* The name that rank 0 gives, with files or without. */
-static void take_name(struct run *run, const struct run_report *report) {
-    if (report->rank != 0 || report->name == NULL || report->name[0] == '\0') return;
-    struct pending *pending = begin(run, report->number);
-    if (pending == NULL || pending->name != NULL) return;
-    pending->name = strdup(report->name);
-    if (pending->name == NULL) fail_pending(pending, "out of memory");
-}
-
 static void arrive(struct run *run, const struct run_report *report) {
-    take_name(run, report);
+    /* The name that rank 0 gives counts, with files or without. */
+    bool named = report->rank == 0 && report->name != NULL && report->name[0] != '\0';
+    struct pending *pending = named ? begin(run, report->number) : find_pending(run, report->number);
+    if (named && pending != NULL && pending->name == NULL) {
+        pending->name = strdup(report->name);
+        if (pending->name == NULL) fail_pending(pending, "out of memory");
+    }
     run->workers[report->rank].reports = report->number;
     if (report->number > run->last_number) run->last_number = report->number;
-    struct pending *pending = find_pending(run, report->number);
     if (pending != NULL) pending->arrived++;
     settle_all(run);
 }
@@ -328,8 +285,15 @@ static void conclude(struct run *run, const struct run_report *report) {
     }
     pending->settled++;
     pending->writes[report->rank] = false;
-    if (written) {
-        add_files(run, pending, report);
+    char *files = written ? strndup(report->files, report->size) : NULL;
+    if (files != NULL) {
+        if (pending->n_files == 0) pending->since = run->ops->now(run->context);
+        pending->files[pending->n_files] = files;
+        pending->waiters[pending->n_files++] =
+            (struct commit_waiter){report->rank, run->config.node_of[report->rank], report->channel};
+    } else if (written) {
+        fail_pending(pending, "out of memory");
+        answer_error(run, report, "out of memory");
     } else {
         char why[sizeof pending->error];
         (void)snprintf(why, sizeof why, "rank %u: %.*s", report->rank, (int)report->size,
@@ -340,33 +304,20 @@ static void conclude(struct run *run, const struct run_report *report) {
     watch_reports(run);
 }
 
-static void begin_writing(struct run *run, const struct run_report *report) {
-    struct pending *pending = begin(run, report->number);
-    if (pending == NULL || pending->writes[report->rank]) return;
-    pending->begun++;
-    pending->writes[report->rank] = true;
-}
-
-static void await_list(struct run *run, const struct run_report *report) {
-    struct list_waiter *waiter = calloc(1, sizeof *waiter);
-    if (waiter == NULL) {
-        answer_error(run, report, "out of memory");
-        return;
-    }
-    *waiter = (struct list_waiter){run->lists, report->number, report->rank, run->config.node_of[report->rank],
-                                   report->channel};
-    run->lists = waiter;
-    answer_lists(run);
-}
-
 void run_on_hear(struct run *run, const struct run_input *input) {
     const struct run_report *report = input->report;
+    struct pending *pending;
+    struct list_waiter *waiter;
     run->words++;
     if (report->number <= run->report_base && report->kind != REPORT_LIST) return;
     switch (report->kind) {
     case REPORT_BEGIN:
         if (report->number <= run->workers[report->rank].reports) break; /* doubled: it counts once */
-        begin_writing(run, report);
+        pending = begin(run, report->number);
+        if (pending != NULL && !pending->writes[report->rank]) {
+            pending->begun++;
+            pending->writes[report->rank] = true;
+        }
         arrive(run, report);
         break;
     case REPORT_METRICS:
@@ -377,7 +328,15 @@ void run_on_hear(struct run *run, const struct run_input *input) {
         conclude(run, report);
         break;
     case REPORT_LIST:
-        await_list(run, report);
+        waiter = calloc(1, sizeof *waiter);
+        if (waiter == NULL) {
+            answer_error(run, report, "out of memory");
+            break;
+        }
+        *waiter = (struct list_waiter){run->lists, report->number, report->rank,
+                                       run->config.node_of[report->rank], report->channel};
+        run->lists = waiter;
+        answer_lists(run);
         break;
     default:
         break;
@@ -433,20 +392,24 @@ void run_reports_rank_ended(struct run *run, uint32_t rank) {
     settle_all(run);
 }
 
-bool run_reports_publishing(const struct run *run) {
-    return find_publishing(run) != NULL;
+struct pending *run_reports_publishing(const struct run *run) {
+    struct pending *pending = run->pending;
+    while (pending != NULL && !pending->publishing)
+        pending = pending->next;
+    return pending;
 }
 
 void run_reports_end(struct run *run) {
     if (run->watches_reports) run->ops->set_timer(run->context, TIMER_REPORTS, -1);
     run->watches_reports = false;
     /* Nobody can wait any longer for what is being published. */
-    struct pending *last = find_publishing(run);
+    struct pending *last = run_reports_publishing(run);
     if (last != NULL) {
         ty_error err = {0};
         char *path = NULL;
         (void)run->ops->settle(run->context, last->number, &path, &err);
-        end_publishing(run, last, path, err.message);
+        conclude_commit(run, last, path, err.message);
+        remove_pending(run, last);
     }
     while (run->lists != NULL) {
         struct list_waiter *waiter = run->lists;
@@ -454,9 +417,7 @@ void run_reports_end(struct run *run) {
         free(waiter);
     }
     while (run->pending != NULL) {
-        struct pending *pending = run->pending;
-        run->pending = pending->next;
-        if (!pending->told) run->ops->discard(run->context, pending->number, run->attempt);
-        free_pending(pending);
+        if (!run->pending->told) run->ops->discard(run->context, run->pending->number, run->attempt);
+        remove_pending(run, run->pending);
     }
 }

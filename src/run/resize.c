@@ -46,15 +46,6 @@ static bool connects(const struct run *run) {
     return found;
 }
 
-static bool all_up(const struct run *run, const struct run_layout *layout) {
-    bool up = true;
-    for (uint32_t rank = 0; rank < layout->n_workers; rank++) {
-        enum node_state state = run->nodes[layout->node_of[rank]].state;
-        up &= state == NODE_UP || state == NODE_LAUNCHED;
-    }
-    return up;
-}
-
 /* Each further look is without the nodes that could not be started, so there is an end. */
 static void look(struct run *run, bool lost_too) {
     for (unsigned flags = lost_too ? LAYOUT_LOST_TOO : 0;; flags = 0) {
@@ -71,7 +62,12 @@ static void look(struct run *run, bool lost_too) {
             run->ops->set_timer(run->context, TIMER_START, run->config.start_limit);
             return;
         }
-        if (layout.n_workers > run->config.n_workers && !all_up(run, &layout)) continue;
+        bool up = true;
+        for (uint32_t rank = 0; rank < layout.n_workers; rank++) {
+            enum node_state state = run->nodes[layout.node_of[rank]].state;
+            up &= state == NODE_UP || state == NODE_LAUNCHED;
+        }
+        if (layout.n_workers > run->config.n_workers && !up) continue;
         run->resize.phase = RESIZE_AWAITING;
         run->ops->set_timer(run->context, TIMER_RESIZE, interval_of(run));
         return;
@@ -121,15 +117,6 @@ void run_resize_after_report(struct run *run) {
 
 /* -- between attempts */
 
-/* All workers came to an end of their own before they heard that they are to stop. */
-static bool is_finished(const struct run *run) {
-    for (uint32_t rank = 0; rank < run->config.n_workers; rank++) {
-        const struct run_worker *worker = &run->workers[rank];
-        if (!worker->exited || worker->stopped || worker->wait_status != 0) return false;
-    }
-    return true;
-}
-
 void run_count_lost(struct run *run, nanoseconds until) {
     struct run_resize *resize = &run->resize;
     nanoseconds lost = until - resize->saved;
@@ -143,8 +130,13 @@ bool run_resize_end(struct run *run) {
     if (is_elastic(run)) run->ops->set_timer(run->context, TIMER_RESIZE, -1);
     run->resize.phase = RESIZE_NONE;
     run->resize.due = false;
-    if (!stopping || run->failure.outcome != OUTCOME_NONE || run->interrupts > 0 || is_finished(run))
-        return false;
+    if (!stopping || run->failure.outcome != OUTCOME_NONE || run->interrupts > 0) return false;
+    bool finished = true; /* all workers came to an end of their own before they heard that they are to stop */
+    for (uint32_t rank = 0; rank < run->config.n_workers; rank++) {
+        const struct run_worker *worker = &run->workers[rank];
+        finished &= worker->exited && !worker->stopped && worker->wait_status == 0;
+    }
+    if (finished) return false;
     struct run_resize *resize = &run->resize;
     run_count_lost(run, resize->stopped);
     size_t length = strlen(resize->text);
@@ -155,33 +147,16 @@ bool run_resize_end(struct run *run) {
     return true;
 }
 
-/* Workers of another attempt: all that is known of the old ones is on record. */
-static void adopt(struct run *run, const struct run_layout *layout) {
-    run->resize.text[0] = '\0';
-    if (layout->n_workers != run->config.n_workers || run->outcome == OUTCOME_RESIZED)
-        say(run, layout->n_workers);
-    memset(run->workers, 0, run->config.max_workers * sizeof *run->workers);
-    memset(run->counts, 0, sizeof run->counts);
-    run->config.n_workers = layout->n_workers;
-    run->config.n_nodes = layout->n_nodes;
-    run->config.node_of = layout->node_of;
-    run->counts[WORKER_PLANNED] = layout->n_workers;
-    run_count_nodes(run);
-}
-
-/* True with a layout of at least the fewest workers: without the lost nodes, or else with them, as nothing
- * but a start can show that one is back. */
-static bool plan(struct run *run, struct run_layout *layout) {
-    run->ops->layout(run->context, LAYOUT_CLAIM, layout);
-    if (layout->n_workers == 0) run->ops->layout(run->context, LAYOUT_CLAIM | LAYOUT_LOST_TOO, layout);
-    return layout->n_workers > 0;
-}
-
 /* A run of one size for whose lost nodes there are no others goes on with the nodes that it had: they may come
  * back. */
 void run_next_attempt(struct run *run) {
     struct run_layout layout = {0};
-    bool planned = (is_elastic(run) || run->config.replaced) && plan(run, &layout);
+    if (is_elastic(run) || run->config.replaced) {
+        /* Without the lost nodes, or else with them, as nothing but a start can show that one is back. */
+        run->ops->layout(run->context, LAYOUT_CLAIM, &layout);
+        if (layout.n_workers == 0) run->ops->layout(run->context, LAYOUT_CLAIM | LAYOUT_LOST_TOO, &layout);
+    }
+    bool planned = layout.n_workers > 0;
     if (is_elastic(run) && !planned) {
         /* Told once, and looked at again as often as a run that has room. */
         if (run_move(run, RUN_WAITING)) run_record_wait(run, layout.why);
@@ -189,6 +164,18 @@ void run_next_attempt(struct run *run) {
         return;
     }
     if (!run_move(run, RUN_STARTING)) return;
-    if (planned) adopt(run, &layout);
+    if (planned) {
+        /* Workers of another attempt: all that is known of the old ones is on record. */
+        run->resize.text[0] = '\0';
+        if (layout.n_workers != run->config.n_workers || run->outcome == OUTCOME_RESIZED)
+            say(run, layout.n_workers);
+        memset(run->workers, 0, run->config.max_workers * sizeof *run->workers);
+        memset(run->counts, 0, sizeof run->counts);
+        run->config.n_workers = layout.n_workers;
+        run->config.n_nodes = layout.n_nodes;
+        run->config.node_of = layout.node_of;
+        run->counts[WORKER_PLANNED] = layout.n_workers;
+        run_count_nodes(run);
+    }
     run_begin_attempt(run);
 }

@@ -188,21 +188,16 @@ static bool is_crash(const struct run_failure *failure) {
     return failure->outcome == OUTCOME_FAILED && found;
 }
 
-/* Two failures of one attempt, of which the other was heard of first. What a worker itself wrote has its time;
- * an end may come late. Where neither says so they happened as good as at once, and then a crash is the cause
- * of the rest. */
-static bool comes_first(const struct run_failure *failure, const struct run_failure *other) {
-    if (other->outcome != OUTCOME_FAILED) return false;
-    if (failure->told) return failure->time < other->time;
-    return !other->told && is_crash(failure) && !is_crash(other);
-}
-
 /* The first failure is the cause. One that comes after it is of a rank that had not yet been told to stop, or
  * that had failed before. */
 void run_fail(struct run *run, const struct run_failure *failure) {
-    bool first = run->failure.outcome == OUTCOME_NONE;
-    bool better = comes_first(failure, &run->failure);
-    if (!first && !better) {
+    const struct run_failure *other = &run->failure;
+    bool first = other->outcome == OUTCOME_NONE;
+    /* What a worker itself wrote has its time; an end may come late. Where neither says so they happened as good
+     * as at once, and then a crash is the cause of the rest. */
+    bool before =
+        failure->told ? failure->time < other->time : !other->told && is_crash(failure) && !is_crash(other);
+    if (!first && (other->outcome != OUTCOME_FAILED || !before)) {
         free(failure->tail);
         return;
     }
@@ -232,6 +227,27 @@ static void blame_limit(struct run *run) {
     free(run->failure.tail);
     describe_limit(run, &run->failure);
     run->outcome = OUTCOME_TIME_LIMIT;
+}
+
+bool retry_next(struct retry *retry, const struct failure_policy *policy, enum failure_kind kind,
+                nanoseconds lasted, uint64_t random, nanoseconds *pause) {
+    const int limits[] = {
+#define X(name, limit) [name] = policy->limit,
+        RUN_FAILURE_KINDS(X)
+#undef X
+    };
+    if (retry->counts[kind] < INT32_MAX) retry->counts[kind]++;
+    if (limits[kind] >= 0 && retry->counts[kind] > limits[kind]) return false;
+    if (lasted >= RETRY_SHORT) retry->row = 0;
+    if (retry->row < INT32_MAX) retry->row++;
+    *pause = 0;
+    if (retry->row <= 1) return true;
+    nanoseconds longest = RETRY_FIRST_PAUSE;
+    for (int i = 2; i < retry->row && longest < RETRY_LONGEST_PAUSE; i++)
+        longest *= 2;
+    if (longest > RETRY_LONGEST_PAUSE) longest = RETRY_LONGEST_PAUSE;
+    *pause = longest - (nanoseconds)(random % (uint64_t)(longest / 2 + 1));
+    return true;
 }
 
 /* Counts what the attempt failed of; whether another one follows, and when, is then in `retries` and
@@ -264,19 +280,8 @@ static void set_storage_timer(struct run *run) {
     run->ops->set_timer(run->context, TIMER_STORAGE, stopped ? grace : STORAGE_LIMIT);
 }
 
-/* Another attempt, at once or after the pause that failures cost, and from a checkpoint that is whole. */
-static void go_on(struct run *run) {
-    bool pauses = run->pause > 0;
-    bool checks = run->ops->check != NULL && run->ops->check(run->context);
-    if (checks) set_storage_timer(run);
-    if (pauses) run->ops->set_timer(run->context, TIMER_PAUSE, run->pause);
-    if (pauses || checks)
-        (void)run_move(run, pauses && checks ? RUN_RESTING : pauses ? RUN_PAUSING : RUN_CHECKING);
-    else
-        run_next_attempt(run);
-}
-
-/* Every worker is gone, and nothing is on its way any more: another attempt, or the end. */
+/* Every worker is gone, and nothing is on its way any more: the end, or another attempt, at once or after the
+ * pause that failures cost, and from a checkpoint that is whole. */
 static void end_attempt(struct run *run) {
     run->ops->set_timer(run->context, TIMER_STOP, -1);
     run->ops->set_timer(run->context, TIMER_STORAGE, -1);
@@ -297,7 +302,14 @@ static void end_attempt(struct run *run) {
     }
     for (uint32_t node = 0; node < run->config.n_nodes; node++) /* one that connects has not said hello yet */
         if (run->nodes[node].state == NODE_LAUNCHED) (void)move_node(run, node, NODE_UP);
-    go_on(run);
+    bool pauses = run->pause > 0;
+    bool checks = run->ops->check != NULL && run->ops->check(run->context);
+    if (checks) set_storage_timer(run);
+    if (pauses) run->ops->set_timer(run->context, TIMER_PAUSE, run->pause);
+    if (pauses || checks)
+        (void)run_move(run, pauses && checks ? RUN_RESTING : pauses ? RUN_PAUSING : RUN_CHECKING);
+    else
+        run_next_attempt(run);
 }
 
 /* An agent that leaves is waited for: a next attempt needs a new one. So is storage, which may be slow:

@@ -300,24 +300,20 @@ int setting_set_text(const struct setting *setting, struct run_settings *setting
 
 /* -- JSON and C: values that are named by a subject, with what they must be */
 
-static int refuse(const struct setting *setting, const char *subject, const char *given, const char *hint,
-                  ty_error *err) {
-    char rule[96];
-    bool no_text = setting->type == SETTING_WORD && *given != '"';
-    return ty_fail(err, TY_EUSAGE, "%s must be %s%s, not %.*s%s%s", subject, no_text ? "a text, " : "",
-                   rule_of(setting, rule), GIVEN_SHOWN, given, strlen(given) > GIVEN_SHOWN ? ".." : "", hint);
-}
-
 /* A parser of text says itself what is wrong; any other failure is told as the rule and the value. */
 static int refuse_for(const struct setting *setting, const char *subject, const char *given,
                       const ty_error *why, ty_error *err) {
     if (why->code == -ENOMEM) return ty_fail_memory(err);
-    const char *hint = strstr(why->message, "; did you mean ");
     if (str_equal(why->message, no_directory))
         return ty_fail(err, why->code, "%s: %.*s: %s", subject, GIVEN_SHOWN, given, no_directory);
-    if (str_prefix(why->message, "must ", NULL))
-        return refuse(setting, subject, given, hint == NULL ? "" : hint, err);
-    return ty_fail(err, why->code, "%s: %s", subject, why->message);
+    if (!str_prefix(why->message, "must ", NULL))
+        return ty_fail(err, why->code, "%s: %s", subject, why->message);
+    char rule[96];
+    bool no_text = setting->type == SETTING_WORD && *given != '"';
+    const char *hint = strstr(why->message, "; did you mean ");
+    return ty_fail(err, TY_EUSAGE, "%s must be %s%s, not %.*s%s%s", subject, no_text ? "a text, " : "",
+                   rule_of(setting, rule), GIVEN_SHOWN, given, strlen(given) > GIVEN_SHOWN ? ".." : "",
+                   hint == NULL ? "" : hint);
 }
 
 static bool has_form(const struct setting *setting, const json_t *value) {

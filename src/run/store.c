@@ -231,11 +231,6 @@ static void answer_waiters(struct store *store, struct store_entry *entry, bool 
     }
 }
 
-/* A wait of more than a hundred years is one without end. */
-static nanoseconds deadline_of(const struct store_request *request, nanoseconds now) {
-    return request->timeout < 0 || request->timeout > INT64_MAX / 2 ? -1 : now + request->timeout;
-}
-
 /* False when the request does not wait, which was answered. */
 static bool add_waiter(struct store *store, struct store_entry *entry, const struct store_request *request,
                        nanoseconds now) {
@@ -249,11 +244,13 @@ static bool add_waiter(struct store *store, struct store_entry *entry, const str
     else if (waiter == NULL)
         fail_memory(store, request);
     if (waiter == NULL) return false;
+    /* A wait of more than a hundred years is one without end. */
+    bool endless = request->timeout < 0 || request->timeout > INT64_MAX / 2;
     *waiter = (struct waiter){entry->waiters,
                               request->node,
                               request->channel,
                               request->rank,
-                              deadline_of(request, now),
+                              endless ? -1 : now + request->timeout,
                               request->operation == STORE_GATHER};
     entry->waiters = waiter;
     store->n_waiters++;
@@ -272,12 +269,6 @@ static struct shared *put(struct store *store, const struct store_request *reque
     entry->value = value;
     answer_waiters(store, entry, false, STORE_OK, value);
     return value;
-}
-
-static void set(struct store *store, const struct store_request *request) {
-    if (!has_room(store, request, request->size)) return;
-    bool done = put(store, request, request->value, request->size) != NULL;
-    answer(store, request, done ? STORE_OK : STORE_FAILED, NULL);
 }
 
 static void get(struct store *store, const struct store_request *request, nanoseconds now) {
@@ -472,27 +463,6 @@ static void await_reports(struct store *store, const struct store_request *reque
     tidy(store, key);
 }
 
-/* A rank whose time was over asks again, and meanwhile all came. */
-static bool answer_late(struct store *store, struct store_entry *entry, const struct store_request *request) {
-    struct gathered *last = &entry->last;
-    if (last->n_owed == 0 || !last->owed[request->rank]) return false;
-    last->owed[request->rank] = false;
-    answer(store, request, last->status, last->value);
-    if (--last->n_owed == 0) forget_gathered(store, last);
-    return true;
-}
-
-/* The first piece of a rank counts, however often it asks. False: memory is short. */
-static bool put_piece(struct store *store, struct store_entry *entry, struct piece *piece,
-                      const struct store_request *request) {
-    if (piece->value != NULL) return true;
-    piece->value = shared_copy(request->value, request->size, store->bytes);
-    if (piece->value == NULL) return false;
-    entry->came_bytes += sizeof(uint32_t) + request->size;
-    entry->n_came++;
-    return true;
-}
-
 /* A piece for which there is no room ends the gather for all ranks, the ones that have not come included. */
 static bool refuse_piece(struct store *store, struct store_entry *entry, const struct store_request *request) {
     struct buffer words = {0};
@@ -518,7 +488,14 @@ static void gather(struct store *store, const struct store_request *request, nan
         return;
     }
     struct store_entry *entry = find_entry(store, request->key);
-    if (entry != NULL && answer_late(store, entry, request)) return;
+    struct gathered *last = entry == NULL ? NULL : &entry->last;
+    if (last != NULL && last->n_owed > 0 && last->owed[request->rank]) {
+        /* A rank whose time was over asks again, and meanwhile all came. */
+        last->owed[request->rank] = false;
+        answer(store, request, last->status, last->value);
+        if (--last->n_owed == 0) forget_gathered(store, last);
+        return;
+    }
     if ((entry == NULL || entry->pieces == NULL) &&
         !has_room(store, request, store->world_size * sizeof *entry->pieces))
         return;
@@ -535,12 +512,18 @@ static void gather(struct store *store, const struct store_request *request, nan
     }
     if (!add_waiter(store, entry, request, now)) return;
     piece->waiting = true;
-    if (piece->value == NULL && refuse_piece(store, entry, request)) return;
-    if (!put_piece(store, entry, piece, request)) {
-        remove_waiter(store, &entry->waiters);
-        piece->waiting = false;
-        fail_memory(store, request);
-        return;
+    /* The first piece of a rank counts, however often it asks. */
+    if (piece->value == NULL) {
+        if (refuse_piece(store, entry, request)) return;
+        piece->value = shared_copy(request->value, request->size, store->bytes);
+        if (piece->value == NULL) {
+            remove_waiter(store, &entry->waiters);
+            piece->waiting = false;
+            fail_memory(store, request);
+            return;
+        }
+        entry->came_bytes += sizeof(uint32_t) + request->size;
+        entry->n_came++;
     }
     if (entry->n_came == store->world_size)
         answer_gather(store, entry);
@@ -570,9 +553,11 @@ static void forget(struct store *store, const struct store_request *request) {
 void store_ask(struct store *store, const struct store_request *request, nanoseconds now) {
     store->turn++;
     switch (request->operation) {
-    case STORE_SET:
-        set(store, request);
-        break;
+    case STORE_SET: {
+        if (!has_room(store, request, request->size)) break;
+        bool done = put(store, request, request->value, request->size) != NULL;
+        answer(store, request, done ? STORE_OK : STORE_FAILED, NULL);
+    } break;
     case STORE_GET:
     case STORE_WAIT:
         get(store, request, now);

@@ -41,11 +41,6 @@ static void describe_exit(struct run_failure *failure, const char *cause) {
                      comma, cause);
 }
 
-static char *copy_bytes(const void *bytes, size_t size) {
-    char *copy = size == 0 ? NULL : malloc(size);
-    return copy == NULL ? NULL : memcpy(copy, bytes, size);
-}
-
 /* -- agents that leave */
 
 /* A node that serves this attempt, and is not known to leave. */
@@ -111,8 +106,11 @@ static void take_exit(struct run *run, const struct run_input *input, bool told)
             .wait_status = exit->stopped && !WIFEXITED(exit->wait_status) ? UNTOLD_STATUS : exit->wait_status,
             .told = exit->failed_at > 0,
             .time = exit->failed_at > 0 ? exit->failed_at : exit->time,
-            .tail = copy_bytes(exit->tail, exit->tail_size)};
-        failure.tail_size = failure.tail == NULL ? 0 : exit->tail_size;
+            .tail = exit->tail_size > 0 ? malloc(exit->tail_size) : NULL};
+        if (failure.tail != NULL) {
+            memcpy(failure.tail, exit->tail, exit->tail_size);
+            failure.tail_size = exit->tail_size;
+        }
         describe_exit(&failure, exit->cause);
         run_fail(run, &failure);
     }
