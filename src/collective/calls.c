@@ -59,21 +59,16 @@ static int start(ty_comm *comm, struct ty_request request, ty_request **started,
     return 0;
 }
 
-/* Whether nothing is left to do, whatever may have come of the communicator since. */
-static bool is_over(const struct ty_request *request) {
-    ty_comm *comm = request->comm;
-    if (comm->owner != getpid()) return false;
-    (void)pthread_mutex_lock(&comm->mutex); /* another thread may have moved it on */
-    bool over = request->done && !request->call.device && !request->call.invalid;
-    (void)pthread_mutex_unlock(&comm->mutex);
-    return over;
-}
-
 /* The end of a started call: it is freed whatever came of it. */
 static int take(ty_request **request, ty_error *err) {
     CLEANUP_FREE struct ty_request *ended = TAKE(*request);
     ty_comm *comm = ended->comm;
-    if (is_over(ended)) return 0;
+    if (comm->owner == getpid()) {
+        (void)pthread_mutex_lock(&comm->mutex); /* another thread may have moved it on */
+        bool over = ended->done && !ended->call.device && !ended->call.invalid;
+        (void)pthread_mutex_unlock(&comm->mutex);
+        if (over) return 0; /* whatever may have come of the communicator since */
+    }
     int rc = comm_enter(comm, err);
     if (rc < 0) return rc;
     rc = comm_finish(comm, ended, err);

@@ -10,7 +10,6 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "collective/comm.h"
-#include "collective/nccl.h"
 
 /* Those of this process: what was started in one moves on while another waits. */
 static struct {
@@ -27,16 +26,6 @@ static bool reduces(enum comm_operation operation) {
     return operation == COMM_ALL_REDUCE || operation == COMM_REDUCE_SCATTER;
 }
 
-static bool has_root(enum comm_operation operation) {
-    return operation == COMM_BROADCAST || operation == COMM_GATHER || operation == COMM_SCATTER;
-}
-
-static const char *text_of(const struct comm_call *call, struct buffer *text) {
-    buffer_clear(text);
-    comm_call_format(call, text);
-    return text->failed ? "a call" : text->data;
-}
-
 /* What is wrong with the arguments of a call, in words; NULL when all is well. */
 static const char *find_fault(const struct ty_comm *comm, const struct ty_request *request) {
     const struct comm_call *call = &request->call;
@@ -47,7 +36,9 @@ static const char *find_fault(const struct ty_comm *comm, const struct ty_reques
     if (reduces(call->operation) && call->reduction == TY_MEAN &&
         (call->type == TY_INT32 || call->type == TY_INT64 || call->type == TY_INT8 || call->type == TY_UINT8))
         return "a mean of whole numbers is not defined: take the sum";
-    if (has_root(call->operation) && (call->root < 0 || call->root >= comm->config.size))
+    bool has_root =
+        call->operation == COMM_BROADCAST || call->operation == COMM_GATHER || call->operation == COMM_SCATTER;
+    if (has_root && (call->root < 0 || call->root >= comm->config.size))
         return "root is not a rank of this communicator";
     if (comm_is_message(call) &&
         (call->root < 0 || call->root >= comm->config.size || call->root == comm->config.rank))
@@ -60,46 +51,27 @@ static const char *find_fault(const struct ty_comm *comm, const struct ty_reques
     return NULL;
 }
 
-static bool has_nccl(enum comm_operation operation) {
-    return reduces(operation) || operation == COMM_BROADCAST || operation == COMM_ALL_GATHER;
-}
-
-static int check_place(const struct ty_comm *comm, struct ty_request *request, ty_error *err) {
-    bool counted = request->call.operation == COMM_ALL_TO_ALL_V || request->call.operation == COMM_ALL_GATHER_V;
-    if (request->call.operation == COMM_BARRIER || (request->call.count == 0 && !counted)) return 0;
-    bool input = nccl_is_device_memory(request->input), output = nccl_is_device_memory(request->output);
-    if (input != output) return ty_fail(err, TY_EUSAGE, "one buffer is device memory, the other is not");
-    request->call.device = input;
-    if (input && !has_nccl(request->call.operation))
-        return ty_fail(err, TY_EUNSUPPORTED, "this call is for host memory: copy it there");
-    if (!input || comm->use_nccl) return 0;
-    return ty_fail(err, TY_EUNSUPPORTED, "the buffer is device memory, but %s", comm->no_nccl.message);
-}
-
 static int check(const struct ty_comm *comm, struct ty_request *request, ty_error *err) {
     const char *fault = find_fault(comm, request);
     if (fault != NULL) return ty_fail(err, TY_EUSAGE, "%s", fault);
-    request->bytes = request->call.count * comm_type_size(request->call.type);
-    return check_place(comm, request, err);
+    const struct comm_call *call = &request->call;
+    request->bytes = call->count * comm_type_size(call->type);
+    bool counted = call->operation == COMM_ALL_TO_ALL_V || call->operation == COMM_ALL_GATHER_V;
+    if (call->operation == COMM_BARRIER || (call->count == 0 && !counted)) return 0;
+    bool input = nccl_is_device_memory(request->input), output = nccl_is_device_memory(request->output);
+    if (input != output) return ty_fail(err, TY_EUSAGE, "one buffer is device memory, the other is not");
+    request->call.device = input;
+    bool has_nccl =
+        reduces(call->operation) || call->operation == COMM_BROADCAST || call->operation == COMM_ALL_GATHER;
+    if (input && !has_nccl) return ty_fail(err, TY_EUNSUPPORTED, "this call is for host memory: copy it there");
+    if (!input || comm->use_nccl) return 0;
+    return ty_fail(err, TY_EUNSUPPORTED, "the buffer is device memory, but %s", comm->no_nccl.message);
 }
 
 static void close_backends(struct ty_comm *comm) {
     if (comm->device_state != NULL) nccl_backend.destroy(TAKE(comm->device_state));
     struct way *way = TAKE(comm->way);
     if (way != NULL) way->operations->destroy(way);
-}
-
-/* Every rank that gave up asks who else is here: the answer names those that did not come. Nothing is said
- * about the others when the exchange itself fails. */
-static void find_missing(struct ty_comm *comm, ty_error *err) {
-    static const nanoseconds patience = NS_PER_S;
-    if (comm->way == NULL || comm->way->operations->names_missing || comm->is_part) return;
-    char key[64];
-    (void)snprintf(key, sizeof key, "missing-%" PRIu64, comm->calls);
-    CLEANUP(buffer_done) struct buffer all = {0};
-    ty_error missing = {0};
-    int rc = comm->config.exchange.gather(comm->config.exchange.context, key, "", 0, patience, &all, &missing);
-    if (rc == TY_ETIMEOUT) (void)ty_fail(err, err->code, "%s: %s", err->message, missing.message);
 }
 
 /* "rank 3, call 2 barrier()". */
@@ -115,42 +87,23 @@ static int give_up(struct ty_comm *comm, const struct comm_call *call, const ty_
     CLEANUP(buffer_done) struct buffer text = {0};
     begin_text(comm, call, &text);
     (void)ty_fail(&comm->failure, why->code, "%s: %s", text.failed ? "a call" : text.data, why->message);
-    if (why->code == TY_ETIMEOUT && !comm_is_message(call)) find_missing(comm, &comm->failure);
+    bool late = why->code == TY_ETIMEOUT && !comm_is_message(call);
+    if (late && comm->way != NULL && !comm->way->operations->names_missing && !comm->is_part) {
+        /* Every rank that gave up asks who else is here: the answer names those that did not come. Nothing is
+         * said about the others when the exchange itself fails. */
+        const struct comm_exchange *exchange = &comm->config.exchange;
+        CLEANUP(buffer_done) struct buffer all = {0};
+        ty_error missing = {0};
+        char key[64];
+        (void)snprintf(key, sizeof key, "missing-%" PRIu64, comm->calls);
+        int rc = exchange->gather(exchange->context, key, "", 0, NS_PER_S, &all, &missing);
+        if (rc == TY_ETIMEOUT)
+            (void)ty_fail(&comm->failure, why->code, "%s: %s", comm->failure.message, missing.message);
+    }
     if (comm->way != NULL) comm->way->operations->leave(comm->way, why->code);
     close_backends(comm);
     if (err != NULL) *err = comm->failure;
     return comm->failure.code;
-}
-
-static int fail_vote(struct ty_comm *comm, const struct comm_call *call, const struct comm_vote *vote,
-                     ty_error *err) {
-    ty_error why = {0};
-    CLEANUP(buffer_done) struct buffer limit = {0}, missing = {0};
-    duration_format(comm->config.timeout, &limit);
-    comm->way->operations->missing(comm->way, &missing);
-    if (vote->failure == TY_ETIMEOUT)
-        (void)ty_fail(&why, TY_ETIMEOUT, "not every rank came to it within %s%s%s",
-                      limit.failed ? "the limit" : limit.data, missing.size > 0 ? ": " : "",
-                      missing.size > 0 ? missing.data : "");
-    else
-        (void)ty_fail(&why, vote->failure, "the connection to rank %d is lost", vote->suspect);
-    return give_up(comm, call, &why, err);
-}
-
-/* Ranks differ: the lowest or the highest call, whichever is not ours, is told beside ours. */
-static int fail_mismatch(struct ty_comm *comm, const struct comm_call *call, const struct comm_vote *vote,
-                         ty_error *err) {
-    bool lowest_is_ours = memcmp(&vote->lowest, call, sizeof *call) == 0;
-    const struct comm_call *other = lowest_is_ours ? &vote->highest : &vote->lowest;
-    int rank = lowest_is_ours ? vote->highest_rank : vote->lowest_rank;
-    CLEANUP(buffer_done) struct buffer text = {0};
-    ty_error why = {0};
-    if (comm_is_message(other))
-        (void)ty_fail(&why, TY_EMISMATCH, "rank %d made %s", rank, text_of(other, &text));
-    else
-        (void)ty_fail(&why, TY_EMISMATCH, "rank %d made call %" PRIu64 " %s%s", rank, other->number + 1,
-                      text_of(other, &text), other->invalid ? " with a wrong argument" : "");
-    return give_up(comm, call, &why, err);
 }
 
 int comm_dispatch(const struct comm_backend *backend, void *state, const struct ty_request *request,
@@ -261,28 +214,45 @@ static int agree(struct ty_comm *comm, struct ty_request *request, ty_error *err
     if (way == NULL || request->done || way->operations->wait(comm->way, request, move_others)) return 0;
     const struct comm_call call = way->failed->call;
     const struct comm_vote vote = way->vote;
-    const ty_error why = way->error;
-    if (why.code != 0) return give_up(comm, &call, &why, err);
-    if (vote.failure == TY_EMISMATCH || vote.failure == 0) return fail_mismatch(comm, &call, &vote, err);
-    return fail_vote(comm, &call, &vote, err);
-}
-
-/* A wrong argument is told to the others as an invalid call, and to the caller by what is wrong. */
-static int refuse(struct ty_comm *comm, struct ty_request *request, ty_error *err) {
-    CLEANUP(buffer_done) struct buffer text = {0};
-    const struct comm_call call = request->call;
-    ty_error fault = {0}, told;
-    (void)check(comm, request, &fault);
-    if (!comm_is_message(&call)) (void)agree(comm, request, &told);
-    if (comm->failure.code == 0) return give_up(comm, &call, &fault, err);
-    begin_text(comm, &call, &text);
-    return ty_fail(err, fault.code, "%s: %s", text.failed ? "a call" : text.data, fault.message);
+    ty_error why = way->error;
+    CLEANUP(buffer_done) struct buffer text = {0}, limit = {0}, missing = {0};
+    if (why.code == 0 && (vote.failure == TY_EMISMATCH || vote.failure == 0)) {
+        /* Ranks differ: the lowest or the highest call, whichever is not ours, is told beside ours. */
+        bool lowest_is_ours = memcmp(&vote.lowest, &call, sizeof call) == 0;
+        const struct comm_call *other = lowest_is_ours ? &vote.highest : &vote.lowest;
+        int rank = lowest_is_ours ? vote.highest_rank : vote.lowest_rank;
+        comm_call_format(other, &text);
+        const char *words = text.failed ? "a call" : text.data;
+        if (comm_is_message(other))
+            (void)ty_fail(&why, TY_EMISMATCH, "rank %d made %s", rank, words);
+        else
+            (void)ty_fail(&why, TY_EMISMATCH, "rank %d made call %" PRIu64 " %s%s", rank, other->number + 1,
+                          words, other->invalid ? " with a wrong argument" : "");
+    } else if (why.code == 0 && vote.failure == TY_ETIMEOUT) {
+        duration_format(comm->config.timeout, &limit);
+        way->operations->missing(way, &missing);
+        (void)ty_fail(&why, TY_ETIMEOUT, "not every rank came to it within %s%s%s",
+                      limit.failed ? "the limit" : limit.data, missing.size > 0 ? ": " : "",
+                      missing.size > 0 ? missing.data : "");
+    } else if (why.code == 0) {
+        (void)ty_fail(&why, vote.failure, "the connection to rank %d is lost", vote.suspect);
+    }
+    return give_up(comm, &call, &why, err);
 }
 
 int comm_finish(ty_comm *comm, struct ty_request *request, ty_error *err) {
-    ty_error why;
-    why.code = 0;
-    if (request->call.invalid) return refuse(comm, request, err);
+    ty_error why = {0};
+    if (request->call.invalid) {
+        /* A wrong argument is told to the others as an invalid call, and to the caller by what is wrong. */
+        CLEANUP(buffer_done) struct buffer text = {0};
+        const struct comm_call call = request->call;
+        ty_error told;
+        (void)check(comm, request, &why);
+        if (!comm_is_message(&call)) (void)agree(comm, request, &told);
+        if (comm->failure.code == 0) return give_up(comm, &call, &why, err);
+        begin_text(comm, &call, &text);
+        return ty_fail(err, why.code, "%s: %s", text.failed ? "a call" : text.data, why.message);
+    }
     int rc = agree(comm, request, err);
     if (rc < 0) return rc;
     rc = move(comm, request, &why);
@@ -340,12 +310,6 @@ static int choose_backend(struct ty_comm *comm, ty_error *err) {
     return ty_fail(err, comm->no_nccl.code, "backend nccl: %s", comm->no_nccl.message);
 }
 
-static int find_way(struct ty_comm *comm, ty_error *err) {
-    if (comm->config.size == 1) return 0;
-    int rc = segment_create(&comm->config, &comm->way, err);
-    return rc < 0 || comm->way != NULL ? rc : network_create(&comm->config, &comm->way, err);
-}
-
 int comm_create(const struct comm_config *config, ty_comm **comm, ty_error *err) {
     struct ty_comm *made = calloc(1, sizeof *made);
     if (made == NULL) return ty_fail_memory(err);
@@ -353,7 +317,9 @@ int comm_create(const struct comm_config *config, ty_comm **comm, ty_error *err)
     made->owner = getpid();
     (void)pthread_mutex_init(&made->mutex, NULL);
     int rc = choose_backend(made, err);
-    if (rc == 0) rc = find_way(made, err);
+    if (rc == 0 && made->config.size > 1) rc = segment_create(&made->config, &made->way, err);
+    if (rc == 0 && made->config.size > 1 && made->way == NULL)
+        rc = network_create(&made->config, &made->way, err);
     if (rc < 0) {
         free(made);
         return rc;

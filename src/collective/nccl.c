@@ -5,8 +5,6 @@
  * work is queued on CUDA's legacy default stream, so it comes after whatever the program queued there or on
  * blocking streams before, and the call returns when the result is in place. While it waits it asks NCCL for
  * failures of peers. */
-#include "collective/nccl.h"
-
 #include <dlfcn.h>
 #include <link.h>
 #include <stdlib.h>
@@ -15,6 +13,7 @@
 
 #include "base/cleanup.h"
 #include "base/module.h"
+#include "collective/comm.h"
 
 /* NCCL's and CUDA's own types and constants, as far as they are used here. */
 typedef struct ncclComm nccl_comm;
@@ -133,25 +132,21 @@ static int take_count(struct dl_phdr_info *info, size_t size, void *count) {
 
 /* A process without libcuda in it cannot hold device memory, and is not made to load it. The search costs some
  * file look-ups, so it is made again only after something was loaded. */
-static bool find_pointer_query(void) {
+bool nccl_is_device_memory(const void *buffer) {
     static unsigned long long searched;
     unsigned long long loaded = 0;
-    if (lib.cuPointerGetAttribute != NULL) return true;
-    (void)dl_iterate_phdr(take_count, &loaded);
-    if (loaded == searched) return false;
-    searched = loaded;
-    void *cuda = dlopen(cuda_library(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
-    void *symbol = cuda != NULL ? dlsym(cuda, "cuPointerGetAttribute") : NULL;
-    memcpy(&lib.cuPointerGetAttribute, &symbol, sizeof symbol);
-    return symbol != NULL;
-}
-
-bool nccl_is_device_memory(const void *buffer) {
     unsigned kind = 0;
-    return find_pointer_query() &&
-           lib.cuPointerGetAttribute(&kind, CU_POINTER_MEMORY_TYPE, (cu_pointer)(uintptr_t)buffer) ==
-               CU_SUCCESS &&
-           kind == CU_MEMORY_TYPE_DEVICE;
+    if (lib.cuPointerGetAttribute == NULL) {
+        (void)dl_iterate_phdr(take_count, &loaded);
+        if (loaded == searched) return false;
+        searched = loaded;
+        void *cuda = dlopen(cuda_library(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+        void *symbol = cuda != NULL ? dlsym(cuda, "cuPointerGetAttribute") : NULL;
+        if (symbol == NULL) return false;
+        memcpy(&lib.cuPointerGetAttribute, &symbol, sizeof symbol);
+    }
+    int result = lib.cuPointerGetAttribute(&kind, CU_POINTER_MEMORY_TYPE, (cu_pointer)(uintptr_t)buffer);
+    return result == CU_SUCCESS && kind == CU_MEMORY_TYPE_DEVICE;
 }
 
 struct state {

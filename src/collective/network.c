@@ -79,20 +79,17 @@ static void *carry(void *context) {
     return NULL;
 }
 
-/* The carrier takes none of the program's signals. */
-static int start_carrier(struct network *network) {
-    sigset_t all, before;
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&network->carrier, NULL, carry, network);
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    network->has_carrier = error == 0;
-    return error;
-}
-
 /* Hands a collective call to the carrier. */
 static void post(struct network *network, struct ty_request *request) {
-    int error = network->has_carrier ? 0 : start_carrier(network);
+    int error = 0;
+    if (!network->has_carrier) { /* which takes none of the program's signals */
+        sigset_t all, before;
+        (void)sigfillset(&all);
+        (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+        error = pthread_create(&network->carrier, NULL, carry, network);
+        (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+        network->has_carrier = error == 0;
+    }
     if (error != 0) {
         network->way.failed = request;
         (void)ty_fail(&network->way.error, -error, "cannot start a thread: %s", strerror(error));
@@ -103,14 +100,6 @@ static void post(struct network *network, struct ty_request *request) {
     request_list_append(&network->calls, request);
     (void)pthread_cond_signal(&network->changed);
     (void)pthread_mutex_unlock(&network->mutex);
-}
-
-static void look_for_the_lost(struct network *network) {
-    for (int rank = 0; rank < network->size && network->way.failed == NULL; rank++) {
-        struct ty_request *request = messages_waiting_for(&network->messages, rank);
-        if (request != NULL && sockets_has_left(network->sockets, rank, request->call.operation == COMM_SEND))
-            way_break(&network->way, request, TY_ECOMM, rank);
-    }
 }
 
 static void progress(struct way *way) {
@@ -127,7 +116,11 @@ static void progress(struct way *way) {
     if (network->messages.under_way == 0) return;
     sockets_accept(network->sockets);
     messages_progress(&network->messages);
-    look_for_the_lost(network);
+    for (int rank = 0; rank < network->size && way->failed == NULL; rank++) {
+        struct ty_request *request = messages_waiting_for(&network->messages, rank);
+        if (request != NULL && sockets_has_left(network->sockets, rank, request->call.operation == COMM_SEND))
+            way_break(way, request, TY_ECOMM, rank);
+    }
 }
 
 static void begin(struct way *way, struct ty_request *request) {
@@ -147,24 +140,10 @@ static bool is_idle(struct way *way) {
     return idle && network->messages.under_way == 0;
 }
 
-static void give_up_waiting(struct network *network, struct ty_request *request) {
-    if (!comm_is_message(&request->call)) /* the carrier tells what came of it */
-        network->gloo->interrupt(network->gloo_state, TY_ETIMEOUT);
-    else
-        way_break(&network->way, request, TY_ETIMEOUT, request->call.root);
-}
-
-static void sleep_a_while(struct network *network, nanoseconds limit) {
-    eventfd_t news;
-    size_t n = sockets_polled(network->sockets, &network->messages, network->polled);
-    network->polled[n++] = (struct pollfd){.fd = network->news, .events = POLLIN};
-    (void)poll(network->polled, n, (int)(limit / NS_PER_MS));
-    if (network->polled[n - 1].revents != 0) (void)eventfd_read(network->news, &news);
-}
-
 static bool wait_until_done(struct way *way, struct ty_request *request, bool (*elsewhere)(void)) {
     struct network *network = (struct network *)way;
-    if (!comm_is_message(&request->call) && !request->posted) {
+    bool is_message = comm_is_message(&request->call);
+    if (!is_message && !request->posted) {
         if (is_idle(way) && !elsewhere()) return carry_out(network, request, network->timeout, way);
         post(network, request);
     }
@@ -172,8 +151,16 @@ static bool wait_until_done(struct way *way, struct ty_request *request, bool (*
         bool others = elsewhere();
         progress(way);
         if (request->done || way->failed != NULL) return request->done;
-        if (clock_monotonic() - begin > network->timeout) give_up_waiting(network, request);
-        if (way->failed == NULL) sleep_a_while(network, others ? SHORT_NAP : NAP);
+        bool late = clock_monotonic() - begin > network->timeout;
+        if (late && is_message) way_break(way, request, TY_ETIMEOUT, request->call.root);
+        if (late && !is_message) /* the carrier tells what came of it */
+            network->gloo->interrupt(network->gloo_state, TY_ETIMEOUT);
+        if (way->failed != NULL) continue;
+        eventfd_t news;
+        size_t n = sockets_polled(network->sockets, &network->messages, network->polled);
+        network->polled[n++] = (struct pollfd){.fd = network->news, .events = POLLIN};
+        (void)poll(network->polled, n, (int)((others ? SHORT_NAP : NAP) / NS_PER_MS));
+        if (network->polled[n - 1].revents != 0) (void)eventfd_read(network->news, &news);
     }
 }
 

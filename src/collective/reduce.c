@@ -59,10 +59,6 @@ void reduce_divide(void *numbers, size_t count, ty_data_type type, int by) {
     }
 }
 
-static bool is_narrow(ty_data_type type) {
-    return type == TY_FLOAT16 || type == TY_BFLOAT16;
-}
-
 static float float_of(uint32_t bits) {
     float number;
     memcpy(&number, &bits, sizeof number);
@@ -157,9 +153,10 @@ static void reduce_block(void *to, const void *const *inputs, int n_inputs, size
 void reduce_all(void *to, const void *const *inputs, int n_inputs, size_t count, ty_data_type type,
                 ty_reduction reduction) {
     size_t width = comm_type_size(type);
+    bool is_narrow = type == TY_FLOAT16 || type == TY_BFLOAT16;
     for (size_t first = 0; first < count; first += BLOCK) {
         size_t n = count - first < BLOCK ? count - first : BLOCK;
-        if (is_narrow(type))
+        if (is_narrow)
             reduce_narrow_block(to, inputs, n_inputs, first * width, n, type, reduction);
         else
             reduce_block(to, inputs, n_inputs, first * width, n, type, reduction);

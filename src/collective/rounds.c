@@ -152,11 +152,6 @@ static size_t chunk_count(const struct segment *segment, const struct ty_request
     return segment->slot_bytes / width;
 }
 
-static size_t n_chunks(const struct segment *segment, const struct ty_request *request) {
-    size_t most = chunk_count(segment, request);
-    return request->call.count / most + (request->call.count % most != 0);
-}
-
 static struct chunk chunk_of(const struct segment *segment, const struct ty_request *request, size_t index) {
     size_t most = chunk_count(segment, request), first = index * most;
     size_t left = request->call.count - first;
@@ -231,7 +226,8 @@ static void take_out(struct segment *segment, struct ty_request *request, struct
 
 /* One round's work; true when nothing is left to be told to the others. */
 static bool work(struct segment *segment, struct ty_request *request, size_t round) {
-    size_t depth = reduces_in_rounds(request) ? 2 : 1, chunks = n_chunks(segment, request);
+    size_t depth = reduces_in_rounds(request) ? 2 : 1, most = chunk_count(segment, request);
+    size_t chunks = request->call.count / most + (request->call.count % most != 0);
     if (round >= depth) take_out(segment, request, chunk_of(segment, request, round - depth));
     if (depth == 2 && round >= 1 && round - 1 < chunks)
         reduce(segment, request, chunk_of(segment, request, round - 1));

@@ -95,12 +95,6 @@ static int gather(const struct comm_config *config, const char *key, const void 
     return 0;
 }
 
-static bool are_together(const struct whereabouts *places, int n) {
-    for (int i = 0; i < n; i++)
-        if (strcmp(places[i].machine, places[0].machine) != 0 || places[i].user != places[0].user) return false;
-    return places[0].fd >= 0 && places[0].started != 0;
-}
-
 /* NULL where it cannot be opened: the others are told so. */
 static char *map_memory(const struct segment *segment, const struct whereabouts *first, int own_fd) {
     char path[64];
@@ -111,14 +105,6 @@ static char *map_memory(const struct segment *segment, const struct whereabouts 
         return NULL;
     void *map = mmap(NULL, segment->map_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     return map != MAP_FAILED ? map : NULL;
-}
-
-/* Looking pays where every rank has a core of its own. */
-static int choose_spins(int ranks) {
-    cpu_set_t cpus;
-    CPU_ZERO(&cpus);
-    if (sched_getaffinity(0, sizeof cpus, &cpus) < 0) return 0;
-    return CPU_COUNT(&cpus) >= ranks ? 2000 : 20;
 }
 
 static int attach(const struct comm_config *config, struct segment *segment, const struct whereabouts *places,
@@ -133,11 +119,6 @@ static int attach(const struct comm_config *config, struct segment *segment, con
         if (answers[i] != 1) attached = 0;
     }
     return rc < 0 ? rc : attached;
-}
-
-static void futex_wait(_Atomic uint32_t *word, uint32_t value, nanoseconds limit) {
-    struct timespec time = {.tv_sec = limit / NS_PER_S, .tv_nsec = limit % NS_PER_S};
-    (void)syscall(SYS_futex, word, FUTEX_WAIT, value, &time, NULL, 0);
 }
 
 static void wake(struct seat *seat) {
@@ -304,34 +285,6 @@ static void give_up_waiting(struct segment *segment, struct ty_request *request)
     way_break(&segment->way, request, TY_ETIMEOUT, segment->rank);
 }
 
-static bool wait_long(struct segment *segment, struct ty_request *request, bool (*elsewhere)(void)) {
-    nanoseconds begin = clock_monotonic(), looked = begin;
-    for (;;) {
-        bool others = elsewhere();
-        progress(&segment->way);
-        if (request->done || segment->way.failed != NULL) return request->done;
-        nanoseconds now = clock_monotonic();
-        bool ask = now - looked >= NAP;
-        if (ask) looked = now;
-        look_around(segment, ask);
-        if (now - begin < YIELD_FOR)
-            (void)sched_yield();
-        else {
-            /* Sleeps until a rank that is waited for rings. What it did before it could see that this rank
-             * sleeps is found by looking once more. */
-            struct seat *seat = &segment->seats[segment->rank];
-            uint32_t bell = atomic_load(&seat->bell), whom = awaited(segment);
-            atomic_store(&seat->awaits, whom);
-            progress(&segment->way);
-            if (!request->done && segment->way.failed == NULL && awaited(segment) == whom)
-                futex_wait(&seat->bell, bell, others ? SHORT_NAP : NAP);
-            atomic_store(&seat->awaits, 0);
-        }
-        if (now - begin > segment->timeout && !request->done && segment->way.failed == NULL)
-            give_up_waiting(segment, request);
-    }
-}
-
 static inline void relax(void) {
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
@@ -347,7 +300,32 @@ static bool wait_until_done(struct way *way, struct ty_request *request, bool (*
         relax();
         progress(way);
     }
-    return wait_long(segment, request, elsewhere);
+    nanoseconds begin = clock_monotonic(), looked = begin;
+    for (;;) {
+        bool others = elsewhere();
+        progress(way);
+        if (request->done || way->failed != NULL) return request->done;
+        nanoseconds now = clock_monotonic();
+        bool ask = now - looked >= NAP;
+        if (ask) looked = now;
+        look_around(segment, ask);
+        if (now - begin < YIELD_FOR) {
+            (void)sched_yield();
+        } else {
+            /* Sleeps until a rank that is waited for rings. What it did before it could see that this rank
+             * sleeps is found by looking once more. */
+            struct seat *seat = &segment->seats[segment->rank];
+            uint32_t bell = atomic_load(&seat->bell), whom = awaited(segment);
+            atomic_store(&seat->awaits, whom);
+            progress(way);
+            const struct timespec nap = {.tv_nsec = others ? SHORT_NAP : NAP};
+            if (!request->done && way->failed == NULL && awaited(segment) == whom)
+                (void)syscall(SYS_futex, &seat->bell, FUTEX_WAIT, bell, &nap, NULL, 0);
+            atomic_store(&seat->awaits, 0);
+        }
+        if (now - begin > segment->timeout && !request->done && way->failed == NULL)
+            give_up_waiting(segment, request);
+    }
 }
 
 static const struct way_operations operations = {
@@ -378,7 +356,10 @@ static struct segment *allocate(const struct comm_config *config) {
         destroy(&made->way);
         return NULL;
     }
-    made->spins = choose_spins(made->size);
+    cpu_set_t cpus;
+    CPU_ZERO(&cpus);
+    if (sched_getaffinity(0, sizeof cpus, &cpus) == 0)
+        made->spins = CPU_COUNT(&cpus) >= made->size ? 2000 : 20; /* looking pays where every rank has a core */
     /* The same in all ranks. */
     size_t n = (size_t)made->size;
     made->slot_bytes = round_up(between(SLOT_MIN, SLOTS_TOGETHER / n, SLOT_MAX));
@@ -412,7 +393,10 @@ int segment_create(const struct comm_config *config, struct way **way, ty_error 
     own.device = file.st_dev;
     own.inode = file.st_ino;
     int rc = gather(config, "places", &own, sizeof own, places, err);
-    if (rc == 0 && are_together(places, config->size)) rc = attach(config, made, places, fd, err);
+    bool together = rc == 0 && places[0].fd >= 0 && places[0].started != 0;
+    for (int i = 0; i < config->size && together; i++)
+        together = strcmp(places[i].machine, places[0].machine) == 0 && places[i].user == places[0].user;
+    if (together) rc = attach(config, made, places, fd, err);
     if (rc <= 0) {
         destroy(&made->way);
         return rc;

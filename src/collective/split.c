@@ -43,11 +43,6 @@ static int gather(void *context, const char *key, const void *value, size_t size
     return rc < 0 ? rc : all->failed ? ty_fail_memory(err) : 0;
 }
 
-/* Whether rank a of `choices` comes before rank b, of the same color. */
-static bool is_before(const struct choice *choices, int a, int b) {
-    return choices[a].key != choices[b].key ? choices[a].key < choices[b].key : a < b;
-}
-
 /* Within a call: what was agreed before holds for all that follows. */
 static int split(ty_comm *comm, struct choice own, ty_comm **made, ty_error *err) {
     int n = comm->config.size;
@@ -64,7 +59,7 @@ static int split(ty_comm *comm, struct choice own, ty_comm **made, ty_error *err
         for (int rank = 0; rank < n; rank++) {
             if (choices[rank].color != choices[comm->config.rank].color) continue;
             int place = part.size++;
-            for (; place > 0 && is_before(choices, rank, part.members[place - 1]); place--)
+            for (; place > 0 && choices[rank].key < choices[part.members[place - 1]].key; place--)
                 part.members[place] = part.members[place - 1];
             part.members[place] = rank;
         }

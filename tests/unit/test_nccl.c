@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "collective/nccl.h"
+#include "collective/comm.h"
 #include "fake_nccl.h"
 #include "world.h"
 
