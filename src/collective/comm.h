@@ -57,7 +57,8 @@ int comm_finish(ty_comm *comm, struct ty_request *request, ty_error *err);
 int comm_gather(ty_comm *comm, const void *value, size_t size, struct buffer *all, ty_error *err);
 
 /* NCCL for device buffers (nccl.c), found at run time. Finds the libraries (TRAINYARD_NCCL_LIBRARY and
- * TRAINYARD_CUDA_LIBRARY name others than libnccl.so.2 and libcuda.so.1). TY_EUNSUPPORTED says what is missing. */
+ * TRAINYARD_CUDA_LIBRARY name others than libnccl.so.2 and libcuda.so.1). TY_EUNSUPPORTED says what is
+ * missing. */
 int nccl_load(ty_error *err);
 /* True for memory of a CUDA device. Costs nothing in a process that has not loaded CUDA. */
 bool nccl_is_device_memory(const void *buffer);

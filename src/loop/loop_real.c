@@ -124,29 +124,24 @@ static void watch_stop(struct loop *base, struct loop_watch *watch) {
     uv_close((uv_handle_t *)&state->uv, free_closed);
 }
 
-static int watch_create(struct real_loop *loop, struct loop_watch *watch, int fd) {
-    struct real_watch *state = malloc(sizeof *state);
-    if (state == NULL) return -ENOMEM;
-    state->loop = loop;
-    state->owner = watch;
-    state->fd = fd;
-    int code = uv_poll_init(&loop->uv, &state->uv, fd);
-    if (code < 0) {
-        free(state); /* libuv keeps nothing of a handle that it refused */
-        return code;
-    }
-    watch->state = state;
-    return 0;
-}
-
 static int watch_start(struct loop *base, struct loop_watch *watch, int fd, unsigned events) {
+    struct real_loop *loop = (struct real_loop *)base;
     struct real_watch *state = watch->state;
     if (state != NULL && state->fd != fd) watch_stop(base, watch);
-    if (watch->state == NULL) {
-        int code = watch_create((struct real_loop *)base, watch, fd);
-        if (code < 0) return code;
-    }
     state = watch->state;
+    if (state == NULL) {
+        state = malloc(sizeof *state);
+        if (state == NULL) return -ENOMEM;
+        state->loop = loop;
+        state->owner = watch;
+        state->fd = fd;
+        int code = uv_poll_init(&loop->uv, &state->uv, fd);
+        if (code < 0) {
+            free(state); /* libuv keeps nothing of a handle that it refused */
+            return code;
+        }
+        watch->state = state;
+    }
     int uv_events = 0;
     if ((events & LOOP_READABLE) != 0) uv_events |= UV_READABLE;
     if ((events & LOOP_WRITABLE) != 0) uv_events |= UV_WRITABLE;
@@ -229,17 +224,6 @@ static void free_spare(struct real_loop *loop) {
         free(loop->spare[--loop->n_spare]);
 }
 
-static int fill_spare(struct real_loop *loop) {
-    for (; loop->n_spare < TIMERS_SPARE; loop->n_spare++) {
-        loop->spare[loop->n_spare] = malloc(sizeof *loop->spare[0]);
-        if (loop->spare[loop->n_spare] == NULL) {
-            free_spare(loop);
-            return -ENOMEM;
-        }
-    }
-    return 0;
-}
-
 static void destroy(struct loop *base) {
     struct real_loop *loop = (struct real_loop *)base;
     if (!intact(base)) {
@@ -289,9 +273,13 @@ struct loop *loop_create(ty_error *err) {
         (void)ty_fail_memory(err);
         return NULL;
     }
-    if (fill_spare(loop) < 0) {
-        (void)ty_fail_memory(err);
-        return NULL;
+    for (; loop->n_spare < TIMERS_SPARE; loop->n_spare++) {
+        loop->spare[loop->n_spare] = malloc(sizeof *loop->spare[0]);
+        if (loop->spare[loop->n_spare] == NULL) {
+            free_spare(loop);
+            (void)ty_fail_memory(err);
+            return NULL;
+        }
     }
     int code = check_room();
     if (code >= 0) code = uv_loop_init(&loop->uv);

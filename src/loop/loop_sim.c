@@ -83,12 +83,12 @@ static void timer_stop(struct loop *base, struct loop_timer *owner) {
     owner->state = NULL;
 }
 
-/* One timer a turn: invariants can be checked after every event. */
 static bool intact(struct loop *base) {
     (void)base;
     return true;
 }
 
+/* One timer a turn: invariants can be checked after every event. */
 static bool turn(struct loop *base, bool wait) {
     struct sim_loop *loop = (struct sim_loop *)base;
     if (loop->n == 0) return false;

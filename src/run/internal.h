@@ -276,7 +276,7 @@ void run_suspect_blame(struct run *run);
 
 /* A rank has ended: a checkpoint that still waits for a report of it can never be whole (report.c). */
 void run_reports_rank_ended(struct run *run, uint32_t rank);
-/* The commit that is on its way, and decides whether the attempt's last checkpoint counts; NULL: there is none. */
+/* The commit that is on its way, and decides whether the attempt's last checkpoint counts; NULL without. */
 struct pending *run_reports_publishing(const struct run *run);
 /* The attempt has ended: what is pending is discarded. */
 void run_reports_end(struct run *run);

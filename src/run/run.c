@@ -193,8 +193,8 @@ static bool is_crash(const struct run_failure *failure) {
 void run_fail(struct run *run, const struct run_failure *failure) {
     const struct run_failure *other = &run->failure;
     bool first = other->outcome == OUTCOME_NONE;
-    /* What a worker itself wrote has its time; an end may come late. Where neither says so they happened as good
-     * as at once, and then a crash is the cause of the rest. */
+    /* What a worker itself wrote has its time; an end may come late. Where neither says so they happened as
+     * good as at once, and then a crash is the cause of the rest. */
     bool before =
         failure->told ? failure->time < other->time : !other->told && is_crash(failure) && !is_crash(other);
     if (!first && (other->outcome != OUTCOME_FAILED || !before)) {

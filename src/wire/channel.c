@@ -115,17 +115,6 @@ static int handle_message(struct channel *channel, const struct frame *frame) {
     return result;
 }
 
-static int handle_output(struct channel *channel, const struct frame *frame) {
-    uint32_t rank;
-    int stream;
-    const uint8_t *bytes;
-    size_t size;
-    if (!channel->greeted || frame_output(frame, &rank, &stream, &bytes, &size) < 0)
-        return ty_fail(&channel->reason, TY_EPROTOCOL, "a frame of output from the peer cannot be understood");
-    channel->events.output(channel->context, rank, stream, bytes, size);
-    return 0;
-}
-
 /* What the controller has heard was sent at `heard`; what lies in the future is no proof. */
 static int handle_beat(struct channel *channel, const struct frame *frame) {
     struct pulse *pulse = &channel->pulse;
@@ -150,17 +139,19 @@ static int handle_one(struct channel *channel) {
     int64_t size = frame_next(bytes, channel->in.size - channel->taken, limit, &frame, &channel->reason);
     if (size <= 0) return (int)size;
     channel->taken += (size_t)size;
-    int result = frame.kind == FRAME_MESSAGE ? handle_message(channel, &frame)
-                 : frame.kind == FRAME_BEAT  ? handle_beat(channel, &frame)
-                                             : handle_output(channel, &frame);
+    uint32_t rank;
+    int stream, result = 0;
+    size_t output_size;
+    if (frame.kind == FRAME_MESSAGE)
+        result = handle_message(channel, &frame);
+    else if (frame.kind == FRAME_BEAT)
+        result = handle_beat(channel, &frame);
+    else if (!channel->greeted || frame_output(&frame, &rank, &stream, &bytes, &output_size) < 0)
+        result =
+            ty_fail(&channel->reason, TY_EPROTOCOL, "a frame of output from the peer cannot be understood");
+    else
+        channel->events.output(channel->context, rank, stream, bytes, output_size);
     return result < 0 ? result : 1;
-}
-
-/* What was handed on is dropped from the queue once per read, not once per frame. */
-static void compact(struct channel *channel) {
-    if (channel->taken > 0) buffer_consume(&channel->in, channel->taken);
-    channel->taken = 0;
-    if (channel->in.size == 0 && channel->last_read <= KEEP) buffer_done(&channel->in);
 }
 
 /* Hands on all whole frames, then the end when it has come. The owner may pause or destroy the channel
@@ -170,7 +161,12 @@ static void dispatch(struct channel *channel) {
     int result = 1;
     while (result > 0 && !channel->paused && !channel->destroyed)
         result = handle_one(channel);
-    if (!channel->destroyed) compact(channel);
+    if (!channel->destroyed) {
+        /* What was handed on is dropped from the queue once per read, not once per frame. */
+        if (channel->taken > 0) buffer_consume(&channel->in, channel->taken);
+        channel->taken = 0;
+        if (channel->in.size == 0 && channel->last_read <= KEEP) buffer_done(&channel->in);
+    }
     bool over = result < 0 || (result == 0 && channel->ended);
     if (over && !channel->destroyed && !channel->told) {
         channel->ended = true;
@@ -246,41 +242,30 @@ static void stop_writing(struct channel *channel, int code) {
     (void)shutdown(channel->transport.fd, SHUT_RD);
 }
 
-static void write_out(struct channel *channel) {
+static void send_queue(struct channel *channel) {
+    if (channel->unwritable)
+        drop_out(channel);
+    else if (channel->out.failed)
+        stop_writing(channel, ENOMEM);
+    if (writable(channel) == 0) return;
+    if (channel_full(channel)) channel->was_full = true;
     while (writable(channel) > 0 && !channel->blocked) {
         const char *from = channel->out.data + channel->written;
         ssize_t n = transport_write(&channel->transport, from, writable(channel));
-        if (n >= 0) {
+        if (n >= 0)
             channel->written += (size_t)n;
-        } else if (n == -EAGAIN) {
+        else if (n == -EAGAIN)
             channel->blocked = true;
-        } else if (n != -EINTR) {
+        else if (n != -EINTR)
             stop_writing(channel, (int)-n);
-            return;
-        }
     }
-}
-
-/* The queue's front is dropped when that is cheap: all of it, or more than what would have to move. */
-static void drop_written(struct channel *channel) {
-    if (channel->written < queued(channel)) return;
+    /* The queue's front is dropped when that is cheap: all of it, or more than what would have to move. */
+    if (channel->written == 0 || channel->written < queued(channel)) return;
     bool small = channel->written <= KEEP;
     buffer_consume(&channel->out, channel->written);
     if (channel->held != SIZE_MAX) channel->held -= channel->written;
     channel->written = 0;
     if (channel->out.size == 0 && small) buffer_done(&channel->out);
-}
-
-static void send_queue(struct channel *channel) {
-    if (channel->unwritable) {
-        drop_out(channel);
-    } else if (channel->out.failed) {
-        stop_writing(channel, ENOMEM);
-    } else if (writable(channel) > 0) {
-        if (channel_full(channel)) channel->was_full = true;
-        write_out(channel);
-        if (!channel->unwritable) drop_written(channel);
-    }
 }
 
 /* Sends, and tells the owner when there is room again. False when the owner then destroyed the channel. */
@@ -375,18 +360,6 @@ void channel_adopt(struct channel *channel, const struct channel_events *events,
 
 /* -- signs of life */
 
-/* In front of what is held: that may take long. */
-static void queue_beat(struct channel *channel, const struct frame_beat *beat) {
-    CLEANUP(buffer_done) struct buffer frame = {0};
-    frame_beat(beat, &frame);
-    if (frame.failed || buffer_reserve(&channel->out, frame.size) == NULL) return;
-    size_t at = channel->held < channel->out.size ? channel->held : channel->out.size;
-    memmove(channel->out.data + at + frame.size, channel->out.data + at, channel->out.size - at);
-    memcpy(channel->out.data + at, frame.data, frame.size);
-    channel->out.size += frame.size;
-    if (channel->held != SIZE_MAX) channel->held += frame.size;
-}
-
 static void beat(struct channel *channel, nanoseconds now) {
     struct pulse *pulse = &channel->pulse;
     if (channel->unwritable) return;
@@ -396,7 +369,16 @@ static void beat(struct channel *channel, nanoseconds now) {
     }
     struct frame_beat beat = {.sent = now, .heard = pulse->peer_sent};
     if (channel->paused && pulse->role == CHANNEL_JUDGES) beat.credit = now - pulse->heard_at;
-    queue_beat(channel, &beat);
+    CLEANUP(buffer_done) struct buffer frame = {0};
+    frame_beat(&beat, &frame);
+    if (!frame.failed && buffer_reserve(&channel->out, frame.size) != NULL) {
+        /* In front of what is held: that may take long. */
+        size_t at = channel->held < channel->out.size ? channel->held : channel->out.size;
+        memmove(channel->out.data + at + frame.size, channel->out.data + at, channel->out.size - at);
+        memcpy(channel->out.data + at, frame.data, frame.size);
+        channel->out.size += frame.size;
+        if (channel->held != SIZE_MAX) channel->held += frame.size;
+    }
     pulse->sent = now;
     (void)flush(channel);
 }
@@ -426,15 +408,6 @@ static bool judge(struct channel *channel, nanoseconds now) {
     return leave(channel, outermost);
 }
 
-static bool has_lease(struct channel *channel, nanoseconds now) {
-    struct pulse *pulse = &channel->pulse;
-    bool taken = queued(channel) == 0 && transport_acknowledged(&channel->transport);
-    if (taken && pulse->sent > pulse->proven) pulse->proven = pulse->sent;
-    if (now - pulse->proven <= CHANNEL_LEASE) return true;
-    fail_silent(channel, "the controller has not heard of this node", now - pulse->proven);
-    return false;
-}
-
 static void schedule_beat(struct channel *channel, nanoseconds now) {
     channel->pulse.due = now + CHANNEL_BEAT;
     (void)loop_timer_start(channel->loop, &channel->pulse.timer, CHANNEL_BEAT);
@@ -443,9 +416,18 @@ static void schedule_beat(struct channel *channel, nanoseconds now) {
 static void on_beat(void *context) {
     struct channel *channel = context;
     nanoseconds now = clock_boot();
+    struct pulse *pulse = &channel->pulse;
     if (channel->told) return;
-    bool alive = channel->pulse.role == CHANNEL_JUDGES ? judge(channel, now) : has_lease(channel, now);
-    if (!alive) return;
+    if (pulse->role == CHANNEL_JUDGES) {
+        if (!judge(channel, now)) return;
+    } else {
+        bool taken = queued(channel) == 0 && transport_acknowledged(&channel->transport);
+        if (taken && pulse->sent > pulse->proven) pulse->proven = pulse->sent;
+        if (now - pulse->proven > CHANNEL_LEASE) {
+            fail_silent(channel, "the controller has not heard of this node", now - pulse->proven);
+            return;
+        }
+    }
     schedule_beat(channel, now);
     beat(channel, now);
 }

@@ -28,28 +28,21 @@ static void store_header(uint8_t *to, size_t size, enum frame_kind kind) {
     to[4] = (uint8_t)kind;
 }
 
-static int check_header(const uint8_t *header, size_t size, size_t limit, ty_error *err) {
-    unsigned kind = header[4];
-    if (kind < FRAME_MESSAGE || kind > FRAME_BEAT)
-        return ty_fail(err, TY_EPROTOCOL, "a frame of unknown kind %u came from the peer", kind);
-    if ((header[5] | header[6] | header[7]) != 0)
-        return ty_fail(err, TY_EPROTOCOL, "a frame from the peer has reserved bytes that are not zero");
-    size_t least = kind == FRAME_OUTPUT ? FRAME_OUTPUT_HEADER : kind == FRAME_BEAT ? FRAME_BEAT_SIZE : 1;
-    if (kind == FRAME_BEAT) limit = FRAME_BEAT_SIZE;
-    if (size < least || size > limit)
-        return ty_fail(err, TY_EPROTOCOL, "a frame of %zu bytes came from the peer: %zu to %zu are allowed",
-                       size, least, limit);
-    return 0;
-}
-
 int64_t frame_next(const uint8_t *bytes, size_t size, size_t limit, struct frame *frame, ty_error *err) {
     if (size < FRAME_HEADER) return 0;
     size_t payload = load_u32(bytes);
-    int result = check_header(bytes, payload, limit, err);
-    if (result < 0) return result;
+    unsigned kind = bytes[4];
+    if (kind < FRAME_MESSAGE || kind > FRAME_BEAT)
+        return ty_fail(err, TY_EPROTOCOL, "a frame of unknown kind %u came from the peer", kind);
+    if ((bytes[5] | bytes[6] | bytes[7]) != 0)
+        return ty_fail(err, TY_EPROTOCOL, "a frame from the peer has reserved bytes that are not zero");
+    size_t least = kind == FRAME_OUTPUT ? FRAME_OUTPUT_HEADER : kind == FRAME_BEAT ? FRAME_BEAT_SIZE : 1;
+    if (kind == FRAME_BEAT) limit = FRAME_BEAT_SIZE;
+    if (payload < least || payload > limit)
+        return ty_fail(err, TY_EPROTOCOL, "a frame of %zu bytes came from the peer: %zu to %zu are allowed",
+                       payload, least, limit);
     if (size - FRAME_HEADER < payload) return 0;
-    *frame =
-        (struct frame){.kind = (enum frame_kind)bytes[4], .payload = bytes + FRAME_HEADER, .size = payload};
+    *frame = (struct frame){.kind = (enum frame_kind)kind, .payload = bytes + FRAME_HEADER, .size = payload};
     return (int64_t)(FRAME_HEADER + payload);
 }
 

@@ -47,7 +47,10 @@ int key_set(struct run_key *key, const char *text, ty_error *err) {
     return 0;
 }
 
-static int check_file(int fd, const char *path, ty_error *err) {
+int key_read_file(struct run_key *key, const char *path, ty_error *err) {
+    char text[KEY_SIZE + 64];
+    CLEANUP_FD int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    if (fd < 0) return ty_fail(err, TY_EUSAGE, "cannot open key file %s: %s", path, strerror(errno));
     struct stat is;
     if (fstat(fd, &is) < 0)
         return ty_fail(err, TY_EUSAGE, "cannot look at key file %s: %s", path, strerror(errno));
@@ -56,24 +59,16 @@ static int check_file(int fd, const char *path, ty_error *err) {
     if (is.st_uid != geteuid() && is.st_uid != 0)
         return ty_fail(err, TY_EUSAGE, "key file %s belongs to user %u: it must be yours, or root's", path,
                        (unsigned)is.st_uid);
-    if ((is.st_mode & (S_IRWXG | S_IRWXO)) == 0) return 0;
-    return ty_fail(err, TY_EUSAGE, "key file %s can be used by others (mode %04o): chmod 600 %s", path,
-                   (unsigned)is.st_mode & 07777, path);
-}
-
-int key_read_file(struct run_key *key, const char *path, ty_error *err) {
-    char text[KEY_SIZE + 64];
-    CLEANUP_FD int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-    if (fd < 0) return ty_fail(err, TY_EUSAGE, "cannot open key file %s: %s", path, strerror(errno));
-    int result = check_file(fd, path, err);
-    if (result < 0) return result;
+    if ((is.st_mode & (S_IRWXG | S_IRWXO)) != 0)
+        return ty_fail(err, TY_EUSAGE, "key file %s can be used by others (mode %04o): chmod 600 %s", path,
+                       (unsigned)is.st_mode & 07777, path);
     (void)fcntl(fd, F_SETFL, 0); /* a pipe is waited for */
     size_t size = 0;
     ssize_t n;
     while (size < sizeof text - 1 && (n = read(fd, text + size, sizeof text - 1 - size)) > 0)
         size += (size_t)n;
     text[size] = '\0';
-    result = key_set(key, text, err);
+    int result = key_set(key, text, err);
     explicit_bzero(text, sizeof text);
     return result < 0 ? ty_wrap(err, "key file %s", path) : 0;
 }

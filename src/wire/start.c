@@ -72,16 +72,6 @@ static int read_frame(int fd, struct buffer *bytes, int *lease_fd, ty_error *err
     return 1;
 }
 
-/* A Start, or NULL for another message. */
-static Wire__Message *unpack_start(const struct buffer *bytes, ty_error *err) {
-    struct frame frame;
-    if (frame_next((const uint8_t *)bytes->data, bytes->size, FRAME_MAX, &frame, err) <= 0) return NULL;
-    Wire__Message *message = frame.kind == FRAME_MESSAGE ? frame_unpack(&frame, err) : NULL;
-    if (message == NULL || message->body_case == WIRE__MESSAGE__BODY_START) return message;
-    wire__message__free_unpacked(message, NULL);
-    return NULL;
-}
-
 int start_receive(int fd, Wire__Message **message, int *lease_fd, ty_error *err) {
     int flags = fcntl(fd, F_GETFL);
     if (flags < 0 || fcntl(fd, F_SETFL, flags & ~O_NONBLOCK) < 0)
@@ -92,9 +82,14 @@ int start_receive(int fd, Wire__Message **message, int *lease_fd, ty_error *err)
         ty_error refused = {0};
         int result = read_frame(fd, &bytes, &lease, err);
         if (result <= 0) return result;
-        Wire__Message *found = unpack_start(&bytes, &refused);
+        struct frame frame;
+        bool whole = frame_next((const uint8_t *)bytes.data, bytes.size, FRAME_MAX, &frame, &refused) > 0;
+        Wire__Message *found = whole && frame.kind == FRAME_MESSAGE ? frame_unpack(&frame, &refused) : NULL;
         if (refused.code != 0) return ty_fail(err, refused.code, "%s", refused.message);
-        if (found == NULL) continue;
+        if (found == NULL || found->body_case != WIRE__MESSAGE__BODY_START) {
+            wire__message__free_unpacked(found, NULL);
+            continue;
+        }
         *message = found;
         *lease_fd = TAKE_FD(lease);
         return 1;

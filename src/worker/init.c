@@ -37,12 +37,6 @@ static int map_payload(const void **config, size_t *size, ty_error *err) {
     return 0;
 }
 
-/* What `function` returned as an exit status: a failure must not become 0 because only 8 bits are kept. */
-static int exit_status(int value) {
-    int status = value & 0xff;
-    return status == 0 && value != 0 ? 1 : status;
-}
-
 static int run_function(const char *name, ty_error *err) {
     ty_train_function *function;
     const void *config = NULL;
@@ -56,7 +50,9 @@ static int run_function(const char *name, ty_error *err) {
     (void)unsetenv(WORKER_FUNCTION_VARIABLE);
     (void)setvbuf(stdout, NULL, _IOLBF,
                   0); /* the agent relays lines, and they are to be seen as they are written */
-    int status = exit_status(function(worker, config, size));
+    int returned = function(worker, config, size);
+    int status = returned & 0xff;
+    if (status == 0 && returned != 0) status = 1; /* a failure is no 0 because only 8 bits are kept */
     /* A checkpoint that was handed over and is lost after all is a failure of the worker, if it is not one
      * already. */
     rc = ty_report_drain(worker, err);

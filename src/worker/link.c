@@ -81,20 +81,17 @@ static int send_all(struct link *link, const char *bytes, size_t size, ty_error 
     return 0;
 }
 
-/* The next piece of the queue for one send: whole lines, at most LINK_WHOLE bytes, or the rest of a line once
- * begun. */
-static size_t next_piece(const struct link *link) {
-    size_t size = link->out.size - link->sent;
-    if (size <= LINK_WHOLE) return size;
-    const char *from = link->out.data + link->sent;
-    const char *end = memrchr(from, '\n', LINK_WHOLE);
-    return end != NULL ? (size_t)(end - from) + 1 : LINK_WHOLE;
-}
-
 /* Sends of the queue what the socket takes now. */
 static int drain(struct link *link, ty_error *err) {
     while (link->sent < link->out.size) {
-        ssize_t n = send_some(link, link->out.data + link->sent, next_piece(link), err);
+        /* One send has whole lines, at most LINK_WHOLE bytes, or the rest of a line once begun. */
+        const char *from = link->out.data + link->sent;
+        size_t size = link->out.size - link->sent;
+        if (size > LINK_WHOLE) {
+            const char *end = memrchr(from, '\n', LINK_WHOLE);
+            size = end != NULL ? (size_t)(end - from) + 1 : LINK_WHOLE;
+        }
+        ssize_t n = send_some(link, from, size, err);
         if (n < 0) return (int)n;
         if (n == 0) break;
         link->sent += (size_t)n;

@@ -24,9 +24,21 @@ struct report_metrics {
     const char *json; /* NULL: the numbers */
 };
 
-/* Ends the line that was begun in worker->line. */
-static int end_line(struct ty_worker *worker, ty_error *err) {
+/* Puts "COMMAND NAME METRICS" into worker->line; without a name "COMMAND METRICS". */
+static int format_line(struct ty_worker *worker, const char *command, const char *name,
+                       const struct report_metrics *metrics, ty_error *err) {
     struct buffer *line = &worker->line;
+    buffer_clear(line);
+    buffer_text(line, command);
+    if (name != NULL) {
+        int rc = checkpoint_check_name(name, err);
+        if (rc < 0) return rc;
+        buffer_json_text(line, name);
+        buffer_char(line, ' ');
+    }
+    int rc = metrics->json != NULL ? json_text_append_object("metrics", metrics->json, line, err)
+                                   : metrics_format(metrics->numbers, line, err);
+    if (rc < 0) return rc;
     buffer_char(line, '\n');
     if (line->failed) {
         buffer_done(line);
@@ -35,22 +47,6 @@ static int end_line(struct ty_worker *worker, ty_error *err) {
     if (line->size > WORKER_LINE_MAX)
         return ty_fail(err, TY_EUSAGE, "a report of %zu bytes is longer than %d", line->size, WORKER_LINE_MAX);
     return 0;
-}
-
-/* Puts "COMMAND NAME METRICS" into worker->line; without a name "COMMAND METRICS". */
-static int format_line(struct ty_worker *worker, const char *command, const char *name,
-                       const struct report_metrics *metrics, ty_error *err) {
-    buffer_clear(&worker->line);
-    buffer_text(&worker->line, command);
-    if (name != NULL) {
-        int rc = checkpoint_check_name(name, err);
-        if (rc < 0) return rc;
-        buffer_json_text(&worker->line, name);
-        buffer_char(&worker->line, ' ');
-    }
-    int rc = metrics->json != NULL ? json_text_append_object("metrics", metrics->json, &worker->line, err)
-                                   : metrics_format(metrics->numbers, &worker->line, err);
-    return rc < 0 ? rc : end_line(worker, err);
 }
 
 static int report_metrics(struct ty_worker *worker, const char *name, const struct report_metrics *metrics,
@@ -109,13 +105,6 @@ static int commit_checkpoint(struct ty_worker *worker, uint64_t number, const st
 static int settle(int rc) {
     bool goes_on = str_equal(getenv(WORKER_LOSS_VARIABLE), "continue");
     return rc < 0 && rc != TY_ECOMM && goes_on ? 1 : rc;
-}
-
-static int check_directory(const char *source, ty_error *err) {
-    struct stat status;
-    if (stat(source, &status) < 0) return ty_fail(err, TY_EUSAGE, "checkpoint %s: %s", source, strerror(errno));
-    if (!S_ISDIR(status.st_mode)) return ty_fail(err, TY_EUSAGE, "checkpoint %s is not a directory", source);
-    return 0;
 }
 
 /* Copies and commits while the caller waits. */
@@ -186,32 +175,32 @@ static int format_place(const char *place, struct buffer *out, ty_error *err) {
     return out->failed ? ty_fail_memory(err) : 0;
 }
 
-static int record_place(struct ty_worker *worker, uint64_t number, const char *place, ty_error *err) {
-    CLEANUP(buffer_done) struct buffer files = {0};
-    int rc = format_place(place, &files, err);
-    return rc < 0 ? rc : commit_checkpoint(worker, number, &files, err);
-}
-
-static int report_checkpoint(struct ty_worker *worker, const struct report_metrics *metrics,
-                             const ty_report_options *options, ty_error *err) {
-    bool elsewhere = options->mode == TY_NO_UPLOAD;
-    int rc = elsewhere ? 0 : check_directory(options->checkpoint, err);
-    uint64_t number;
-    CLEANUP_FREE char *staging = NULL;
-    if (rc == 0) rc = begin_checkpoint(worker, options->name, metrics, &number, &staging, err);
-    if (rc < 0) return rc;
-    if (elsewhere) return settle(record_place(worker, number, options->checkpoint, err));
-    if (options->mode == TY_ASYNC) return settle(hand_over_later(worker, number, TAKE(staging), options, err));
-    return settle(hand_over(worker, number, staging, options, err));
-}
-
 static int report(struct ty_worker *worker, const struct report_metrics *metrics,
                   const ty_report_options *options, ty_error *err) {
     if (worker == NULL) return ty_fail(err, TY_EUSAGE, "report: the worker is NULL");
     int rc = settle(upload_failure(err));
     if (rc != 0) return rc;
     if (options->checkpoint == NULL) return report_metrics(worker, options->name, metrics, err);
-    return report_checkpoint(worker, metrics, options, err);
+    bool elsewhere = options->mode == TY_NO_UPLOAD;
+    struct stat status = {.st_mode = S_IFDIR};
+    if (!elsewhere && stat(options->checkpoint, &status) < 0)
+        return ty_fail(err, TY_EUSAGE, "checkpoint %s: %s", options->checkpoint, strerror(errno));
+    if (!S_ISDIR(status.st_mode))
+        return ty_fail(err, TY_EUSAGE, "checkpoint %s is not a directory", options->checkpoint);
+    uint64_t number;
+    CLEANUP_FREE char *staging = NULL;
+    CLEANUP(buffer_done) struct buffer place = {0};
+    rc = begin_checkpoint(worker, options->name, metrics, &number, &staging, err);
+    if (rc < 0) return rc;
+    if (elsewhere) {
+        rc = format_place(options->checkpoint, &place, err);
+        if (rc == 0) rc = commit_checkpoint(worker, number, &place, err);
+    } else if (options->mode == TY_ASYNC) {
+        rc = hand_over_later(worker, number, TAKE(staging), options, err);
+    } else {
+        rc = hand_over(worker, number, staging, options, err);
+    }
+    return settle(rc);
 }
 
 int ty_report(ty_worker *worker, ty_metrics metrics, const char *checkpoint, ty_error *err) {
@@ -253,13 +242,13 @@ int ty_report_begin(ty_worker *worker, const char *metrics_json, const char *nam
     return begin_checkpoint(worker, name, &(struct report_metrics){.json = metrics_json}, number, path, err);
 }
 
-/* How the upload of a caller ended, as one for the thread. */
-static int make_end(const struct ty_worker *worker, uint64_t number, const char *place, struct upload **made,
-                    ty_error *err) {
+int ty_report_end(ty_worker *worker, uint64_t number, const char *place, ty_error *err) {
+    if (worker == NULL) return ty_fail(err, TY_EUSAGE, "report: the worker is NULL");
     CLEANUP(buffer_done) struct buffer files = {0};
     CLEANUP(buffer_done) struct buffer staging = {0};
     struct upload *upload = calloc(1, sizeof *upload);
-    if (upload == NULL) return ty_fail_memory(err);
+    if (upload == NULL) return settle(ty_fail_memory(err));
+    /* How the upload of the caller ended, as one for the thread. */
     upload->number = number;
     checkpoint_staging_path(worker->run_path, number, worker->attempt, &staging);
     int rc = staging.failed ? ty_fail_memory(err) : 0;
@@ -275,18 +264,10 @@ static int make_end(const struct ty_worker *worker, uint64_t number, const char 
         upload->failed = text;
     else
         upload->files = text;
-    if (rc < 0)
-        upload_free(upload);
+    if (rc == 0)
+        rc = upload_wait(&upload, err);
     else
-        *made = upload;
-    return rc;
-}
-
-int ty_report_end(ty_worker *worker, uint64_t number, const char *place, ty_error *err) {
-    if (worker == NULL) return ty_fail(err, TY_EUSAGE, "report: the worker is NULL");
-    struct upload *upload = NULL;
-    int rc = make_end(worker, number, place, &upload, err);
-    if (rc == 0) rc = upload_wait(&upload, err);
+        upload_free(upload);
     return place == NULL && rc == TY_EUSAGE ? 0 : settle(rc); /* the caller knows that it failed */
 }
 
@@ -300,14 +281,6 @@ static int ask_beside(const struct buffer *line, int64_t timeout_ms, struct buff
     rc = link_request_within(link, line->data, line->size, timeout_ms, answer, value, err);
     link_close(link);
     return rc;
-}
-
-static int list_when_seen_to(struct ty_worker *worker, struct buffer *value, ty_error *err) {
-    int rc = settle(upload_drain(err)); /* nobody waits for what this rank has not handed over yet */
-    if (rc < 0) return rc;
-    buffer_clear(&worker->line);
-    buffer_text(&worker->line, "checkpoints\n");
-    return worker_request(worker, value, err);
 }
 
 /* First for the other ranks to make their reports, then for the commits, which uploads may put off: what is
@@ -336,8 +309,15 @@ int ty_checkpoints_reported(ty_worker *worker, double timeout_s, char **json, ty
     if (json == NULL) return ty_fail(err, TY_EUSAGE, "checkpoints: there is no place for the list: it is NULL");
     if (isnan(timeout_s)) return ty_fail(err, TY_EUSAGE, "checkpoints: the time-out is not a number");
     CLEANUP(buffer_done) struct buffer value = {0};
-    int rc =
-        timeout_s < 0 ? list_when_seen_to(worker, &value, err) : list_within(worker, timeout_s, &value, err);
+    int rc = 0;
+    if (timeout_s < 0) {
+        rc = settle(upload_drain(err)); /* nobody waits for what this rank has not handed over yet */
+        buffer_clear(&worker->line);
+        buffer_text(&worker->line, "checkpoints\n");
+        if (rc >= 0) rc = worker_request(worker, &value, err);
+    } else {
+        rc = list_within(worker, timeout_s, &value, err);
+    }
     if (rc < 0) return rc;
     if (!str_prefix(worker->answer.data, "value ", NULL)) return worker_fail_answer(worker, err);
     char *text = strndup(value.size > 0 ? value.data : "", value.size);

@@ -30,16 +30,12 @@ bool ty_stop_requested(ty_worker *worker) {
 /* Nobody counts heartbeats: one in so long says as much as a thousand. */
 static const nanoseconds HEARTBEAT_INTERVAL = 100 * NS_PER_MS;
 
-/* To a few milliseconds, for the price of a few nanoseconds. */
-static nanoseconds coarse_clock(void) {
-    struct timespec now;
-    if (clock_gettime(CLOCK_MONOTONIC_COARSE, &now) < 0) return clock_monotonic();
-    return now.tv_sec * NS_PER_S + now.tv_nsec;
-}
-
 int ty_heartbeat(ty_worker *worker, ty_error *err) {
     static const char line[] = "heartbeat\n";
-    nanoseconds now = coarse_clock();
+    struct timespec coarse; /* to a few milliseconds, for the price of a few nanoseconds */
+    nanoseconds now = clock_gettime(CLOCK_MONOTONIC_COARSE, &coarse) == 0
+                          ? coarse.tv_sec * NS_PER_S + coarse.tv_nsec
+                          : clock_monotonic();
     if (worker == NULL) return ty_fail(err, TY_EUSAGE, "heartbeat: the worker is NULL");
     if (worker->heartbeat > 0 && now - worker->heartbeat < HEARTBEAT_INTERVAL) return 0;
     struct link *link;

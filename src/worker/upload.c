@@ -75,30 +75,27 @@ static int commit(const struct upload *upload, const char *files, ty_error *err)
     return 0;
 }
 
-static int copy_and_commit(struct upload *upload, ty_error *err) {
+static void perform(struct upload *upload) {
     CLEANUP(buffer_done) struct buffer files = {0};
+    ty_error *err = &upload->error;
+    struct checkpoint_copying how = {upload->give ? CHECKPOINT_GIVE : CHECKPOINT_COPY, upload->may_differ};
+    int rc;
     if (upload->failed != NULL) {
         (void)give_up(upload, TY_EUSAGE, upload->failed);
-        return ty_fail(err, TY_EUSAGE, "%s", upload->failed);
+        rc = ty_fail(err, TY_EUSAGE, "%s", upload->failed);
+    } else if (upload->source == NULL) {
+        rc = commit(upload, upload->files != NULL ? upload->files : "[]", err);
+    } else {
+        rc = checkpoint_copy(upload->source, upload->staging, &how, &files, err);
+        rc = rc < 0 ? give_up(upload, rc, err->message) : commit(upload, files.data, err);
     }
-    if (upload->source == NULL) return commit(upload, upload->files != NULL ? upload->files : "[]", err);
-    struct checkpoint_copying how = {upload->give ? CHECKPOINT_GIVE : CHECKPOINT_COPY, upload->may_differ};
-    int rc = checkpoint_copy(upload->source, upload->staging, &how, &files, err);
-    if (rc < 0) return give_up(upload, rc, err->message);
-    return commit(upload, files.data, err);
-}
-
-static void perform(struct upload *upload) {
-    upload->result = copy_and_commit(upload, &upload->error);
     /* A directory that was given away goes; when its checkpoint failed it goes back to where it was. */
-    if (upload->give) {
-        if (upload->result == 0)
-            checkpoint_drop_given(upload->source);
-        else
-            checkpoint_give_back(upload->source, upload->original);
-    }
-    if (upload->result == 0 || upload->error.code != 0) return;
-    (void)ty_fail(&upload->error, upload->result, "%s", ty_error_name(upload->result));
+    if (upload->give && rc == 0)
+        checkpoint_drop_given(upload->source);
+    else if (upload->give)
+        checkpoint_give_back(upload->source, upload->original);
+    upload->result = rc;
+    if (rc != 0 && err->code == 0) (void)ty_fail(err, rc, "%s", ty_error_name(rc));
 }
 
 static void *work(void *unused) {
@@ -128,21 +125,6 @@ static void *work(void *unused) {
 
 /* -- in the callers */
 
-/* No signal of the program's is handled in our thread. */
-static int start_thread(ty_error *err) {
-    sigset_t all, before;
-    pthread_t thread;
-    pthread_attr_t attributes;
-    sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    (void)pthread_attr_init(&attributes);
-    (void)pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    int code = pthread_create(&thread, &attributes, work, NULL);
-    (void)pthread_attr_destroy(&attributes);
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return code == 0 ? 0 : ty_fail(err, -code, "cannot start a thread for checkpoints: %s", strerror(code));
-}
-
 /* What belonged to a parent is left alone: its threads may have been at work on it. */
 static void forget(void) {
     link_abandon(TAKE(uploads.link));
@@ -165,12 +147,27 @@ static int make_ready(ty_error *err) {
     if (uploads.pid == getpid()) return 0;
     forget();
     int rc = link_open_own(&uploads.link, err);
-    if (rc == 0) rc = start_thread(err);
-    if (rc == 0)
-        uploads.pid = getpid();
-    else
+    if (rc < 0) {
         link_close(TAKE(uploads.link));
-    return rc;
+        return rc;
+    }
+    /* No signal of the program's is handled in our thread. */
+    sigset_t all, before;
+    pthread_t thread;
+    pthread_attr_t attributes;
+    sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    (void)pthread_attr_init(&attributes);
+    (void)pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    int code = pthread_create(&thread, &attributes, work, NULL);
+    (void)pthread_attr_destroy(&attributes);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (code != 0) {
+        link_close(TAKE(uploads.link));
+        return ty_fail(err, -code, "cannot start a thread for checkpoints: %s", strerror(code));
+    }
+    uploads.pid = getpid();
+    return 0;
 }
 
 /* Under the lock. */
