@@ -70,8 +70,12 @@ static void watch_forks(void) {
     (void)pthread_atfork(before_fork, after_fork, begin_child);
 }
 
-/* Under the lock. Without memory the table stays as it is, and a child may hold the descriptor. */
-static void add(const struct withheld *item) {
+void descriptors_withhold(int fd) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    struct stat status;
+    if (fstat(fd, &status) < 0) return;
+    (void)pthread_once(&once, watch_forks);
+    before_fork();
     if (table.n == table.room) {
         /* Descriptors that were closed make room. */
         size_t n = 0;
@@ -82,19 +86,12 @@ static void add(const struct withheld *item) {
     if (table.n == table.room) {
         size_t room = 2 * table.room + 16;
         struct withheld *items = reallocarray(table.items, room, sizeof *items);
-        if (items == NULL) return;
-        table.items = items;
-        table.room = room;
+        if (items != NULL) {
+            table.items = items;
+            table.room = room;
+        }
     }
-    table.items[table.n++] = *item;
-}
-
-void descriptors_withhold(int fd) {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    struct stat status;
-    if (fstat(fd, &status) < 0) return;
-    (void)pthread_once(&once, watch_forks);
-    before_fork();
-    add(&(struct withheld){fd, status.st_dev, status.st_ino});
+    /* Without memory the table stays as it is, and a child may hold the descriptor. */
+    if (table.n < table.room) table.items[table.n++] = (struct withheld){fd, status.st_dev, status.st_ino};
     after_fork();
 }

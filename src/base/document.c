@@ -120,18 +120,6 @@ const char *document_where_key(const struct document *document, const json_t *ma
     return where(document, member != NULL ? json_object_iter_key(member) : NULL);
 }
 
-static int refuse_key(const char *place, const char *what, const char *key, const char *const *known, size_t n,
-                      ty_error *err) {
-    CLEANUP(buffer_done) struct buffer list = {0};
-    for (size_t i = 0; i < n; i++)
-        buffer_printf(&list, "%s%s", i > 0 ? ", " : "", known[i]);
-    if (list.failed) return ty_fail_memory(err);
-    const char *nearest = str_nearest(key, known, n);
-    return ty_fail(err, TY_EUSAGE, "%s%s%s has no key \"%.80s\"%s%s%s; known: %s", place != NULL ? place : "",
-                   place != NULL ? ": " : "", what, key, nearest != NULL ? " (did you mean \"" : "",
-                   nearest != NULL ? nearest : "", nearest != NULL ? "\"?)" : "", n > 0 ? list.data : "none");
-}
-
 int document_check_keys(const struct document *document, const json_t *map, const char *what,
                         const char *const *known, size_t n, ty_error *err) {
     if (!json_is_object(map))
@@ -142,7 +130,15 @@ int document_check_keys(const struct document *document, const json_t *map, cons
     json_t *value;
     json_object_foreach((json_t *)map, key, value) {
         if (str_find(key, known, n) >= 0) continue;
-        return refuse_key(document_where_key(document, map, key), what, key, known, n, err);
+        CLEANUP(buffer_done) struct buffer list = {0};
+        for (size_t i = 0; i < n; i++)
+            buffer_printf(&list, "%s%s", i > 0 ? ", " : "", known[i]);
+        if (list.failed) return ty_fail_memory(err);
+        const char *place = document_where_key(document, map, key), *nearest = str_nearest(key, known, n);
+        return ty_fail(err, TY_EUSAGE, "%s%s%s has no key \"%.80s\"%s%s%s; known: %s",
+                       place != NULL ? place : "", place != NULL ? ": " : "", what, key,
+                       nearest != NULL ? " (did you mean \"" : "", nearest != NULL ? nearest : "",
+                       nearest != NULL ? "\"?)" : "", n > 0 ? list.data : "none");
     }
     return 0;
 }

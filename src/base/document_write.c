@@ -93,15 +93,6 @@ static int write_value(yaml_emitter_t *emitter, const json_t *value) {
     return scalar(emitter, number, YAML_PLAIN_SCALAR_STYLE);
 }
 
-static int write_document(yaml_emitter_t *emitter, const json_t *root) {
-    yaml_event_t event;
-    if (!yaml_document_start_event_initialize(&event, NULL, NULL, NULL, 0) ||
-        !yaml_emitter_emit(emitter, &event))
-        return 0;
-    if (!write_value(emitter, root)) return 0;
-    return yaml_document_end_event_initialize(&event, 1) && yaml_emitter_emit(emitter, &event);
-}
-
 int document_write(const json_t *roots, struct buffer *out, ty_error *err) {
     yaml_emitter_t emitter;
     yaml_event_t event;
@@ -114,7 +105,9 @@ int document_write(const json_t *roots, struct buffer *out, ty_error *err) {
     int good =
         yaml_stream_start_event_initialize(&event, YAML_UTF8_ENCODING) && yaml_emitter_emit(&emitter, &event);
     json_array_foreach(roots, i, root) {
-        good = good && write_document(&emitter, root);
+        good = good && yaml_document_start_event_initialize(&event, NULL, NULL, NULL, 0) &&
+               yaml_emitter_emit(&emitter, &event) && write_value(&emitter, root) &&
+               yaml_document_end_event_initialize(&event, 1) && yaml_emitter_emit(&emitter, &event);
     }
     good = good && yaml_stream_end_event_initialize(&event) && yaml_emitter_emit(&emitter, &event);
     yaml_emitter_delete(&emitter);

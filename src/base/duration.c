@@ -25,10 +25,6 @@ static nanoseconds unit_named(const char *name, size_t size) {
     return 0;
 }
 
-static bool is_letter(char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-}
-
 /* "90", "1.5h", "1h30m": numbers with units, each unit smaller than the one before; a number without one stands
  * alone. */
 static bool parse_parts(const char *text, double *ns) {
@@ -40,9 +36,7 @@ static bool parse_parts(const char *text, double *ns) {
         const char *exponent = at + digits; /* "1e3ms" */
         if (digits > 0 && (*exponent == 'e' || *exponent == 'E') && strspn(exponent + 1, "+-0123456789") > 0)
             digits += 1 + strspn(exponent + 1, "+-0123456789");
-        size_t letters = 0;
-        while (is_letter(at[digits + letters]))
-            letters++;
+        size_t letters = strspn(at + digits, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ");
         nanoseconds unit = unit_named(at + digits, letters);
         double value = INFINITY;
         if (digits == 0 || digits >= sizeof number || unit == 0 || unit >= before) return false;

@@ -113,14 +113,6 @@ int file_make_directories(const char *path, mode_t mode, ty_error *err) {
     return 0;
 }
 
-/* NULL for a user whom nothing says to have one. */
-static const char *home_directory(void) {
-    const char *home = getenv("HOME");
-    if (home != NULL && home[0] == '/') return home;
-    const struct passwd *user = getpwuid(getuid());
-    return user != NULL ? user->pw_dir : NULL;
-}
-
 /* `base`/`path` without doubled slashes and "." steps; ".." stays, since only the file system knows where it
  * leads. */
 static char *join(const char *base, const char *path) {
@@ -144,7 +136,11 @@ static char *join(const char *base, const char *path) {
 char *file_absolute(const char *path) {
     if (path[0] == '/') return join("", path);
     if (path[0] == '~' && (path[1] == '/' || path[1] == '\0')) {
-        const char *home = home_directory();
+        const char *home = getenv("HOME");
+        if (home == NULL || home[0] != '/') {
+            const struct passwd *user = getpwuid(getuid());
+            home = user != NULL ? user->pw_dir : NULL;
+        }
         errno = ENODATA;
         return home == NULL ? NULL : join(home, path + 1);
     }

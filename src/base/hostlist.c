@@ -128,27 +128,23 @@ static int read_bracket(struct hostlist_reader *reader, struct host_part *part) 
     return 0;
 }
 
-static int read_part(struct hostlist *list, struct hostlist_reader *reader) {
-    if (ARRAY_GROW(list->parts, list->n_parts) < 0) return -ENOMEM;
-    struct host_part *part = &list->parts[list->n_parts++];
-    *part = (struct host_part){.text = reader->at, .count = 1};
-    while (is_name_char(*reader->at))
-        reader->at++;
-    part->text_size = (size_t)(reader->at - part->text);
-    if (*reader->at != '[') return 0;
-    reader->at++;
-    return read_bracket(reader, part);
-}
-
 static int read_item(struct hostlist *list, struct hostlist_reader *reader) {
     struct item item = {.first_part = list->n_parts};
     size_t before = hostlist_count(list), count = 1;
     while (*reader->at != ',' && *reader->at != '\0') {
-        const char *begin = reader->at;
-        int result = read_part(list, reader);
-        if (result < 0) return result;
-        if (reader->at == begin) return refuse(reader, "a character that host names do not have");
-        count *= list->parts[list->n_parts - 1].count;
+        if (ARRAY_GROW(list->parts, list->n_parts) < 0) return -ENOMEM;
+        struct host_part *part = &list->parts[list->n_parts++];
+        *part = (struct host_part){.text = reader->at, .count = 1};
+        while (is_name_char(*reader->at))
+            reader->at++;
+        part->text_size = (size_t)(reader->at - part->text);
+        if (*reader->at == '[') {
+            reader->at++;
+            int result = read_bracket(reader, part);
+            if (result < 0) return result;
+        }
+        if (reader->at == part->text) return refuse(reader, "a character that host names do not have");
+        count *= part->count;
         if (before + count > HOSTLIST_MAX) return refuse(reader, "too many hosts");
     }
     item.n_parts = list->n_parts - item.first_part;

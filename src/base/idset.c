@@ -14,26 +14,21 @@ void idset_done(struct idset *set) {
     *set = (struct idset){0};
 }
 
-static int reserve(struct idset *set, int64_t last) {
-    size_t wanted = (size_t)last / WORD_BITS + 1;
-    if (wanted <= set->n_words) return 0;
-    size_t doubled = 2 * set->n_words;
-    if (wanted < doubled) wanted = doubled;
-    uint64_t *words = reallocarray(set->words, wanted, sizeof *words);
-    if (words == NULL) return -ENOMEM;
-    memset(words + set->n_words, 0, (wanted - set->n_words) * sizeof *words);
-    set->words = words;
-    set->n_words = wanted;
-    return 0;
-}
-
 int idset_add(struct idset *set, int64_t id) {
     return idset_add_range(set, id, id);
 }
 
 int idset_add_range(struct idset *set, int64_t first, int64_t last) {
     if (first < 0 || last < first || last >= IDSET_MAX) return -EINVAL;
-    if (reserve(set, last) < 0) return -ENOMEM;
+    size_t wanted = (size_t)last / WORD_BITS + 1;
+    if (wanted > set->n_words) {
+        if (wanted < 2 * set->n_words) wanted = 2 * set->n_words;
+        uint64_t *words = reallocarray(set->words, wanted, sizeof *words);
+        if (words == NULL) return -ENOMEM;
+        memset(words + set->n_words, 0, (wanted - set->n_words) * sizeof *words);
+        set->words = words;
+        set->n_words = wanted;
+    }
     for (int64_t id = first; id <= last;) {
         int64_t word = id / WORD_BITS, end = word * WORD_BITS + WORD_BITS - 1;
         if (end > last) end = last;

@@ -22,11 +22,6 @@
 /* Between two looks at a process that is not held. */
 static const struct timespec look_interval = {.tv_nsec = 2 * NS_PER_MS};
 
-/* The answer of filters differs. */
-static bool is_absent(int code) {
-    return code == ENOSYS || code == EPERM;
-}
-
 /* The kernel's call and its flags; the C library has its own for both from 2.34 on. */
 enum { CLOSE_UNSHARE = 1U << 1, CLOSE_ON_EXEC = 1U << 2 };
 
@@ -38,7 +33,8 @@ int kernel_memory_file(const char *name) {
     static const char *const places[] = {"/dev/shm", "/tmp"};
     int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
     int code = errno;
-    for (size_t i = 0; i < ARRAY_SIZE(places) && fd < 0 && is_absent(code); i++)
+    bool absent = code == ENOSYS || code == EPERM; /* the answer of filters differs */
+    for (size_t i = 0; i < ARRAY_SIZE(places) && fd < 0 && absent; i++)
         fd = open(places[i], O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     if (fd < 0) errno = code;
     return fd;

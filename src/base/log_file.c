@@ -17,15 +17,6 @@
 
 enum { LINE_SOUGHT = 4096 }; /* how far from a cut the end of a line is looked for */
 
-static int open_path(const struct log_file *file) {
-    const int flags = O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW;
-    int fd = open(file->path, flags, 0644);
-    if (fd >= 0 || errno != ENOENT || !file->in_logs) return fd;
-    CLEANUP_FREE char *directory = strndup(file->path, (size_t)(strrchr(file->path, '/') - file->path));
-    if (directory == NULL || (mkdir(directory, 0755) < 0 && errno != EEXIST)) return -1;
-    return open(file->path, flags, 0644);
-}
-
 /* All of `size` bytes from `at`, which are there: the file has no other writer. */
 static int read_at(int fd, char *bytes, size_t size, int64_t at) {
     for (size_t done = 0; done < size;) {
@@ -57,7 +48,13 @@ static int look(struct log_file *file) {
 }
 
 static int open_file(struct log_file *file) {
-    file->fd = open_path(file);
+    const int flags = O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW;
+    file->fd = open(file->path, flags, 0644);
+    if (file->fd < 0 && errno == ENOENT && file->in_logs) {
+        CLEANUP_FREE char *directory = strndup(file->path, (size_t)(strrchr(file->path, '/') - file->path));
+        if (directory == NULL || (mkdir(directory, 0755) < 0 && errno != EEXIST)) return -errno;
+        file->fd = open(file->path, flags, 0644);
+    }
     if (file->fd < 0) return -errno;
     int result = file->limit > 0 ? look(file) : 0;
     if (result < 0) log_file_close(file);

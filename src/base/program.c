@@ -43,18 +43,6 @@ static int set_attributes(posix_spawnattr_t *attributes, enum program_place plac
                                                                       POSIX_SPAWN_SETSIGDEF | places[place]));
 }
 
-/* dup2 of a descriptor to itself would leave it close-on-exec in older libraries: all of them are above. */
-static int add_descriptors(posix_spawn_file_actions_t *actions, const struct program_start *start) {
-    int result = 0;
-    for (size_t i = 0; i < start->n_fds && result == 0; i++) {
-        if (start->fds[i] == PROGRAM_NOTHING)
-            result = posix_spawn_file_actions_addopen(actions, (int)i, "/dev/null", O_RDWR, 0);
-        else if (start->fds[i] != PROGRAM_OURS)
-            result = posix_spawn_file_actions_adddup2(actions, start->fds[i], (int)i);
-    }
-    return result;
-}
-
 int program_start(const struct program_start *start, pid_t *pid) {
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
@@ -64,7 +52,13 @@ int program_start(const struct program_start *start, pid_t *pid) {
     if (result != 0) return -result;
     result = posix_spawnattr_init(&attributes);
     if (result == 0) {
-        result = add_descriptors(&actions, start);
+        /* dup2 of a descriptor to itself would leave it close-on-exec in older libraries: all are above. */
+        for (int i = 0; (size_t)i < start->n_fds && result == 0; i++) {
+            if (start->fds[i] == PROGRAM_NOTHING)
+                result = posix_spawn_file_actions_addopen(&actions, i, "/dev/null", O_RDWR, 0);
+            else if (start->fds[i] != PROGRAM_OURS)
+                result = posix_spawn_file_actions_adddup2(&actions, start->fds[i], i);
+        }
         if (result == 0) result = set_attributes(&attributes, start->place);
         if (result == 0 && start->path != NULL)
             result = posix_spawn(pid, start->path, &actions, &attributes, argv, envp);
@@ -109,12 +103,6 @@ static bool take(int *fd, struct buffer *into) {
     return into == NULL || (!into->failed && into->size <= PROGRAM_OUTPUT_MAX);
 }
 
-static int time_left(nanoseconds end) {
-    if (end == 0) return -1;
-    nanoseconds left = end - clock_monotonic();
-    return left <= 0 ? 0 : (int)(left / NS_PER_MS) + 1;
-}
-
 /* Reads until it has ended: 0, or TY_ETIMEOUT, or -ENOMEM for too much. */
 static int listen_to(const struct program_call *call, struct child *child) {
     nanoseconds end = call->limit > 0 ? clock_monotonic() + call->limit : 0;
@@ -122,7 +110,9 @@ static int listen_to(const struct program_call *call, struct child *child) {
     while (!ended) {
         struct pollfd polled[] = {
             {child->pidfd, POLLIN, 0}, {child->out, POLLIN, 0}, {child->complaint, POLLIN, 0}};
-        int ready = poll(polled, ARRAY_SIZE(polled), time_left(end));
+        nanoseconds left = end - clock_monotonic();
+        int left_ms = end == 0 ? -1 : left <= 0 ? 0 : (int)(left / NS_PER_MS) + 1;
+        int ready = poll(polled, ARRAY_SIZE(polled), left_ms);
         if (ready == 0) return TY_ETIMEOUT;
         if (ready < 0) continue;
         bool more = (polled[1].revents | polled[2].revents) != 0;
@@ -131,15 +121,6 @@ static int listen_to(const struct program_call *call, struct child *child) {
         ended = child->pidfd >= 0 ? polled[0].revents != 0 && !more : child->out < 0 && child->complaint < 0;
     }
     return 0;
-}
-
-static void finish(struct child *child, bool kill_it, bool group, int *status) {
-    if (kill_it) (void)kill(group ? -child->pid : child->pid, SIGKILL);
-    while (waitpid(child->pid, status, 0) < 0 && errno == EINTR)
-        ;
-    cleanup_fd(&child->pidfd);
-    cleanup_fd(&child->out);
-    cleanup_fd(&child->complaint);
 }
 
 int program_run(const struct program_call *call, ty_error *err) {
@@ -153,7 +134,12 @@ int program_run(const struct program_call *call, ty_error *err) {
         return ty_fail(err, TY_ESTART, "cannot run %.80s: %s", call->argv[0], strerror(result));
     }
     result = child.pidfd < 0 && call->out == NULL ? 0 : listen_to(call, &child);
-    finish(&child, result < 0, call->out != NULL, &status);
+    if (result < 0) (void)kill(call->out != NULL ? -child.pid : child.pid, SIGKILL);
+    while (waitpid(child.pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    cleanup_fd(&child.pidfd);
+    cleanup_fd(&child.out);
+    cleanup_fd(&child.complaint);
     if (result == TY_ETIMEOUT)
         return ty_fail(err, TY_ETIMEOUT, "%.80s did not answer in %lld s", call->argv[0],
                        (long long)(call->limit / NS_PER_S));

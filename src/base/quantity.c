@@ -57,23 +57,11 @@ static uint64_t suffix_factor(const char *suffix) {
     return factor;
 }
 
-/* The text in parts: whole digits, digits behind the point, suffix. */
+/* The digits before the point and behind it. */
 struct number {
-    const char *whole, *fraction, *suffix;
+    const char *whole, *fraction;
     size_t n_whole, n_fraction;
 };
-
-static bool split_number(const char *text, struct number *number) {
-    static const char digits[] = "0123456789";
-    number->whole = text;
-    number->n_whole = strspn(text, digits);
-    text += number->n_whole;
-    text += *text == '.';
-    number->fraction = text;
-    number->n_fraction = strspn(text, digits);
-    number->suffix = text + number->n_fraction;
-    return number->n_whole + number->n_fraction > 0;
-}
 
 enum { QUANTITY_DIGITS = 18 }; /* of a part; behind the point, further ones are below any amount that counts */
 
@@ -100,9 +88,14 @@ int quantity_parse(const char *text, const char *what, quantity *amount, ty_erro
     double value;
     if (strpbrk(text, "eE") != NULL && text[0] != '+' && str_to_double(text, &value))
         return quantity_from_double(value, what, amount, err);
-    struct number number;
+    static const char digits[] = "0123456789";
     bool negative = text[0] == '-';
-    uint64_t factor = split_number(text + negative, &number) ? suffix_factor(number.suffix) : 0;
+    struct number number = {.whole = text + negative, .n_whole = strspn(text + negative, digits)};
+    number.fraction = number.whole + number.n_whole;
+    number.fraction += *number.fraction == '.';
+    number.n_fraction = strspn(number.fraction, digits);
+    uint64_t factor =
+        number.n_whole + number.n_fraction > 0 ? suffix_factor(number.fraction + number.n_fraction) : 0;
     if (factor == 0)
         return ty_fail(
             err, TY_EUSAGE,

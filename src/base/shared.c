@@ -10,20 +10,17 @@
 
 enum { MAPPED = 256 << 10 };
 
-static void *allocate(size_t size) {
-    if (size < MAPPED) return malloc(size);
-    void *mapped = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    return mapped != MAP_FAILED ? mapped : NULL;
-}
-
 static size_t whole_size(size_t size) {
     return sizeof(struct shared) + size + 1;
 }
 
 struct shared *shared_create(size_t size, size_t *account) {
     if (size > PTRDIFF_MAX - sizeof(struct shared) - 1) return NULL;
-    struct shared *shared = allocate(whole_size(size));
-    if (shared == NULL) return NULL;
+    size_t whole = whole_size(size);
+    struct shared *shared = whole < MAPPED
+                                ? malloc(whole)
+                                : mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (shared == NULL || shared == MAP_FAILED) return NULL;
     *shared = (struct shared){.references = 1, .account = account, .size = size};
     shared->bytes[size] = '\0';
     if (account != NULL) *account += size;

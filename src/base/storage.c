@@ -201,19 +201,16 @@ int storage_open(int lock, struct storage **out, ty_error *err) {
     return 0;
 }
 
-/* No signal of the program's is handled in our thread. */
-static bool start_thread(struct storage *storage) {
-    sigset_t all, before;
-    sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    storage->started = pthread_create(&storage->thread, NULL, work, storage) == 0;
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return storage->started;
-}
-
 void storage_post(struct storage *storage, struct storage_job *job) {
     storage->n_open++;
-    bool ready = storage->started || start_thread(storage);
+    if (!storage->started) { /* no signal of the program's is handled in our thread */
+        sigset_t all, before;
+        sigfillset(&all);
+        (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+        storage->started = pthread_create(&storage->thread, NULL, work, storage) == 0;
+        (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    }
+    bool ready = storage->started;
     if (!ready) job->work(job);
     (void)pthread_mutex_lock(&storage->lock);
     if (storage->held && first(storage) == NULL) storage->since = clock_monotonic();
@@ -395,17 +392,6 @@ static void part(void) {
     (void)pthread_join(thread, NULL);
 }
 
-/* Under the lock of the storage. */
-static void leave_behind(struct storage *storage) {
-    storage->left = true;
-    (void)pthread_detach(storage->thread);
-    (void)pthread_mutex_lock(&left_behind.lock);
-    storage->next = left_behind.first;
-    left_behind.first = storage;
-    if (!left_behind.parting) left_behind.parting = atexit(part) == 0;
-    (void)pthread_mutex_unlock(&left_behind.lock);
-}
-
 void storage_close(struct storage *storage, nanoseconds limit) {
     if (storage == NULL) return;
     bool idle = !storage->started || storage->held || wait_for_work(storage, storage_patience(storage, limit));
@@ -413,7 +399,15 @@ void storage_close(struct storage *storage, nanoseconds limit) {
     if (storage->held) idle = first(storage) == NULL;
     storage->closing = idle;
     bool started = storage->started;
-    if (!idle) leave_behind(storage);
+    if (!idle) {
+        storage->left = true;
+        (void)pthread_detach(storage->thread);
+        (void)pthread_mutex_lock(&left_behind.lock);
+        storage->next = left_behind.first;
+        left_behind.first = storage;
+        if (!left_behind.parting) left_behind.parting = atexit(part) == 0;
+        (void)pthread_mutex_unlock(&left_behind.lock);
+    }
     (void)pthread_cond_broadcast(&storage->changed);
     (void)pthread_mutex_unlock(&storage->lock); /* what was left is the thread's from here on */
     if (!idle) return;

@@ -35,22 +35,15 @@ static bool is_blank(char c) {
     return c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == '\v' || c == '\f';
 }
 
-/* The end of the piece that begins at `text`: the next separator that is in no bracket, or the NUL. */
-static char *piece_end(char *text, char separator) {
-    int depth = 0;
-    for (; *text != '\0'; text++) {
-        if (*text == separator && depth == 0) break;
-        if (*text == '(' || *text == '[') depth++;
-        if ((*text == ')' || *text == ']') && depth > 0) depth--;
-    }
-    return text;
-}
-
 int str_split(const char *text, char separator, int (*each)(void *context, char *piece), void *context) {
     CLEANUP_FREE char *copy = strdup(text);
     if (copy == NULL) return -ENOMEM;
     for (char *piece = copy;;) {
-        char *end = piece_end(piece, separator);
+        char *end = piece; /* the next separator that is in no bracket, or the NUL */
+        for (int depth = 0; *end != '\0' && (*end != separator || depth > 0); end++) {
+            if (*end == '(' || *end == '[') depth++;
+            if ((*end == ')' || *end == ']') && depth > 0) depth--;
+        }
         bool last = *end == '\0';
         char *next = end + 1;
         while (end > piece && is_blank(end[-1]))

@@ -13,12 +13,6 @@
 
 /* -- plain scalars: the core schema of YAML, narrowed to decimal numbers -- */
 
-static bool is_not_finite(const char *text) {
-    static const char *const words[] = {".inf", ".Inf", ".INF", ".nan", ".NaN", ".NAN"};
-    if (*text == '+' || *text == '-') text++;
-    return str_find(text, words, ARRAY_SIZE(words)) >= 0;
-}
-
 /* A whole number that an integer cannot hold becomes a real. */
 static json_t *number(const char *text, const char **problem) {
     int64_t integer;
@@ -35,11 +29,13 @@ static json_t *plain_scalar(const char *text, const char **problem) {
     static const char *const nulls[] = {"", "~", "null", "Null", "NULL"};
     static const char *const trues[] = {"true", "True", "TRUE"};
     static const char *const falses[] = {"false", "False", "FALSE"};
+    static const char *const not_finite[] = {".inf", ".Inf", ".INF", ".nan", ".NaN", ".NAN"};
     if (str_find(text, nulls, ARRAY_SIZE(nulls)) >= 0) return json_null();
     if (str_find(text, trues, ARRAY_SIZE(trues)) >= 0) return json_true();
     if (str_find(text, falses, ARRAY_SIZE(falses)) >= 0) return json_false();
     if (str_is_decimal(text)) return number(text, problem);
-    if (!is_not_finite(text)) return json_string(text);
+    bool has_sign = *text == '+' || *text == '-';
+    if (str_find(text + has_sign, not_finite, ARRAY_SIZE(not_finite)) < 0) return json_string(text);
     *problem = "is no finite number";
     return NULL;
 }
@@ -108,33 +104,30 @@ static int fail_parser(struct tree *tree) {
                    parser->problem_mark.column + 1, problem, *context != '\0' ? " " : "", context, hint);
 }
 
-static void find_decoration(const yaml_event_t *event, const yaml_char_t **anchor, const yaml_char_t **tag) {
+int tree_next(struct tree *tree) {
+    yaml_event_delete(&tree->event);
+    if (yaml_parser_parse(&tree->parser, &tree->event) == 0) return fail_parser(tree);
+    const yaml_event_t *event = &tree->event;
+    const yaml_char_t *anchor = NULL, *tag = NULL;
     switch (event->type) {
+    case YAML_ALIAS_EVENT:
+        return tree_refuse(tree, "aliases are not supported (*%s): write the value out",
+                           event->data.alias.anchor);
     case YAML_SCALAR_EVENT:
-        *anchor = event->data.scalar.anchor;
-        *tag = event->data.scalar.tag;
+        anchor = event->data.scalar.anchor;
+        tag = event->data.scalar.tag;
         break;
     case YAML_SEQUENCE_START_EVENT:
-        *anchor = event->data.sequence_start.anchor;
-        *tag = event->data.sequence_start.tag;
+        anchor = event->data.sequence_start.anchor;
+        tag = event->data.sequence_start.tag;
         break;
     case YAML_MAPPING_START_EVENT:
-        *anchor = event->data.mapping_start.anchor;
-        *tag = event->data.mapping_start.tag;
+        anchor = event->data.mapping_start.anchor;
+        tag = event->data.mapping_start.tag;
         break;
     default:
         break;
     }
-}
-
-int tree_next(struct tree *tree) {
-    yaml_event_delete(&tree->event);
-    if (yaml_parser_parse(&tree->parser, &tree->event) == 0) return fail_parser(tree);
-    const yaml_char_t *anchor = NULL, *tag = NULL;
-    find_decoration(&tree->event, &anchor, &tag);
-    if (tree->event.type == YAML_ALIAS_EVENT)
-        return tree_refuse(tree, "aliases are not supported (*%s): write the value out",
-                           tree->event.data.alias.anchor);
     if (anchor != NULL)
         return tree_refuse(tree, "anchors are not supported (&%s): write the value out", anchor);
     if (tag != NULL)
@@ -208,29 +201,24 @@ int tree_key(struct tree *tree, const char **key) {
     return refuse_nul(tree);
 }
 
-/* The key goes in first, with null: its place is kept by the address of the map's own copy of it. */
-static int add_member(struct tree *tree, json_t *map, int depth) {
-    const char *key;
-    int result = tree_key(tree, &key);
-    if (result < 0) return result;
-    if (json_object_get(map, key) != NULL) return tree_refuse(tree, "key \"%s\" appears twice in one map", key);
-    if (json_object_set_new(map, key, json_null()) < 0) return ty_fail_memory(tree->err);
-    void *member = json_object_iter_at(map, key);
-    result = keep_place(tree, json_object_iter_key(member));
-    if (result == 0) result = tree_next(tree);
-    json_t *value = NULL;
-    if (result == 0) result = tree_value(tree, depth + 1, &value);
-    if (result < 0) return result;
-    (void)json_object_iter_set_new(map, member, value); /* replaces in place: nothing is allocated */
-    return 0;
-}
-
 static int fill_map(struct tree *tree, json_t *map, int depth) {
     for (;;) {
         int result = tree_next(tree);
         if (result < 0 || tree->event.type == YAML_MAPPING_END_EVENT) return result;
-        result = add_member(tree, map, depth);
+        const char *key;
+        result = tree_key(tree, &key);
         if (result < 0) return result;
+        if (json_object_get(map, key) != NULL)
+            return tree_refuse(tree, "key \"%s\" appears twice in one map", key);
+        /* The key goes in first, with null: its place is kept by the address of the map's own copy of it. */
+        if (json_object_set_new(map, key, json_null()) < 0) return ty_fail_memory(tree->err);
+        void *member = json_object_iter_at(map, key);
+        result = keep_place(tree, json_object_iter_key(member));
+        if (result == 0) result = tree_next(tree);
+        json_t *value = NULL;
+        if (result == 0) result = tree_value(tree, depth + 1, &value);
+        if (result < 0) return result;
+        (void)json_object_iter_set_new(map, member, value); /* replaces in place: nothing is allocated */
     }
 }
 
