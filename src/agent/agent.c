@@ -54,15 +54,6 @@ static void write_log(void *context, enum log_level level, const char *subsystem
     if (fd >= 0) (void)dprintf(fd, "%s: %s\n", subsystem, text);
 }
 
-/* A pidfd of the process that made the channel, when it is our parent: the channel alone does not tell its
- * end while a child that it forked holds it open. -1 when it is another, or gone. */
-static int watch_parent(int channel_fd) {
-    struct ucred peer = {0};
-    socklen_t size = sizeof peer;
-    if (getsockopt(channel_fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0 || peer.pid != getppid()) return -1;
-    return kernel_hold(peer.pid);
-}
-
 static enum node_run_result serve(struct service *service) {
     if (service->start->log_path[0] != '\0') log_set_sink(write_log, (void *)service->start->log_path);
     enum node_run_result served = node_run_serve(service);
@@ -87,16 +78,18 @@ static enum node_run_result serve_next(struct service *service) {
     return served;
 }
 
-static void free_template(struct template **template) {
-    template_destroy(*template);
-}
-
 int agent_main(int channel_fd, pid_t copy) {
     struct rlimit nofile = {0};
     if (!keep_own_descriptors(channel_fd, copy > 0)) return EXIT_FAILURE;
     set_up_process(&nofile);
-    CLEANUP_FD int parent_fd = watch_parent(AGENT_CHANNEL_FD);
-    CLEANUP(free_template) struct template *template = template_create();
+    /* A pidfd of the process that made the channel, when that is the parent: the channel alone does not tell its
+     * end while a child that it forked holds it open. */
+    struct ucred peer = {0};
+    socklen_t size = sizeof peer;
+    bool of_parent =
+        getsockopt(AGENT_CHANNEL_FD, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.pid == getppid();
+    CLEANUP_FD int parent_fd = of_parent ? kernel_hold(peer.pid) : -1;
+    struct template *template = template_create();
     if (template == NULL) return EXIT_FAILURE;
     if (copy > 0) template_give(template, AGENT_COPY_FD, copy);
     struct transport transport = TRANSPORT_PLAIN(AGENT_CHANNEL_FD);
@@ -110,6 +103,7 @@ int agent_main(int channel_fd, pid_t copy) {
         served = serve_next(&service);
     while (served == NODE_RUN_KEPT);
     buffer_done(&transport.unread);
+    template_destroy(template);
     return served == NODE_RUN_DONE ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 

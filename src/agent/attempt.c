@@ -89,13 +89,13 @@ void attempt_template_changed(void *context) {
     const struct template *template = run->service->template;
     if (run->phase != NODE_RUN_ATTEMPT || run->way == START_EXECUTED || run->way == START_PREPARING) return;
     enum template_state state = template_state(template);
-    if (run->way == START_UNDECIDED && state == TEMPLATE_READY) run->way = START_FORKED;
-    if (run->way == START_UNDECIDED && state == TEMPLATE_REFUSED)
-        do_without_template(run, template_reason(template));
-    if (run->way == START_UNDECIDED && state == TEMPLATE_FAILED) {
-        if (template_is_program(&run->launch))
+    if (run->way == START_UNDECIDED) {
+        bool failed = state == TEMPLATE_FAILED;
+        if (state == TEMPLATE_READY)
+            run->way = START_FORKED;
+        else if (state == TEMPLATE_REFUSED || (failed && template_is_program(&run->launch)))
             do_without_template(run, template_reason(template)); /* what went wrong is the program's to say */
-        else
+        else if (failed)
             refuse_planned(run, template_reason(template));
     }
     attempt_go_on(run);
@@ -123,16 +123,12 @@ void attempt_storage_ready(void *context, const ty_error *err) {
     attempt_go_on(run);
 }
 
-/* A later attempt may take other devices than the one for which the agent was started. */
-static int claim(struct node_run *run, const Wire__Launch *body, ty_error *err) {
-    const struct agent_service *leased = run->service->leased;
-    if (leased == NULL) return 0;
-    return leased->claim(leased->context, body->claims, body->n_claims, &run->lease_fd, err);
-}
-
 void attempt_begin(struct node_run *run, const Wire__Launch *body) {
     ty_error err = {0};
-    if (claim(run, body, &err) < 0) {
+    /* A later attempt may take other devices than the one for which the agent was started. */
+    const struct agent_service *leased = run->service->leased;
+    if (leased != NULL &&
+        leased->claim(leased->context, body->claims, body->n_claims, &run->lease_fd, &err) < 0) {
         node_run_refuse(run, err.message);
         return;
     }
@@ -167,7 +163,7 @@ void attempt_begin(struct node_run *run, const Wire__Launch *body) {
     signals_watch_preemption(run);
     sampling_begin(&run->sampling, body->sample, &run->workers, &run->n_workers);
     hang_begin(&run->hang, workers, body->n_workers, body->hang_timeout);
-    if (run->service->leased && body->storage[0] != '\0') {
+    if (leased != NULL && body->storage[0] != '\0') {
         run->way = START_PREPARING;
         node_storage_prepare(&run->storage, run->launch.body);
     } else {
@@ -211,9 +207,4 @@ nanoseconds attempt_linger(const struct node_run *run) {
     if (ended_at == 0) return 0;
     left = ended_at + run->launch.body->linger - loop_now(run->loop);
     return left > 0 ? left : 1;
-}
-
-void attempt_linger_over(struct node_run *run) {
-    for (size_t i = 0; i < run->n_workers; i++)
-        worker_process_release(&run->workers[i]);
 }

@@ -11,7 +11,8 @@ static void set_stopped(struct disturbance *disturbance, bool stopped) {
     (void)kill(disturbance->pid, stopped ? SIGSTOP : SIGCONT);
 }
 
-static void go_on(struct disturbance *disturbance) {
+static void go_on(void *context) {
+    struct disturbance *disturbance = context;
     nanoseconds left = disturbance->until - loop_now(disturbance->loop);
     if (left <= 0) {
         disturb_end(disturbance);
@@ -22,10 +23,6 @@ static void go_on(struct disturbance *disturbance) {
     (void)loop_timer_start(disturbance->loop, &disturbance->timer, slice < left ? slice : left);
 }
 
-static void on_timer(void *context) {
-    go_on(context);
-}
-
 void disturb_begin(struct disturbance *disturbance, struct loop *loop, pid_t pid, bool starves,
                    nanoseconds length) {
     disturb_end(disturbance);
@@ -33,7 +30,7 @@ void disturb_begin(struct disturbance *disturbance, struct loop *loop, pid_t pid
                                         .pid = pid,
                                         .until = loop_now(loop) + length,
                                         .starves = starves,
-                                        .timer = {.callback = on_timer, .context = disturbance}};
+                                        .timer = {.callback = go_on, .context = disturbance}};
     go_on(disturbance);
 }
 

@@ -71,7 +71,9 @@ static void swept(void *context, bool clean) {
 }
 
 static void waited(void *context) {
-    attempt_linger_over(context);
+    struct node_run *run = context;
+    for (size_t i = 0; i < run->n_workers; i++)
+        worker_process_release(&run->workers[i]);
 }
 
 static void on_left(void *context, const struct idset *pids) {
@@ -111,7 +113,20 @@ static void step(struct node_run *run) {
     }
 }
 
-static void lose_controller(struct node_run *run, const char *why, enum worker_process_stop how);
+void node_run_end(struct node_run *run, enum worker_process_stop how) {
+    run->ending = true;
+    sampling_end(&run->sampling);
+    attempt_stop(run, how);
+}
+
+static void lose_controller(struct node_run *run, const char *why, enum worker_process_stop how) {
+    channel_destroy(TAKE(run->outbox.channel));
+    run->lost = run->service->lost = run->phase != NODE_RUN_OVER;
+    if (run->lost) log_warning("agent", "the controller is gone%s: stopping", why);
+    logs_lose(&run->logs);
+    outbox_wake(&run->outbox); /* nobody keeps workers from writing any more */
+    node_run_end(run, how);
+}
 
 /* A controller that has missed something is better off without this node. */
 static void turn_ended(void *context) {
@@ -126,12 +141,6 @@ static void turn_ended(void *context) {
     if (run->phase == NODE_RUN_OVER && told) loop_stop(run->loop);
 }
 
-void node_run_end(struct node_run *run, enum worker_process_stop how) {
-    run->ending = true;
-    sampling_end(&run->sampling);
-    attempt_stop(run, how);
-}
-
 static void on_output(void *context, uint32_t rank, int stream, const uint8_t *bytes, size_t size) {
     (void)context, (void)rank, (void)stream, (void)bytes, (void)size; /* nothing that an agent takes */
 }
@@ -139,15 +148,6 @@ static void on_output(void *context, uint32_t rank, int stream, const uint8_t *b
 static void on_drained(void *context) {
     struct node_run *run = context;
     outbox_wake(&run->outbox);
-}
-
-static void lose_controller(struct node_run *run, const char *why, enum worker_process_stop how) {
-    channel_destroy(TAKE(run->outbox.channel));
-    run->lost = run->service->lost = run->phase != NODE_RUN_OVER;
-    if (run->lost) log_warning("agent", "the controller is gone%s: stopping", why);
-    logs_lose(&run->logs);
-    outbox_wake(&run->outbox); /* nobody keeps workers from writing any more */
-    node_run_end(run, how);
 }
 
 /* When the lease has run out nothing may be left by the time at which the controller gives the node up. */
@@ -258,12 +258,6 @@ static void carry_log(void *context, long rank, const struct buffer *bytes) {
     outbox_send(&run->outbox, &WIRE_MESSAGE(FILE, file, &body));
 }
 
-static int watch_parent(struct node_run *run) {
-    if (run->service->parent_fd < 0) return 0;
-    run->parent = (struct loop_watch){.callback = on_parent_gone, .context = run};
-    return loop_watch_start(run->loop, &run->parent, run->service->parent_fd, LOOP_READABLE);
-}
-
 static int open_run(struct node_run *run, ty_error *err) {
     static const struct channel_events events = {
         .message = orders_take, .output = on_output, .drained = on_drained, .closed = on_closed};
@@ -305,7 +299,9 @@ static int open_run(struct node_run *run, ty_error *err) {
     if (code < 0) return ty_fail(err, code, "cannot catch signals: %s", strerror(-code));
     template_enter(run->service->template, run->loop, &(struct template_log){&run->logs, path},
                    attempt_template_changed, run);
-    code = watch_parent(run);
+    run->parent = (struct loop_watch){.callback = on_parent_gone, .context = run};
+    if (run->service->parent_fd >= 0)
+        code = loop_watch_start(run->loop, &run->parent, run->service->parent_fd, LOOP_READABLE);
     if (code < 0) return ty_fail(err, code, "cannot watch the controller: %s", strerror(-code));
     code = channel_create_over(run->loop, run->service->transport, &events, run, &run->outbox.channel, err);
     if (code == 0 && run->service->leased) channel_keep_alive(run->outbox.channel, CHANNEL_LEASED);

@@ -175,7 +175,6 @@ bool attempt_ended_well(const struct node_run *run); /* each of its workers, by 
 /* How long what workers that ended well left outside of their groups may go on; 0 as long as a worker is
  * neither gone nor held for that. */
 nanoseconds attempt_linger(const struct node_run *run);
-void attempt_linger_over(struct node_run *run);
 void attempt_end(struct node_run *run); /* frees; fine when none is active */
 
 int signals_start(struct node_run *run); /* negative errno */

@@ -47,7 +47,8 @@ static bool is_live(const struct relay_stream *stream) {
            relay->outbox->channel != NULL;
 }
 
-static void tell_live(struct relay_stream *stream) {
+static void tell_live(void *context) {
+    struct relay_stream *stream = context;
     struct relay *relay = stream->relay;
     CLEANUP(buffer_done) struct buffer text = {0};
     lines_live(&stream->lines, &text);
@@ -61,38 +62,30 @@ static void tell_live(struct relay_stream *stream) {
     stream->live_told = loop_now(relay->outbox->loop);
 }
 
-static void on_live_timer(void *context) {
-    tell_live(context);
-}
-
-/* A bar is told as often as LIVE_INTERVAL allows; what is merely not ended yet once it has stood so long: it is
- * perhaps a question, and nearly always just the first half of a line. */
-static void follow_live(struct relay_stream *stream) {
-    struct lines *lines = &stream->lines;
-    struct loop *loop = stream->relay->outbox->loop;
-    if (!is_live(stream)) return;
-    if (lines->settled && stream->live_shown) tell_live(stream);
-    lines->settled = false;
-    if (lines->partial.size == 0 && !stream->live_shown) {
-        loop_timer_stop(loop, &stream->live_timer);
-        return;
-    }
-    bool often = lines->redrawn || lines->terminal; /* a terminal shows what is typed there */
-    if (often && stream->live_timer.state != NULL) return;
-    nanoseconds since = often ? loop_now(loop) - stream->live_told : 0;
-    (void)loop_timer_start(loop, &stream->live_timer, since < LIVE_INTERVAL ? LIVE_INTERVAL - since : 0);
-}
-
 static void take_bytes(struct relay_stream *stream, const char *bytes, size_t size) {
-    log_add(stream->relay->log, bytes, size);
-    keep_tail(stream->relay, bytes, size);
-    if (stream->relay->config.pty != NULL) pty_show(stream->relay->config.pty, bytes, size);
+    struct relay *relay = stream->relay;
+    struct lines *lines = &stream->lines;
+    log_add(relay->log, bytes, size);
+    keep_tail(relay, bytes, size);
+    if (relay->config.pty != NULL) pty_show(relay->config.pty, bytes, size);
     size_t offset;
     struct buffer *out = begin_output(stream, &offset);
     if (out == NULL) return;
-    lines_add(&stream->lines, bytes, size, out);
+    lines_add(lines, bytes, size, out);
     frame_output_end(out, offset);
-    follow_live(stream);
+    if (!is_live(stream)) return;
+    /* A bar is told as often as LIVE_INTERVAL allows; what is merely not ended yet once it has stood so long: it is
+     * perhaps a question, and nearly always just the first half of a line. */
+    struct loop *loop = relay->outbox->loop;
+    if (lines->settled && stream->live_shown) tell_live(stream);
+    lines->settled = false;
+    bool often = lines->redrawn || lines->terminal; /* a terminal shows what is typed there */
+    if (lines->partial.size == 0 && !stream->live_shown) {
+        loop_timer_stop(loop, &stream->live_timer);
+    } else if (!often || stream->live_timer.state == NULL) {
+        nanoseconds since = often ? loop_now(loop) - stream->live_told : 0;
+        (void)loop_timer_start(loop, &stream->live_timer, since < LIVE_INTERVAL ? LIVE_INTERVAL - since : 0);
+    }
 }
 
 static void end_stream(struct relay_stream *stream) {
@@ -103,47 +96,45 @@ static void end_stream(struct relay_stream *stream) {
         lines_end(&stream->lines, out);
         frame_output_end(out, offset);
     }
-    loop_timer_stop(stream->relay->outbox->loop, &stream->live_timer);
+    loop_timer_stop(relay->outbox->loop, &stream->live_timer);
     if (is_live(stream) && stream->live_shown) tell_live(stream);
     outbox_close(relay->outbox, &stream->source);
     lines_done(&stream->lines);
-    if (!relay_has_ended(relay)) return;
-    relay->ended(relay->context);
-}
-
-/* One that rests for the controller is not changed: it is woken, and then waits here. */
-static bool must_wait(struct relay_stream *stream) {
-    struct relay *relay = stream->relay;
-    if (outbox_must_rest(relay->outbox, &stream->source)) return true;
-    if (relay->log == NULL || !logs_full(relay->config.logs)) return false;
-    outbox_expect(relay->outbox, &stream->source, 0);
-    stream->held = true;
-    return true;
+    if (relay_has_ended(relay)) relay->ended(relay->context);
 }
 
 /* One read; false when there is nothing more to take now. */
 static bool read_once(struct relay_stream *stream) {
     struct source *source = &stream->source;
-    bool finishing = stream->relay->finishing;
+    struct relay *relay = stream->relay;
+    bool finishing = relay->finishing;
     if (source->fd < 0) return false;
     if (finishing && stream->left == 0) {
         end_stream(stream);
         return false;
     }
-    if (must_wait(stream)) return false;
+    /* A stream that rests for the controller is not changed: it is woken, and then waits here. */
+    if (outbox_must_rest(relay->outbox, source)) return false;
+    if (relay->log != NULL && logs_full(relay->config.logs)) {
+        outbox_expect(relay->outbox, source, 0);
+        stream->held = true;
+        return false;
+    }
     ssize_t n = read(source->fd, read_buffer, finishing && stream->left < READ_SIZE ? stream->left : READ_SIZE);
     if (n < 0 && errno == EINTR) return true;
     if (n < 0 && errno == EAGAIN && !finishing) return false;
-    if (n > 0) stream->relay->bytes += (uint64_t)n;
-    if (n > 0) take_bytes(stream, read_buffer, (size_t)n);
-    if (n > 0 && finishing) stream->left -= (size_t)n;
+    if (n > 0) {
+        relay->bytes += (uint64_t)n;
+        take_bytes(stream, read_buffer, (size_t)n);
+        if (finishing) stream->left -= (size_t)n;
+    }
     if (n <= 0 || (finishing && stream->left == 0)) {
         end_stream(stream);
         return false;
     }
     if (n >= PIPE_HALF_FULL && !stream->enlarged) {
         stream->enlarged = true;
-        (void)fcntl(stream->source.fd, F_SETPIPE_SZ, PIPE_SIZE); /* the limit of this user may refuse it */
+        (void)fcntl(source->fd, F_SETPIPE_SZ, PIPE_SIZE); /* the limit of this user may refuse it */
     }
     return true;
 }
@@ -165,7 +156,7 @@ int relay_start(struct relay *relay, struct outbox *outbox, const struct relay_c
     for (int i = 0; i < 2; i++) {
         struct relay_stream *stream = &relay->streams[i];
         *stream = (struct relay_stream){.relay = relay, .number = i + 1, .source.fd = -1};
-        stream->live_timer = (struct loop_timer){.callback = on_live_timer, .context = stream};
+        stream->live_timer = (struct loop_timer){.callback = tell_live, .context = stream};
         lines_init(&stream->lines, config->prefix ? (long)config->rank : -1, config->escape);
         stream->lines.pass = config->pass;
         stream->lines.terminal = config->pty != NULL;
@@ -229,17 +220,25 @@ void relay_finish(struct relay *relay) {
     relay_take(relay);
 }
 
-/* The start of the last lines: after a cut at the front, the first whole one. */
-static const char *tail_start(const char *bytes, size_t size, bool cut) {
-    const char *end = bytes + size;
-    const char *at = end;
+/* The last lines of output, `*size` bytes: after a cut at the front, from the first whole one. */
+static const char *last_lines(const struct relay *relay, size_t *size) {
+    bool cut = relay->tail.size >= RELAY_TAIL_BYTES;
+    *size = cut ? RELAY_TAIL_BYTES : relay->tail.size;
+    if (*size == 0) return "";
+    const char *end = relay->tail.data + relay->tail.size;
+    const char *bytes = end - *size, *start = bytes;
+    const char *at = end[-1] == '\n' ? end - 1 : end;
     int lines = 0;
-    if (at > bytes && at[-1] == '\n') at--;
-    for (; at > bytes; at--)
-        if (at[-1] == '\n' && ++lines == RELAY_TAIL_LINES) return at;
-    if (!cut) return bytes;
-    const char *lf = memchr(bytes, '\n', size);
-    return lf != NULL && lf + 1 < end ? lf + 1 : bytes;
+    while (at > bytes && !(at[-1] == '\n' && ++lines == RELAY_TAIL_LINES))
+        at--;
+    if (at > bytes) {
+        start = at;
+    } else if (cut) {
+        const char *lf = memchr(bytes, '\n', *size);
+        if (lf != NULL && lf + 1 < end) start = lf + 1;
+    }
+    *size = (size_t)(end - start);
+    return start;
 }
 
 void relay_note(struct relay *relay, const char *text, size_t size) {
@@ -261,11 +260,9 @@ static void add_escaped(const char *bytes, size_t size, struct buffer *out) {
 }
 
 void relay_recent(const struct relay *relay, struct buffer *out) {
-    size_t size = relay->tail.size < RELAY_TAIL_BYTES ? relay->tail.size : RELAY_TAIL_BYTES;
-    if (size == 0) return;
-    const char *bytes = relay->tail.data + relay->tail.size - size;
-    const char *start = tail_start(bytes, size, size == RELAY_TAIL_BYTES);
-    buffer_append(out, start, (size_t)(bytes + size - start));
+    size_t size;
+    const char *lines = last_lines(relay, &size);
+    if (size > 0) buffer_append(out, lines, size);
 }
 
 bool relay_has_shown(const struct relay *relay, const char *text) {
@@ -281,13 +278,8 @@ bool relay_has_shown(const struct relay *relay, const char *text) {
 }
 
 void relay_tail(const struct relay *relay, struct buffer *out) {
-    size_t size = relay->tail.size;
-    bool cut = size >= RELAY_TAIL_BYTES;
-    if (cut) size = RELAY_TAIL_BYTES;
-    if (size > 0) {
-        const char *bytes = relay->tail.data + relay->tail.size - size;
-        const char *start = tail_start(bytes, size, cut);
-        add_escaped(start, (size_t)(bytes + size - start), out);
-    }
+    size_t size;
+    const char *lines = last_lines(relay, &size);
+    if (size > 0) add_escaped(lines, size, out);
     if (relay->note.size > 0) add_escaped(relay->note.data, relay->note.size, out);
 }

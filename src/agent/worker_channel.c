@@ -20,8 +20,8 @@
 
 enum { CHANNEL_READ_SIZE = 64 << 10, OUT_MAX = 64 << 10, SEND_MAX = 1 << 20, SLOTS_MAX = 1 << 16 };
 
-static char
-    read_buffer[CHANNEL_READ_SIZE + 1]; /* of all channels: what is not understood yet is copied out of it */
+/* Of all channels: what is not understood yet is copied out of it. */
+static char read_buffer[CHANNEL_READ_SIZE + 1];
 
 static bool is_open(const struct worker_channel *channel) {
     return channel->source.fd >= 0;
@@ -136,11 +136,6 @@ void channel_answer(struct worker_channel *channel, const char *format, ...) {
     buffer_char(&channel->out, '\n');
 }
 
-void channel_answer_value(struct worker_channel *channel, const void *bytes, size_t size) {
-    buffer_printf(&channel->out, "value %zu\n", size);
-    buffer_append(&channel->out, bytes, size);
-}
-
 /* Takes one line and its value from the front; 0 when it must wait. */
 static size_t take_line(struct worker_channel *channel, char *bytes, size_t size) {
     char *end = memchr(bytes, '\n', size);
@@ -163,19 +158,14 @@ static size_t take_line(struct worker_channel *channel, char *bytes, size_t size
     return value < 0 ? 0 : length + 1 + (size_t)value;
 }
 
-static size_t drop_value(struct worker_channel *channel, size_t size) {
-    size_t dropped = channel->skip_bytes < size ? channel->skip_bytes : size;
-    channel->skip_bytes -= dropped;
-    return dropped;
-}
-
 /* Understands what it can, while who asks reads the answers; returns how many bytes that were. */
 static size_t understand(struct worker_channel *channel, char *bytes, size_t size) {
     size_t at = 0;
     channel->stalled = false;
     while (at < size && is_open(channel) && channel->out.size < OUT_MAX) {
-        size_t taken = channel->skip_bytes > 0 ? drop_value(channel, size - at)
-                                               : take_line(channel, bytes + at, size - at);
+        size_t taken = channel->skip_bytes < size - at ? channel->skip_bytes : size - at;
+        channel->skip_bytes -= taken;
+        if (taken == 0) taken = take_line(channel, bytes + at, size - at);
         if (taken == 0) break;
         /* Descriptors belong to the lines that they came with: what none of these took is closed, and never
          * another line's. */
@@ -206,22 +196,6 @@ static void take_bytes(struct worker_channel *channel, char *bytes, size_t size)
     } while (early && channel->in.size > 0 && is_open(channel) && !has_more(channel));
 }
 
-static void keep_descriptors(struct worker_channel *channel, struct msghdr *message) {
-    for (struct cmsghdr *header = CMSG_FIRSTHDR(message); header != NULL;
-         header = CMSG_NXTHDR(message, header)) {
-        if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
-        size_t n = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-        for (size_t i = 0; i < n; i++) {
-            int fd;
-            memcpy(&fd, CMSG_DATA(header) + i * sizeof fd, sizeof fd);
-            if (channel->n_fds < CHANNEL_FDS)
-                channel->fds[channel->n_fds++] = fd;
-            else
-                (void)close(fd);
-        }
-    }
-}
-
 static ssize_t receive(struct worker_channel *channel) {
     struct iovec bytes = {.iov_base = read_buffer, .iov_len = CHANNEL_READ_SIZE};
     union {
@@ -235,7 +209,19 @@ static ssize_t receive(struct worker_channel *channel) {
     if (channel->speaker->finishing && channel->left < CHANNEL_READ_SIZE) bytes.iov_len = channel->left;
     ssize_t n = recvmsg(channel->source.fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (n < 0 || message.msg_controllen == 0) return n;
-    keep_descriptors(channel, &message);
+    for (struct cmsghdr *header = CMSG_FIRSTHDR(&message); header != NULL;
+         header = CMSG_NXTHDR(&message, header)) {
+        if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+        size_t n_fds = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (size_t i = 0; i < n_fds; i++) {
+            int fd;
+            memcpy(&fd, CMSG_DATA(header) + i * sizeof fd, sizeof fd);
+            if (channel->n_fds < CHANNEL_FDS)
+                channel->fds[channel->n_fds++] = fd;
+            else
+                (void)close(fd);
+        }
+    }
     channel->fds_within = channel->in.size + (size_t)n;
     return n;
 }
@@ -311,33 +297,24 @@ static long find_slot(struct worker_channels *all) {
     return found;
 }
 
-static int enter(struct worker_channel *channel, int fd) {
-    struct worker_channels *all = channel->speaker->all;
-    struct worker_channel **end = &channel->speaker->channels;
+int channel_open(struct speaker *speaker, int fd) {
+    struct worker_channels *all = speaker->all;
+    CLEANUP_FREE struct worker_channel *channel = calloc(1, sizeof *channel);
+    if (channel == NULL) return -ENOMEM;
+    channel->speaker = speaker;
     long slot = find_slot(all);
     if (slot < 0) return (int)slot;
     int code = outbox_watch(all->outbox, &channel->source, fd, on_ready, channel);
     if (code < 0) return code;
     channel->number = (uint32_t)slot | ++all->opened << 16;
     all->slots[slot] = channel;
+    if (speaker->finishing) begin_end(channel);
+    struct worker_channel **end = &speaker->channels;
     while (*end != NULL)
         end = &(*end)->next;
-    *end = channel;
-    channel->speaker->n_channels++;
-    if (channel->speaker->finishing) begin_end(channel);
+    *end = TAKE(channel);
+    speaker->n_channels++;
     return 0;
-}
-
-int channel_open(struct speaker *speaker, int fd) {
-    struct worker_channel *channel = calloc(1, sizeof *channel);
-    int code = channel == NULL ? -ENOMEM : 0;
-    if (channel != NULL) {
-        channel->speaker = speaker;
-        code = enter(channel, fd);
-    }
-    if (code == 0) return 0;
-    free(channel);
-    return code;
 }
 
 int speaker_start(struct speaker *speaker, int fd, ty_error *err) {
@@ -441,24 +418,18 @@ static void answer_one(struct worker_channel *channel, Wire__Answer__Status stat
     }
 }
 
-/* Takes a part of the answer that arrives; true when it is whole. */
-static bool take_part(struct worker_channels *all, const Wire__Answer *answer) {
-    struct arriving *arriving = &all->arriving;
-    if (arriving->have == 0 && answer->size > 0) {
-        arriving->over = answer->size > WORKER_ANSWERS_MAX - all->answer_bytes;
-        if (!arriving->over) arriving->value = shared_create(answer->size, &all->answer_bytes);
-    }
-    struct shared *value = arriving->value;
-    if (value != NULL && answer->value.len > 0 && answer->value.len <= value->size - arriving->have)
-        memcpy(value->bytes + arriving->have, answer->value.data, answer->value.len);
-    arriving->have += answer->value.len;
-    return arriving->have >= answer->size;
-}
-
 void worker_channels_answer(struct worker_channels *all, const Wire__Answer *answer) {
-    if (!take_part(all, answer)) return;
-    struct arriving arriving = all->arriving;
-    all->arriving = (struct arriving){0};
+    struct arriving *part = &all->arriving;
+    if (part->have == 0 && answer->size > 0) {
+        part->over = answer->size > WORKER_ANSWERS_MAX - all->answer_bytes;
+        if (!part->over) part->value = shared_create(answer->size, &all->answer_bytes);
+    }
+    if (part->value != NULL && answer->value.len > 0 && answer->value.len <= part->value->size - part->have)
+        memcpy(part->value->bytes + part->have, answer->value.data, answer->value.len);
+    part->have += answer->value.len;
+    if (part->have < answer->size) return;
+    struct arriving arriving = *part;
+    *part = (struct arriving){0};
     for (size_t i = 0; i < answer->n_channels; i++) {
         struct worker_channel *channel = find_waiting(all, answer->channels[i]);
         if (channel == NULL || channel->waiting == WAITING_COMMIT) continue;
@@ -469,7 +440,7 @@ void worker_channels_answer(struct worker_channels *all, const Wire__Answer *ans
                     channel,
                     "failed the answer of %zu bytes has no room: workers of this node have not read %zu bytes "
                     "of answers, and the limit is %d",
-                    arriving.have, channel->speaker->all->answer_bytes, WORKER_ANSWERS_MAX);
+                    arriving.have, all->answer_bytes, WORKER_ANSWERS_MAX);
             else
                 channel_answer(channel, "failed out of memory for an answer of %zu bytes", arriving.have);
         } else {

@@ -52,17 +52,14 @@ static void fail_start(struct worker_process *worker, int code, const char *why)
 }
 
 /* Says that it is gone, once that holds. */
-static void settle(struct worker_process *worker) {
+static void settle(void *context) {
+    struct worker_process *worker = context;
     if (worker->stage != PROCESS_EXITED || !worker->group_gone || worker->words != NULL) return;
     if (!relay_has_ended(&worker->relay) || worker->speaker.n_channels > 0) return;
     worker->stage = PROCESS_GONE;
     outbox_event(worker->outbox, new_event(worker, WIRE__WORKER_EVENT__KIND__GONE));
     relay_done(&worker->relay);
     pty_end(&worker->pty);
-}
-
-static void output_ended(void *context) {
-    settle(context);
 }
 
 static void channels_ended(void *context) {
@@ -99,38 +96,30 @@ static void close_ends(struct ends *ends) {
     if (ends->slave >= 0) (void)close(TAKE_FD(ends->slave));
 }
 
-/* [1] of a pipe is written to; of `input` that is our end. */
-static int open_input(int input[2]) {
-    int made[2];
-    if (pipe2(made, O_CLOEXEC) < 0) return -1;
-    input[0] = made[1];
-    input[1] = made[0];
-    return 0;
-}
-
-/* The worker's three are one. */
-static int open_terminal(struct ends *ends, const Wire__Launch *body, ty_error *err) {
-    int result = pty_make(body->rows, body->columns, &ends->output[0], &ends->output[1], err);
-    if (result < 0) return result;
-    ends->input[1] = fcntl(ends->output[1], F_DUPFD_CLOEXEC, 0);
-    ends->error[1] = fcntl(ends->output[1], F_DUPFD_CLOEXEC, 0);
-    ends->slave = fcntl(ends->output[1], F_DUPFD_CLOEXEC, 0);
-    bool made = ends->input[1] >= 0 && ends->slave >= 0 && ends->error[1] >= 0 &&
-                socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends->socket) == 0;
-    return made ? 0 : ty_fail(err, TY_ESTART, "cannot make a terminal for a worker: %s", strerror(errno));
-}
-
 static int open_ends(struct ends *ends, const Wire__Launch *body, size_t index, ty_error *err) {
     const Wire__LaunchWorker *worker = body->workers[index];
-    struct rlimit limit = {0};
-    if (worker->pty) return open_terminal(ends, body, err);
-    if ((!worker->input || open_input(ends->input) == 0) && pipe2(ends->output, O_CLOEXEC) == 0 &&
-        pipe2(ends->error, O_CLOEXEC) == 0 &&
-        socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends->socket) == 0)
-        return 0;
+    if (worker->pty) { /* the worker's three are one */
+        int result = pty_make(body->rows, body->columns, &ends->output[0], &ends->output[1], err);
+        if (result < 0) return result;
+        ends->input[1] = fcntl(ends->output[1], F_DUPFD_CLOEXEC, 0);
+        ends->error[1] = fcntl(ends->output[1], F_DUPFD_CLOEXEC, 0);
+        ends->slave = fcntl(ends->output[1], F_DUPFD_CLOEXEC, 0);
+        if (ends->input[1] >= 0 && ends->slave >= 0 && ends->error[1] >= 0 &&
+            socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends->socket) == 0)
+            return 0;
+        return ty_fail(err, TY_ESTART, "cannot make a terminal for a worker: %s", strerror(errno));
+    }
+    int input[2] = {-1, -1};
+    bool made = (!worker->input || pipe2(input, O_CLOEXEC) == 0) && pipe2(ends->output, O_CLOEXEC) == 0 &&
+                pipe2(ends->error, O_CLOEXEC) == 0 &&
+                socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends->socket) == 0;
     int code = errno;
-    (void)getrlimit(RLIMIT_NOFILE, &limit);
+    ends->input[0] = input[1]; /* what is written to is ours here */
+    ends->input[1] = input[0];
+    if (made) return 0;
     if (code != EMFILE) return ty_fail(err, TY_ESTART, "cannot make a pipe: %s", strerror(code));
+    struct rlimit limit = {0};
+    (void)getrlimit(RLIMIT_NOFILE, &limit);
     return ty_fail(err, TY_ESTART,
                    "this node's agent has no descriptor left for another worker (limit %llu: ulimit -Hn)",
                    (unsigned long long)limit.rlim_cur);
@@ -141,31 +130,22 @@ static void show_before(void *context, struct buffer *shown) {
     relay_recent(&worker->relay, shown);
 }
 
-/* The worker's terminal, where it has one. */
-static int serve_terminal(struct worker_process *worker, const Wire__Launch *body, struct ends *ends,
-                          ty_error *err) {
-    const Wire__LaunchWorker *own = NULL;
-    for (size_t i = 0; i < body->n_workers && own == NULL; i++)
-        if (body->workers[i]->rank == worker->rank) own = body->workers[i];
-    if (own == NULL || !own->pty) return 0;
-    if (own->input) ends->input[0] = fcntl(ends->output[0], F_DUPFD_CLOEXEC, 0);
-    return pty_start(&worker->pty,
-                     &(struct pty_config){.outbox = worker->outbox,
-                                          .rank = worker->rank,
-                                          .master_fd = ends->output[0],
-                                          .slave_fd = ends->slave,
-                                          .logs = worker->logs,
-                                          .run_path = body->run_path,
-                                          .attached = show_before,
-                                          .context = worker},
-                     err);
-}
-
 /* Our ends are read from before the worker runs; each part owns its end from here on. */
-static int listen_to(struct worker_process *worker, const Wire__Launch *body, struct ends *ends,
+static int listen_to(struct worker_process *worker, const Wire__Launch *body, size_t index, struct ends *ends,
                      struct worker_channels *channels, ty_error *err) {
-    int served = serve_terminal(worker, body, ends, err);
-    if (served < 0) return served;
+    if (body->workers[index]->pty) {
+        struct pty_config terminal = {.outbox = worker->outbox,
+                                      .rank = worker->rank,
+                                      .master_fd = ends->output[0],
+                                      .slave_fd = ends->slave,
+                                      .logs = worker->logs,
+                                      .run_path = body->run_path,
+                                      .attached = show_before,
+                                      .context = worker};
+        if (body->workers[index]->input) ends->input[0] = fcntl(ends->output[0], F_DUPFD_CLOEXEC, 0);
+        int served = pty_start(&worker->pty, &terminal, err);
+        if (served < 0) return served;
+    }
     struct relay_config config = {.rank = worker->rank,
                                   .logs = worker->logs,
                                   .run_path = body->run_path,
@@ -181,7 +161,7 @@ static int listen_to(struct worker_process *worker, const Wire__Launch *body, st
         feed_start(&worker->feed, worker->outbox, worker->rank, TAKE_FD(ends->input[0]),
                    worker->pty.outbox != NULL);
     int fds[2] = {TAKE_FD(ends->output[0]), TAKE_FD(ends->error[0])};
-    int result = relay_start(&worker->relay, worker->outbox, &config, fds, output_ended, worker, err);
+    int result = relay_start(&worker->relay, worker->outbox, &config, fds, settle, worker, err);
     if (result < 0) return result;
     worker->speaker = (struct speaker){.all = channels,
                                        .rank = worker->rank,
@@ -219,7 +199,7 @@ static int start_executed(struct worker_process *worker, struct node_launch *lau
                           struct worker_channels *channels, ty_error *err) {
     struct ends ends = no_ends;
     int result = open_ends(&ends, launch->body, index, err);
-    if (result == 0) result = listen_to(worker, launch->body, &ends, channels, err);
+    if (result == 0) result = listen_to(worker, launch->body, index, &ends, channels, err);
     const int fds[] = {ends.input[1], ends.output[1], ends.error[1], ends.socket[1]};
     if (result == 0) result = node_launch_worker(launch, index, fds, &worker->pid, err);
     close_ends(&ends);
@@ -260,7 +240,7 @@ static void on_forked(void *context, pid_t pid, const char *why) {
         return;
     }
     worker->pid = pid;
-    if (listen_to(worker, origin->launch->body, &origin->ends, origin->channels, &err) < 0) {
+    if (listen_to(worker, origin->launch->body, origin->index, &origin->ends, origin->channels, &err) < 0) {
         drop_forked(worker, err.code, err.message);
         return;
     }
@@ -276,24 +256,6 @@ static void on_forked(void *context, pid_t pid, const char *why) {
     if (ended) worker_process_reaped(worker, status, peak_kib);
 }
 
-static int ask_template(struct worker_process *worker, struct node_launch *launch, size_t index,
-                        struct worker_origin *origin, ty_error *err) {
-    CLEANUP_FD int payload = -1;
-    int result = node_launch_open_payload(launch, &payload, err);
-    const struct ends *ends = &origin->ends;
-    const int fds[SPAWN_FDS] = {ends->input[1] >= 0 ? ends->input[1] : launch->no_input_fd, ends->output[1],
-                                ends->error[1], ends->socket[1], payload};
-    if (result == 0) result = template_fork(origin->template, &origin->fork, launch, index, fds, err);
-    int *theirs[] = {&origin->ends.input[1], &origin->ends.output[1], &origin->ends.error[1],
-                     &origin->ends.socket[1]};
-    for (size_t i = 0; i < ARRAY_SIZE(theirs); i++)
-        if (*theirs[i] >= 0) (void)close(TAKE_FD(*theirs[i]));
-    if (result < 0) return result;
-    worker->origin = origin;
-    worker->stage = PROCESS_ASKED;
-    return 0;
-}
-
 static int start_forked(struct worker_process *worker, struct node_launch *launch, size_t index,
                         struct worker_channels *channels, struct template *template, ty_error *err) {
     struct worker_origin *origin = malloc(sizeof *origin);
@@ -305,12 +267,24 @@ static int start_forked(struct worker_process *worker, struct node_launch *launc
                                      .channels = channels,
                                      .index = index,
                                      .ends = no_ends};
-    int result = open_ends(&origin->ends, launch->body, index, err);
-    if (result == 0) result = ask_template(worker, launch, index, origin, err);
-    if (result == 0) return 0;
-    close_ends(&origin->ends);
-    free(origin);
-    return result;
+    struct ends *ends = &origin->ends;
+    CLEANUP_FD int payload = -1;
+    int result = open_ends(ends, launch->body, index, err);
+    if (result == 0) result = node_launch_open_payload(launch, &payload, err);
+    const int fds[SPAWN_FDS] = {ends->input[1] >= 0 ? ends->input[1] : launch->no_input_fd, ends->output[1],
+                                ends->error[1], ends->socket[1], payload};
+    if (result == 0) result = template_fork(template, &origin->fork, launch, index, fds, err);
+    if (result < 0) {
+        close_ends(ends);
+        free(origin);
+        return result;
+    }
+    int *theirs[] = {&ends->input[1], &ends->output[1], &ends->error[1], &ends->socket[1]};
+    for (size_t i = 0; i < ARRAY_SIZE(theirs); i++)
+        if (*theirs[i] >= 0) (void)close(TAKE_FD(*theirs[i]));
+    worker->origin = origin;
+    worker->stage = PROCESS_ASKED;
+    return 0;
 }
 
 void worker_process_start(struct worker_process *worker, struct node_launch *launch, size_t index,
@@ -384,15 +358,6 @@ static void ask_group(struct worker_process *worker) {
 
 static void begin_stop(struct worker_process *worker, enum worker_process_stop how, nanoseconds grace);
 
-/* Somebody may have meant it to go on. */
-static void tell_leftovers(struct worker_process *worker) {
-    CLEANUP(idset_done) struct idset left = {0};
-    char who[32];
-    (void)snprintf(who, sizeof who, "rank %u", worker->rank);
-    leftovers_of_group(worker->pid, &left);
-    leftovers_tell(worker->outbox, who, &left, worker->linger, worker->face);
-}
-
 static void on_deadline(void *context) {
     struct worker_process *worker = context;
     if (worker->stage == PROCESS_ASKED) {
@@ -404,7 +369,12 @@ static void on_deadline(void *context) {
     if (worker->stop == STOP_KILLED)
         give_up(worker);
     else if (worker->stop == STOP_SETTLING) {
-        tell_leftovers(worker);
+        /* Somebody may have meant it to go on. */
+        CLEANUP(idset_done) struct idset left = {0};
+        char who[32];
+        (void)snprintf(who, sizeof who, "rank %u", worker->rank);
+        leftovers_of_group(worker->pid, &left);
+        leftovers_tell(worker->outbox, who, &left, worker->linger, worker->face);
         worker->stop = STOP_LINGERING;
         start_deadline(worker, worker->linger > LEFTOVERS_SETTLE ? worker->linger - LEFTOVERS_SETTLE : 0);
     } else if (worker->stop == STOP_LINGERING)
@@ -421,14 +391,6 @@ static void start_deadline(struct worker_process *worker, nanoseconds delay) {
     (void)loop_timer_start(worker->outbox->loop, &worker->deadline, delay);
 }
 
-static void tell(const struct worker_process *worker) {
-    pid_t pids[LISTENERS_MAX];
-    size_t n = listeners_find(worker->pid, SIGTERM, pids, LISTENERS_MAX);
-    for (size_t i = 0; i < n; i++)
-        (void)kill(pids[i], SIGTERM);
-    if (n == 0) signal_all(worker, SIGTERM);
-}
-
 static void begin_stop(struct worker_process *worker, enum worker_process_stop how, nanoseconds grace) {
     nanoseconds last = grace / LAST_SHARE < LAST_SHARE_MAX ? grace / LAST_SHARE : LAST_SHARE_MAX;
     worker->kill_at = loop_now(worker->outbox->loop) + grace;
@@ -438,10 +400,15 @@ static void begin_stop(struct worker_process *worker, enum worker_process_stop h
     }
     bool by_term = how == STOP_INTERRUPTED && listeners_take_term_alone(worker->pid);
     worker->stop = by_term ? STOP_TOLD : how;
-    if (worker->stop == STOP_INTERRUPTED)
+    if (worker->stop == STOP_INTERRUPTED) {
         signal_all(worker, SIGINT);
-    else
-        tell(worker);
+    } else {
+        pid_t pids[LISTENERS_MAX];
+        size_t n = listeners_find(worker->pid, SIGTERM, pids, LISTENERS_MAX);
+        for (size_t i = 0; i < n; i++)
+            (void)kill(pids[i], SIGTERM);
+        if (n == 0) signal_all(worker, SIGTERM);
+    }
     signal_all(worker, SIGCONT);
     start_deadline(worker, grace - last);
 }
@@ -529,33 +496,25 @@ static void words_told(void *context, const struct last_words_found *found) {
     settle(worker);
 }
 
-/* The others may wait for such a rank for ever, in a collective or at their own end. */
-static bool left_mpi_unfinished(const struct worker_process *worker) {
-    return !worker->told && worker_files_is_marked(worker->speaker.all->token, worker->rank);
-}
-
-static void take_exit(struct worker_process *worker, int wait_status, long peak_kib) {
-    Wire__WorkerEvent event = new_event(worker, WIRE__WORKER_EVENT__KIND__EXITED);
-    if (wait_status == 0 && left_mpi_unfinished(worker)) {
-        wait_status = W_EXITCODE(1, 0);
-        set_text(&event, "which stands for 0 without MPI_Finalize: the others may wait for that");
-    } else {
-        describe_end(worker, wait_status, peak_kib, &event);
-    }
-    event.wait_status = wait_status;
-    worker->exit = event;
-    if (wait_status != 0)
-        worker->words = last_words_ask(worker->logs, worker->speaker.all->run_path, worker->rank, worker->since,
-                                       words_told, worker);
-    if (worker->words == NULL) say_exited(worker, event);
-}
-
 void worker_process_reaped(struct worker_process *worker, int wait_status, long peak_kib) {
     disturb_forget(&worker->disturbance);
     feed_end(&worker->feed);
     relay_take(&worker->relay);
     speaker_take(&worker->speaker);
-    take_exit(worker, wait_status, peak_kib);
+    Wire__WorkerEvent event = new_event(worker, WIRE__WORKER_EVENT__KIND__EXITED);
+    event.wait_status = wait_status;
+    if (wait_status == 0 && !worker->told && worker_files_is_marked(worker->speaker.all->token, worker->rank)) {
+        /* Others may wait for such a rank for ever, in a collective or at their own end. */
+        event.wait_status = W_EXITCODE(1, 0);
+        set_text(&event, "which stands for 0 without MPI_Finalize: the others may wait for that");
+    } else {
+        describe_end(worker, wait_status, peak_kib, &event);
+    }
+    worker->exit = event;
+    if (event.wait_status != 0)
+        worker->words = last_words_ask(worker->logs, worker->speaker.all->run_path, worker->rank, worker->since,
+                                       words_told, worker);
+    if (worker->words == NULL) say_exited(worker, event);
     worker->stage = PROCESS_EXITED;
     worker->ended_at = loop_now(worker->outbox->loop);
     if (is_group_empty(worker->pid)) {

@@ -167,22 +167,6 @@ void worker_request_abandon(struct worker_channel *channel) {
     }
 }
 
-/* The traceback for people, the whole for whoever owns the run: false when memory is short for that. */
-static bool tell_failure(struct speaker *speaker, const char *traceback, const ProtobufCBinaryData *whole) {
-    Wire__WorkerEvent event = WIRE__WORKER_EVENT__INIT;
-    event.kind = WIRE__WORKER_EVENT__KIND__FAILED;
-    event.rank = speaker->rank;
-    event.tail.data = malloc(whole->len);
-    bool told = event.tail.data != NULL;
-    if (told) {
-        memcpy(event.tail.data, whole->data, whole->len);
-        event.tail.len = whole->len;
-        outbox_event(speaker->all->outbox, event);
-    }
-    speaker->failed(speaker->context, traceback);
-    return told;
-}
-
 long request_failure(struct worker_request *request) {
     ProtobufCBinaryData value;
     json_error_t error;
@@ -191,14 +175,28 @@ long request_failure(struct worker_request *request) {
     if (size < 0) return size == REQUEST_LATER ? REQUEST_LATER : 0;
     json_t *failure = json_parse((const char *)value.data, value.len, 0, &error, &err);
     const char *traceback = json_string_value(json_object_get(failure, "traceback"));
-    if (err.code == -ENOMEM)
-        (void)worker_request_fail_memory(request);
-    else if (traceback == NULL)
-        (void)worker_request_refuse(request, "a failure must be a JSON object with a \"traceback\", a string");
-    else if (!tell_failure(request->channel->speaker, traceback, &value))
+    bool told = false;
+    if (traceback != NULL) {
+        /* The traceback is for people, the whole for whoever owns the run. */
+        struct speaker *speaker = request->channel->speaker;
+        Wire__WorkerEvent event = WIRE__WORKER_EVENT__INIT;
+        event.kind = WIRE__WORKER_EVENT__KIND__FAILED;
+        event.rank = speaker->rank;
+        event.tail.data = malloc(value.len);
+        told = event.tail.data != NULL;
+        if (told) {
+            event.tail.len = value.len;
+            memcpy(event.tail.data, value.data, value.len);
+            outbox_event(speaker->all->outbox, event);
+        }
+        speaker->failed(speaker->context, traceback);
+    }
+    if (told)
+        channel_answer(request->channel, "ok");
+    else if (traceback != NULL || err.code == -ENOMEM)
         (void)worker_request_fail_memory(request);
     else
-        channel_answer(request->channel, "ok");
+        (void)worker_request_refuse(request, "a failure must be a JSON object with a \"traceback\", a string");
     json_decref(failure);
     return size;
 }

@@ -38,13 +38,10 @@ _Static_assert(WORKER_VALUE_MAX == 1048576, "the text above says so");
 
 long worker_request_value(struct worker_request *request, ProtobufCBinaryData *value) {
     int64_t size;
-    if (!str_to_int64(worker_request_word(request), 0, INT64_MAX, &size)) {
+    bool is_number = str_to_int64(worker_request_word(request), 0, INT64_MAX, &size);
+    if (!is_number || size > WORKER_VALUE_MAX) {
         (void)worker_request_refuse(request, BAD_SIZE);
-        return -2;
-    }
-    if (size > WORKER_VALUE_MAX) {
-        (void)worker_request_refuse(request, BAD_SIZE);
-        request->channel->skip_bytes = (size_t)size;
+        if (is_number) request->channel->skip_bytes = (size_t)size;
         return -2;
     }
     if ((size_t)size > request->available) return REQUEST_LATER;
@@ -71,20 +68,13 @@ long request_preemption(struct worker_request *request) {
     if (text == NULL)
         channel_answer(request->channel, "none");
     else
-        channel_answer_value(request->channel, text, strlen(text));
+        buffer_printf(&request->channel->out, "value %zu\n%s", strlen(text), text);
     return 0;
 }
 
 long request_rendezvous(struct worker_request *request) {
     say(request, &request->channel->speaker->rendezvous, WIRE__WORKER_EVENT__KIND__RENDEZVOUS);
     return 0;
-}
-
-static bool is_local_stream(int fd) {
-    int domain, type;
-    socklen_t size = sizeof domain;
-    if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) < 0 || domain != AF_UNIX) return false;
-    return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_STREAM;
 }
 
 #define MANY_CHANNELS "256 are open"
@@ -96,7 +86,11 @@ long request_open(struct worker_request *request) {
     int fd = channel->fds[0];
     channel->n_fds--;
     memmove(channel->fds, channel->fds + 1, channel->n_fds * sizeof fd);
-    if (!is_local_stream(fd)) {
+    int domain, type;
+    socklen_t length = sizeof domain;
+    bool is_local_stream = getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &length) == 0 && domain == AF_UNIX &&
+                           getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &length) == 0 && type == SOCK_STREAM;
+    if (!is_local_stream) {
         (void)close(fd);
         return worker_request_refuse(request, "an open needs a local stream socket");
     }
@@ -116,7 +110,7 @@ long request_open(struct worker_request *request) {
     return 0;
 }
 
-static const struct worker_verb {
+static const struct verb {
     const char *word;
     size_t size;
     bool in_turn, alive;
@@ -127,19 +121,15 @@ static const struct worker_verb {
 #undef X
 };
 
-static const struct worker_verb *find_verb(const char *line, size_t size) {
-    for (size_t i = 0; i < ARRAY_SIZE(verbs); i++)
-        if (size >= verbs[i].size && memcmp(line, verbs[i].word, verbs[i].size) == 0 &&
-            (line[verbs[i].size] == ' ' || line[verbs[i].size] == '\0'))
-            return &verbs[i];
-    return NULL;
-}
-
 long worker_request_handle(struct worker_channel *channel, char *line, size_t size, const char *value,
                            size_t available) {
     struct worker_request request = {.channel = channel, .at = line, .value = value, .available = available};
     long result;
-    const struct worker_verb *verb = find_verb(line, size);
+    const struct verb *verb = NULL;
+    for (size_t i = 0; i < ARRAY_SIZE(verbs) && verb == NULL; i++)
+        if (size >= verbs[i].size && memcmp(line, verbs[i].word, verbs[i].size) == 0 &&
+            (line[verbs[i].size] == ' ' || line[verbs[i].size] == '\0'))
+            verb = &verbs[i];
     if (verb == NULL || verb->alive) channel->speaker->heard = loop_now(channel->speaker->all->outbox->loop);
     if (memchr(line, '\0', size) != NULL) {
         result = worker_request_refuse(&request, "a line must not hold a NUL byte");

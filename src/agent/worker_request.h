@@ -48,7 +48,6 @@ void worker_request_forget(struct worker_channel *channel);
 /* Adds an answer, a newline is put behind it. */
 void channel_answer(struct worker_channel *channel, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-void channel_answer_value(struct worker_channel *channel, const void *bytes, size_t size);
 
 /* Closes it for a want of ours, this errno, and tells the controller. */
 void channel_cut(struct worker_channel *channel, int error);

@@ -34,19 +34,6 @@ static void ask_store(struct worker_request *request, Wire__StoreRequest__Operat
     outbox_send(channel->speaker->all->outbox, &WIRE_MESSAGE(STORE_REQUEST, store_request, &body));
 }
 
-/* How many reports of each rank: as many as this one has made, where it says 0. */
-static void ask_reports(struct worker_channel *channel, uint64_t reports, int64_t timeout_ms) {
-    const struct speaker *speaker = channel->speaker;
-    Wire__StoreRequest body = WIRE__STORE_REQUEST__INIT;
-    body.operation = WIRE__STORE_REQUEST__OPERATION__REPORTS;
-    body.rank = speaker->rank;
-    body.channel = channel->number;
-    body.reports = reports > 0 ? reports : speaker->reports - speaker->report_base;
-    body.timeout_ms = timeout_ms;
-    channel->waiting = timeout_ms == 0 ? WAITING_LOOK : WAITING_OK;
-    outbox_send_behind(speaker->all->outbox, &WIRE_MESSAGE(STORE_REQUEST, store_request, &body));
-}
-
 void worker_request_forget(struct worker_channel *channel) {
     if (channel->waiting != WAITING_OK && channel->waiting != WAITING_VALUE) return;
     Wire__StoreRequest body = WIRE__STORE_REQUEST__INIT;
@@ -122,6 +109,16 @@ long request_reported(struct worker_request *request) {
                                      "worker has made");
     if (!str_to_int64(worker_request_word(request), -1, INT64_MAX, &timeout_ms))
         return worker_request_refuse(request, BAD_TIMEOUT);
-    ask_reports(request->channel, (uint64_t)reports, timeout_ms);
+    struct worker_channel *channel = request->channel;
+    const struct speaker *speaker = channel->speaker;
+    uint64_t made = speaker->reports - speaker->report_base;
+    Wire__StoreRequest body = WIRE__STORE_REQUEST__INIT;
+    body.operation = WIRE__STORE_REQUEST__OPERATION__REPORTS;
+    body.rank = speaker->rank;
+    body.channel = channel->number;
+    body.reports = reports > 0 ? (uint64_t)reports : made;
+    body.timeout_ms = timeout_ms;
+    channel->waiting = timeout_ms == 0 ? WAITING_LOOK : WAITING_OK;
+    outbox_send_behind(speaker->all->outbox, &WIRE_MESSAGE(STORE_REQUEST, store_request, &body));
     return 0;
 }
