@@ -24,20 +24,17 @@ bool hang_was_away(nanoseconds due, nanoseconds limit, nanoseconds now) {
     return late > limit / 10 && late > USUAL_DELAY;
 }
 
-/* Words that this agent has not taken yet, for want of time or room. */
-static bool has_words(const struct worker_channel *channel) {
-    int size = 0;
-    if (channel->source.resting || channel->in.size > 0) return true;
-    return channel->source.fd >= 0 && ioctl(channel->source.fd, FIONREAD, &size) == 0 && size > 0;
-}
-
-/* It is not the worker's turn to say something. */
+/* It is not the worker's turn to say something: its words wait for an answer, or this agent has not taken them yet,
+ * for want of time or room. */
 static bool is_excused(const struct worker_process *worker) {
     if (worker->pty.outbox != NULL && worker->pty.client_fd >= 0) return true; /* somebody looks into it */
     for (const struct worker_channel *channel = worker->speaker.channels; channel != NULL;
-         channel = channel->next)
-        if ((channel->waiting != WAITING_NOTHING && channel->waiting != WAITING_LOOK) || has_words(channel))
-            return true;
+         channel = channel->next) {
+        int size = 0;
+        if (channel->waiting != WAITING_NOTHING && channel->waiting != WAITING_LOOK) return true;
+        if (channel->source.resting || channel->in.size > 0) return true;
+        if (channel->source.fd >= 0 && ioctl(channel->source.fd, FIONREAD, &size) == 0 && size > 0) return true;
+    }
     for (int i = 0; i < 2; i++)
         if (worker->relay.streams[i].held || worker->relay.streams[i].source.resting) return true;
     return false;
@@ -115,35 +112,28 @@ static bool is_silent(const struct worker_process *worker) {
     return worker->stage == PROCESS_RUNNING && !worker->speaker.ready;
 }
 
-static struct worker_process *find_leader(struct worker_process *workers, size_t n, pid_t session) {
-    for (size_t i = 0; i < n; i++)
-        if (is_silent(&workers[i]) && workers[i].pid == session) return &workers[i];
-    return NULL;
-}
-
-/* Adds what each process tells to `next` of its worker. Processes are told apart by when they began, too. */
-static void read_all(struct worker_process *workers, size_t n) {
-    size_t n_silent = 0;
-    for (size_t i = 0; i < n; i++)
-        n_silent += is_silent(&workers[i]);
-    DIR *proc = n_silent > 0 ? opendir("/proc") : NULL;
-    for (pid_t pid; proc != NULL && (pid = process_next(proc)) > 0;) {
-        struct process process;
-        struct worker_process *worker =
-            process_read(pid, &process) ? find_leader(workers, n, process.session) : NULL;
-        if (worker == NULL) continue;
-        worker->vitals.next_ticks += process.ticks;
-        worker->vitals.next_members += (uint64_t)pid * 1000003 + process.started;
-    }
-    if (proc != NULL) (void)closedir(proc);
-}
-
 void vitals_take(struct worker_process *workers, size_t n, nanoseconds interval, nanoseconds now) {
     uint64_t ticks = (uint64_t)(interval / SHARE) * (uint64_t)sysconf(_SC_CLK_TCK) / NS_PER_S;
     if (ticks == 0) ticks = 1;
-    for (size_t i = 0; i < n; i++)
+    size_t n_silent = 0;
+    for (size_t i = 0; i < n; i++) {
         workers[i].vitals.next_ticks = workers[i].vitals.next_members = 0;
-    read_all(workers, n);
+        n_silent += is_silent(&workers[i]);
+    }
+    /* What each process tells is added to the worker that leads its session. Processes are told apart by when they
+     * began, too. */
+    DIR *proc = n_silent > 0 ? opendir("/proc") : NULL;
+    for (pid_t pid; proc != NULL && (pid = process_next(proc)) > 0;) {
+        struct process process;
+        if (!process_read(pid, &process)) continue;
+        size_t i = 0;
+        while (i < n && !(is_silent(&workers[i]) && workers[i].pid == process.session))
+            i++;
+        if (i == n) continue;
+        workers[i].vitals.next_ticks += process.ticks;
+        workers[i].vitals.next_members += (uint64_t)pid * 1000003 + process.started;
+    }
+    if (proc != NULL) (void)closedir(proc);
     for (size_t i = 0; i < n; i++) {
         struct vitals *vitals = &workers[i].vitals;
         if (!is_silent(&workers[i])) continue;

@@ -59,17 +59,6 @@ static bool read_file(const struct last_words *words, struct buffer *out, nanose
     return room != NULL && size > 0;
 }
 
-/* The end of it, where the exception is, from the beginning of a line on. */
-static char *last_lines(const char *text) {
-    size_t size = strlen(text);
-    if (size > TRACEBACK_MAX) {
-        text += size - TRACEBACK_MAX;
-        const char *newline = strchr(text, '\n');
-        if (newline != NULL) text = newline + 1;
-    }
-    return text[0] == '\0' ? NULL : strdup(text);
-}
-
 /* {"message": TEXT, "timestamp": N}, or {"message": {"message": TEXT, "extraInfo": {"py_callstack": TEXT,
  * "timestamp": N}}}. */
 static void take_apart(struct last_words *words, const json_t *root, nanoseconds written) {
@@ -85,7 +74,13 @@ static void take_apart(struct last_words *words, const json_t *root, nanoseconds
     utf8_escape(text, size < MESSAGE_MAX ? size : MESSAGE_MAX, &line);
     if (size > MESSAGE_MAX) buffer_text(&line, "...");
     words->found.message = size == 0 ? NULL : buffer_take(&line);
-    words->found.traceback = stack == NULL ? NULL : last_lines(stack);
+    /* Of the traceback the end, where the exception is, from the beginning of a line on. */
+    if (stack != NULL && strlen(stack) > TRACEBACK_MAX) {
+        stack += strlen(stack) - TRACEBACK_MAX;
+        const char *newline = strchr(stack, '\n');
+        if (newline != NULL) stack = newline + 1;
+    }
+    words->found.traceback = stack == NULL || stack[0] == '\0' ? NULL : strdup(stack);
     /* The timestamp is in seconds since the epoch, a number or text: the file's own time is finer where the two
      * agree. A time before the worker's start, or ahead of now, says nothing. */
     int64_t seconds = json_is_integer(stamp) ? json_integer_value(stamp) : 0;

@@ -18,16 +18,6 @@
 
 enum { NAMED_MAX = 4, WORDS_SHOWN = 60 };
 
-static void add_words(pid_t pid, struct buffer *out) {
-    CLEANUP(buffer_done) struct buffer words = {0};
-    process_words(pid, &words);
-    if (words.failed || words.size == 0)
-        buffer_printf(out, "process %d", pid);
-    else
-        buffer_append(out, words.data, words.size < WORDS_SHOWN ? words.size : WORDS_SHOWN);
-    if (words.size > WORDS_SHOWN) buffer_text(out, "...");
-}
-
 void leftovers_of_group(pid_t group, struct idset *pids) {
     DIR *proc = opendir("/proc");
     for (pid_t pid; proc != NULL && (pid = process_next(proc)) > 0;) {
@@ -43,9 +33,15 @@ void leftovers_tell(struct outbox *outbox, const char *who, const struct idset *
     CLEANUP(buffer_done) struct buffer names = {0}, time = {0};
     size_t n = 0;
     for (int64_t pid = idset_next(pids, -1); pid != IDSET_END; pid = idset_next(pids, pid)) {
-        if (n > 0 && n < NAMED_MAX) buffer_text(&names, ", ");
-        if (n < NAMED_MAX) add_words((pid_t)pid, &names);
-        n++;
+        CLEANUP(buffer_done) struct buffer words = {0};
+        if (n++ >= NAMED_MAX) continue;
+        if (n > 1) buffer_text(&names, ", ");
+        process_words((pid_t)pid, &words);
+        if (words.failed || words.size == 0)
+            buffer_printf(&names, "process %d", (pid_t)pid);
+        else
+            buffer_append(&names, words.data, words.size < WORDS_SHOWN ? words.size : WORDS_SHOWN);
+        if (words.size > WORDS_SHOWN) buffer_text(&names, "...");
     }
     if (n > NAMED_MAX) buffer_text(&names, ", ...");
     duration_format(linger, &time);

@@ -195,26 +195,23 @@ static void go_to_row(struct lines *lines, unsigned row) {
     lines->redrawn = true;
 }
 
-/* Above the first row is one of which nothing was seen: what stood there has ended as a line. */
-static void go_up(struct lines *lines) {
-    if (lines->n_rows == 0) lines->n_rows = 1;
-    if (lines->row == 0 && lines->n_rows < LINES_ROWS) {
-        memmove(&lines->rows[1], &lines->rows[0], lines->n_rows * sizeof *lines->rows);
-        lines->rows[0] = (struct buffer){0};
-        lines->n_rows++;
-        lines->row = 1;
-    }
-    if (lines->row > 0) go_to_row(lines, lines->row - 1);
-}
-
 static void take_ups(struct lines *lines) {
     unsigned n = 0;
     if (!lines->redrawn && lines->n_rows == 0) return; /* no bar: the bytes are what they are */
     struct buffer *text = &lines->partial;
     for (; text->size >= UP_SIZE && memcmp(text->data + text->size - UP_SIZE, UP, UP_SIZE) == 0; n++)
         text->size -= UP_SIZE;
-    while (n-- > 0)
-        go_up(lines);
+    while (n-- > 0) {
+        if (lines->n_rows == 0) lines->n_rows = 1;
+        /* Above the first row is one of which nothing was seen: what stood there has ended as a line. */
+        if (lines->row == 0 && lines->n_rows < LINES_ROWS) {
+            memmove(&lines->rows[1], &lines->rows[0], lines->n_rows * sizeof *lines->rows);
+            lines->rows[0] = (struct buffer){0};
+            lines->n_rows++;
+            lines->row = 1;
+        }
+        if (lines->row > 0) go_to_row(lines, lines->row - 1);
+    }
 }
 
 static void end_rows(struct lines *lines, struct buffer *out) {
@@ -230,16 +227,6 @@ static void end_rows(struct lines *lines, struct buffer *out) {
             show_line(lines, "", 0, out);
     }
     lines->redrawn = lines->returned = false;
-}
-
-/* A LF: into the next row, or behind all of them. */
-static void end_row(struct lines *lines, struct buffer *out) {
-    if (lines->row + 1 < lines->n_rows) {
-        go_to_row(lines, lines->row + 1);
-        lines->returned = true;
-    } else {
-        end_rows(lines, out);
-    }
 }
 
 /* What comes next stands in place of what stood there. */
@@ -274,10 +261,31 @@ static void add_with_cr(struct lines *lines, const char *bytes, size_t size, boo
     } else {
         keep(lines, bytes, size, out);
         take_ups(lines);
-        if (lines->n_rows > 0)
-            end_row(lines, out);
-        else
+        if (lines->row + 1 < lines->n_rows) { /* a LF goes to the next row, or behind all of them */
+            go_to_row(lines, lines->row + 1);
+            lines->returned = true;
+        } else if (lines->n_rows > 0) {
+            end_rows(lines, out);
+        } else {
             show_line(lines, "", 0, out);
+        }
+    }
+}
+
+static void add_text(struct lines *lines, const char *bytes, size_t size, struct buffer *out) {
+    const char *end = bytes + size;
+    bool has_cr = !is_verbatim(lines) && size > 0 &&
+                  (lines->returned || lines->redrawn || lines->n_rows > 0 || memchr(bytes, '\r', size) != NULL);
+    while (bytes < end) {
+        const char *lf = memchr(bytes, '\n', (size_t)(end - bytes));
+        size_t length = (size_t)((lf != NULL ? lf : end) - bytes);
+        if (has_cr)
+            add_with_cr(lines, bytes, length, lf != NULL, out);
+        else if (lf != NULL)
+            show_line(lines, bytes, length, out);
+        else
+            keep(lines, bytes, length, out);
+        bytes += length + (lf != NULL);
     }
 }
 
@@ -300,8 +308,6 @@ static void take_sequence(struct lines *lines, char c, struct buffer *text) {
     if (whole && lines->sequence_size == UP_SIZE - 1 && c == 'A')
         buffer_text(text, UP); /* told from the text below */
 }
-
-static void add_text(struct lines *lines, const char *bytes, size_t size, struct buffer *out);
 
 /* What a program says to its terminal, without what only that would understand. */
 static void add_from_terminal(struct lines *lines, const char *bytes, size_t size, struct buffer *out) {
@@ -336,23 +342,6 @@ void lines_add(struct lines *lines, const char *bytes, size_t size, struct buffe
         add_from_terminal(lines, bytes, size, out);
     } else {
         add_text(lines, bytes, size, out);
-    }
-}
-
-static void add_text(struct lines *lines, const char *bytes, size_t size, struct buffer *out) {
-    const char *end = bytes + size;
-    bool has_cr = !is_verbatim(lines) && size > 0 &&
-                  (lines->returned || lines->redrawn || lines->n_rows > 0 || memchr(bytes, '\r', size) != NULL);
-    while (bytes < end) {
-        const char *lf = memchr(bytes, '\n', (size_t)(end - bytes));
-        size_t length = (size_t)((lf != NULL ? lf : end) - bytes);
-        if (has_cr)
-            add_with_cr(lines, bytes, length, lf != NULL, out);
-        else if (lf != NULL)
-            show_line(lines, bytes, length, out);
-        else
-            keep(lines, bytes, length, out);
-        bytes += length + (lf != NULL);
     }
 }
 

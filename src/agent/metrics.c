@@ -34,13 +34,6 @@ static int check(const char *text, size_t size, json_error_t *error, ty_error *e
     return result;
 }
 
-static size_t string_size(const char *text, size_t size) {
-    size_t at = 1;
-    while (at < size && text[at] != '"')
-        at += text[at] == '\\' ? 2 : 1;
-    return at < size ? at + 1 : size;
-}
-
 /* The string for a bare word or number that JSON cannot say, or NULL. */
 static const char *string_for(const char *token, size_t size) {
     static const char *const words[] = {"NaN", "Infinity", "-Infinity"};
@@ -53,15 +46,21 @@ static const char *string_for(const char *token, size_t size) {
 }
 
 static void correct(const char *text, size_t size, struct buffer *out) {
-    size_t at = 0;
-    while (at < size) {
-        size_t token = text[at] == '"' ? string_size(text + at, size - at) : strcspn(text + at, " \t,:[]{}\"");
-        const char *string = token > 0 && text[at] != '"' ? string_for(text + at, token) : NULL;
+    for (size_t at = 0, token; at < size; at += token) {
+        const char *string = NULL;
+        if (text[at] == '"') {
+            for (token = 1; at + token < size && text[at + token] != '"';)
+                token += text[at + token] == '\\' ? 2 : 1;
+            token = at + token < size ? token + 1 : size - at;
+        } else {
+            token = strcspn(text + at, " \t,:[]{}\"");
+            if (token > 0) string = string_for(text + at, token);
+        }
+        if (token == 0) token = 1;
         if (string != NULL)
             buffer_printf(out, "\"%s\"", string);
         else
-            buffer_append(out, text + at, token > 0 ? token : 1);
-        at += token > 0 ? token : 1;
+            buffer_append(out, text + at, token);
     }
 }
 

@@ -69,14 +69,6 @@ static int make_base(struct node_launch *launch) {
     return 0;
 }
 
-static int make_argv(struct node_launch *launch) {
-    const Wire__Launch *body = launch->body;
-    launch->argv = calloc(body->n_argv + 1, sizeof(char *));
-    if (launch->argv == NULL) return -ENOMEM;
-    if (body->n_argv > 0) memcpy(launch->argv, body->argv, body->n_argv * sizeof(char *));
-    return 0;
-}
-
 /* A sealed file in memory: whoever inherits it can only read it. */
 static int make_payload(struct node_launch *launch, ty_error *err) {
     const ProtobufCBinaryData *payload = &launch->body->payload;
@@ -120,10 +112,12 @@ int node_launch_init(struct node_launch *launch, const Wire__Launch *body, const
                      ty_error *err) {
     *launch = (struct node_launch){.payload_fd = -1, .no_input_fd = -1, .nofile = *nofile};
     launch->body = frame_copy(&body->base);
-    if (launch->body == NULL || make_base(launch) < 0 || make_argv(launch) < 0) {
+    if (launch->body != NULL) launch->argv = calloc(body->n_argv + 1, sizeof(char *));
+    if (launch->argv == NULL || make_base(launch) < 0) {
         node_launch_done(launch);
         return ty_fail_memory(err);
     }
+    if (body->n_argv > 0) memcpy(launch->argv, launch->body->argv, body->n_argv * sizeof(char *));
     launch->no_input_fd = open_no_input();
     int result = launch->no_input_fd < 0
                      ? ty_fail(err, TY_ESTART, "cannot make the standard input of workers: %s", strerror(errno))

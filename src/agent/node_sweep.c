@@ -157,18 +157,23 @@ static void ask(struct node_sweep *sweep) {
     start_timer(sweep, left ? sweep->grace : 0);
 }
 
-static void settled(struct node_sweep *sweep) {
-    tell(sweep);
-    if (sweep->linger > 0) {
-        sweep->state = SWEEP_LINGERING;
-        start_timer(sweep, sweep->linger > LEFTOVERS_SETTLE ? sweep->linger - LEFTOVERS_SETTLE : 0);
-    } else {
-        ask(sweep);
+/* The time of its state is over, or no child is left. */
+static void on_timer(void *context) {
+    struct node_sweep *sweep = context;
+    if (!has_children(sweep) || sweep->state == SWEEP_LINGERING) {
+        stop(sweep, true);
+        return;
     }
-}
-
-/* While killing some may have been forked after the last look. */
-static void kill_all(struct node_sweep *sweep) {
+    if (sweep->state == SWEEP_SETTLING) {
+        tell(sweep);
+        if (sweep->linger > 0) {
+            sweep->state = SWEEP_LINGERING;
+            start_timer(sweep, sweep->linger > LEFTOVERS_SETTLE ? sweep->linger - LEFTOVERS_SETTLE : 0);
+        } else {
+            ask(sweep);
+        }
+        return;
+    }
     if (sweep->state == SWEEP_ASKING) sweep->give_up = loop_now(sweep->loop) + GIVE_UP_AFTER;
     sweep->state = SWEEP_KILLING;
     if (loop_now(sweep->loop) > sweep->give_up) {
@@ -176,18 +181,7 @@ static void kill_all(struct node_sweep *sweep) {
         return;
     }
     end_descendants(sweep);
-    start_timer(sweep, RESCAN_EVERY);
-}
-
-/* The time of its state is over, or no child is left. */
-static void on_timer(void *context) {
-    struct node_sweep *sweep = context;
-    if (!has_children(sweep) || sweep->state == SWEEP_LINGERING)
-        stop(sweep, true);
-    else if (sweep->state == SWEEP_SETTLING)
-        settled(sweep);
-    else
-        kill_all(sweep);
+    start_timer(sweep, RESCAN_EVERY); /* some may have been forked after this look */
 }
 
 static void settle(struct node_sweep *sweep) {

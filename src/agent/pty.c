@@ -24,15 +24,12 @@ void pty_resize(int fd, unsigned rows, unsigned columns) {
     (void)ioctl(fd, TIOCSWINSZ, &size);
 }
 
-static int open_slave(int master) {
-    char path[64];
-    if (grantpt(master) < 0 || unlockpt(master) < 0 || ptsname_r(master, path, sizeof path) != 0) return -1;
-    return open(path, O_RDWR | O_NOCTTY | O_CLOEXEC);
-}
-
 int pty_make(unsigned rows, unsigned columns, int *master_fd, int *slave_fd, ty_error *err) {
     CLEANUP_FD int master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
-    CLEANUP_FD int slave = master < 0 ? -1 : open_slave(master);
+    char path[64];
+    bool ready = master >= 0 && grantpt(master) == 0 && unlockpt(master) == 0 &&
+                 ptsname_r(master, path, sizeof path) == 0;
+    CLEANUP_FD int slave = ready ? open(path, O_RDWR | O_NOCTTY | O_CLOEXEC) : -1;
     struct termios modes;
     if (slave < 0 || tcgetattr(slave, &modes) < 0)
         return ty_fail(err, TY_ESTART, "cannot make a terminal for a worker: %s", strerror(errno));

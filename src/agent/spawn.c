@@ -96,18 +96,6 @@ IN_CHILD static int run_child(void *context) {
     _exit(127);
 }
 
-/* Descriptors that lie where others are to go are moved up first, so that no order of placing can lose one. */
-static int lift_descriptors(const int *from, int *to, bool *lifted, ty_error *err) {
-    for (int i = 0; i < SPAWN_FDS; i++) {
-        to[i] = from[i];
-        if (from[i] < 0 || from[i] >= SPAWN_FDS) continue;
-        to[i] = fcntl(from[i], F_DUPFD_CLOEXEC, SPAWN_FDS);
-        if (to[i] < 0) return ty_fail(err, -errno, "cannot start a process: %s", strerror(errno));
-        lifted[i] = true;
-    }
-    return 0;
-}
-
 /* `err` says what the child could not do. */
 static int fail_step(const struct spawning *child, ty_error *err) {
     const char *why = strerror(child->error);
@@ -165,16 +153,6 @@ static bool read_script_head(const struct spawn *spawn, char head[SCRIPT_HEAD]) 
     return true;
 }
 
-/* "No such file" of a file that is there means the interpreter of its first line. */
-static int name_interpreter(const struct spawn *spawn, int code, ty_error *err) {
-    char head[SCRIPT_HEAD];
-    if (!read_script_head(spawn, head) || strncmp(head, "#!", 2) != 0) return code;
-    char *name = head + 2 + strspn(head + 2, " \t");
-    name[strcspn(name, " \t\r\n")] = '\0';
-    return ty_fail(err, code, "cannot execute %s: No such file or directory (its interpreter %s)", spawn->path,
-                   name);
-}
-
 static int start_script(struct spawning *child, pid_t *pid, ty_error *err) {
     const struct spawn *original = child->spawn;
     size_t n = 0;
@@ -196,50 +174,52 @@ static int start_script(struct spawning *child, pid_t *pid, ty_error *err) {
     return result;
 }
 
-static int start(struct spawning *child, pid_t *pid, ty_error *err) {
-    int result = start_once(child, pid, err);
-    if (result == 0 || child->step != STEP_EXECUTE) return result;
-    char head[SCRIPT_HEAD];
-    if (child->error == ENOENT) return name_interpreter(child->spawn, result, err);
-    if (child->error == ENOEXEC && read_script_head(child->spawn, head)) return start_script(child, pid, err);
-    return result;
-}
-
 int spawn_start(const struct spawn *spawn, pid_t *pid, ty_error *err) {
     struct spawning child = {.spawn = spawn};
     bool lifted[SPAWN_FDS] = {false};
-    int result = lift_descriptors(spawn->fds, child.fds, lifted, err);
-    if (result == 0) result = start(&child, pid, err);
+    int result = 0;
+    /* Descriptors that lie where others are to go are moved up first, so that no order of placing can lose one. */
+    for (int i = 0; i < SPAWN_FDS && result == 0; i++) {
+        child.fds[i] = spawn->fds[i];
+        if (spawn->fds[i] < 0 || spawn->fds[i] >= SPAWN_FDS) continue;
+        child.fds[i] = fcntl(spawn->fds[i], F_DUPFD_CLOEXEC, SPAWN_FDS);
+        lifted[i] = child.fds[i] >= 0;
+        if (!lifted[i]) result = ty_fail(err, -errno, "cannot start a process: %s", strerror(errno));
+    }
+    if (result == 0) result = start_once(&child, pid, err);
+    char head[SCRIPT_HEAD];
+    if (child.step == STEP_EXECUTE && (child.error == ENOENT || child.error == ENOEXEC) &&
+        read_script_head(spawn, head)) {
+        if (child.error == ENOEXEC) {
+            result = start_script(&child, pid, err);
+        } else if (strncmp(head, "#!", 2) == 0) { /* the file is there: its interpreter is not */
+            char *name = head + 2 + strspn(head + 2, " \t");
+            name[strcspn(name, " \t\r\n")] = '\0';
+            result = ty_fail(err, result, "cannot execute %s: No such file or directory (its interpreter %s)",
+                             spawn->path, name);
+        }
+    }
     for (int i = 0; i < SPAWN_FDS; i++)
         if (lifted[i]) (void)close(child.fds[i]);
     return result;
-}
-
-static bool is_executable(const char *path) {
-    struct stat status;
-    return access(path, X_OK) == 0 && stat(path, &status) == 0 && !S_ISDIR(status.st_mode);
-}
-
-/* One entry of PATH joined with the name; an empty entry is the working directory. */
-static char *join_entry(const char *directory, const char *entry, size_t size, const char *name) {
-    struct buffer path = {0};
-    if (size == 0 || entry[0] != '/') buffer_printf(&path, "%s/", directory);
-    buffer_append(&path, entry, size);
-    if (size > 0) buffer_char(&path, '/');
-    buffer_text(&path, name);
-    return buffer_take(&path);
 }
 
 static char *search_path(const char *name, const char *search, const char *directory, ty_error *err) {
     CLEANUP_FREE char *refused = NULL;
     for (const char *at = search;; at++) {
         size_t size = strcspn(at, ":");
-        char *path = join_entry(directory, at, size, name);
+        struct buffer joined = {0};
+        struct stat status;
+        if (size == 0 || at[0] != '/') buffer_printf(&joined, "%s/", directory);
+        buffer_append(&joined, at, size);
+        if (size > 0) buffer_char(&joined, '/');
+        buffer_text(&joined, name);
+        char *path = buffer_take(&joined);
         if (path == NULL) {
             (void)ty_fail_memory(err);
             return NULL;
         }
-        if (is_executable(path)) return path;
+        if (access(path, X_OK) == 0 && stat(path, &status) == 0 && !S_ISDIR(status.st_mode)) return path;
         if (refused == NULL && access(path, F_OK) == 0)
             refused = path;
         else

@@ -40,17 +40,6 @@ static bool trim(char *text) {
     return text[0] != '\0' && strcmp(text, "0") != 0;
 }
 
-static void add_kernel_stack(const char *directory, struct buffer *out) {
-    char path[128], text[PROC_TEXT_MAX];
-    (void)snprintf(path, sizeof path, "%s/stack", directory);
-    if (read_small(path, text) == 0) return;
-    for (char *line = text, *end; *line != '\0'; line = end) {
-        end = line + strcspn(line, "\n");
-        end += *end == '\n' ? (*end = '\0', 1) : 0;
-        buffer_printf(out, "    kernel %s\n", line);
-    }
-}
-
 static void add_thread(pid_t pid, const char *thread, struct buffer *out) {
     char directory[64], path[128], text[PROC_TEXT_MAX];
     (void)snprintf(directory, sizeof directory, "/proc/%d/task/%.20s", pid, thread);
@@ -68,7 +57,13 @@ static void add_thread(pid_t pid, const char *thread, struct buffer *out) {
     (void)snprintf(path, sizeof path, "%s/syscall", directory);
     if (read_small(path, text) > 0 && trim(text)) buffer_printf(out, ", system call %s", text);
     buffer_char(out, '\n');
-    add_kernel_stack(directory, out);
+    (void)snprintf(path, sizeof path, "%s/stack", directory);
+    (void)read_small(path, text);
+    for (char *line = text, *end; *line != '\0'; line = end) {
+        end = line + strcspn(line, "\n");
+        end += *end == '\n' ? (*end = '\0', 1) : 0;
+        buffer_printf(out, "    kernel %s\n", line);
+    }
 }
 
 void stack_facts(pid_t pid, struct buffer *out) {

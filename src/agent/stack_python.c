@@ -17,32 +17,26 @@
 
 enum { DUMP_MAX = 256 << 10 };
 
-/* Writable where that may be, so that memory can be given back. */
-static int open_dump(pid_t pid) {
-    char directory[64], path[128], target[64];
-    int found = -1;
-    (void)snprintf(directory, sizeof directory, "/proc/%d/fd", pid);
-    DIR *fds = opendir(directory);
-    for (const struct dirent *entry; fds != NULL && found < 0 && (entry = readdir(fds)) != NULL;) {
-        (void)snprintf(path, sizeof path, "%s/%.20s", directory, entry->d_name);
-        ssize_t size = readlink(path, target, sizeof target - 1);
-        target[size > 0 ? size : 0] = '\0';
-        if (!str_prefix(target, "/memfd:" STACK_FILE_NAME, NULL)) continue;
-        found = open(path, O_RDWR | O_CLOEXEC);
-        if (found < 0) found = open(path, O_RDONLY | O_CLOEXEC);
-    }
-    if (fds != NULL) (void)closedir(fds);
-    return found;
-}
-
 static off_t size_of(int fd) {
     struct stat status;
     return fstat(fd, &status) == 0 ? status.st_size : 0;
 }
 
 bool stack_python_open(struct stack_python *python) {
+    char directory[64], path[128], target[64];
     python->held = kernel_hold(python->pid);
-    python->fd = open_dump(python->pid);
+    python->fd = -1;
+    (void)snprintf(directory, sizeof directory, "/proc/%d/fd", python->pid);
+    DIR *fds = opendir(directory);
+    for (const struct dirent *entry; fds != NULL && python->fd < 0 && (entry = readdir(fds)) != NULL;) {
+        (void)snprintf(path, sizeof path, "%s/%.20s", directory, entry->d_name);
+        ssize_t size = readlink(path, target, sizeof target - 1);
+        target[size > 0 ? size : 0] = '\0';
+        if (!str_prefix(target, "/memfd:" STACK_FILE_NAME, NULL)) continue;
+        python->fd = open(path, O_RDWR | O_CLOEXEC); /* to give memory back, where that may be */
+        if (python->fd < 0) python->fd = open(path, O_RDONLY | O_CLOEXEC);
+    }
+    if (fds != NULL) (void)closedir(fds);
     if (python->fd < 0) stack_python_close(python);
     return python->fd >= 0;
 }

@@ -23,17 +23,14 @@ static int count(struct stack_sampled *item, struct buffer *line) {
     return hash_set(item->counts, line->data, before != NULL ? *before + 1 : 1) < 0 ? -ENOMEM : 0;
 }
 
-static int count_facts(struct stack_sampled *item) {
+/* Asks Python for its dump; of one that does not tell, or is stopped, the kernel's facts are counted at once. */
+static int ask(struct stack_sampled *item) {
+    if (item->asked) return 0;
+    item->asked = item->tells && stack_python_ask(&item->python, NULL) == 0;
+    if (item->asked) return 0;
     CLEANUP(buffer_done) struct buffer line = {0};
     stack_facts_folded(item->pid, &line);
     return count(item, &line);
-}
-
-static int ask(struct stack_sampled *item) {
-    if (item->asked) return 0;
-    if (!item->tells) return count_facts(item);
-    item->asked = stack_python_ask(&item->python, NULL) == 0;
-    return item->asked ? 0 : count_facts(item); /* stopped, say */
 }
 
 /* How many have not answered yet, or -ENOMEM. */

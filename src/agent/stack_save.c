@@ -64,21 +64,17 @@ static bool add_python(const struct saving *saving, pid_t pid) {
 
 /* -- debuggers */
 
-/* Executes a program with the file as its output. -1: it could not be executed. */
-static pid_t start(const struct saving *saving, const char *const *argv) {
-    pid_t parent = getpid(), pid = fork();
-    if (pid != 0) return pid;
-    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) _exit(127);
-    (void)dup2(saving->fd, STDOUT_FILENO);
-    (void)execvp(argv[0], (char *const *)argv);
-    _exit(127);
-}
-
-/* False when there is no such program. */
+/* Executes a program with the file as its output; false when there is no such program. */
 static bool run(const struct saving *saving, const char *const *argv) {
     int status = 0;
-    pid_t pid = start(saving, argv);
+    pid_t parent = getpid(), pid = fork();
+    if (pid == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() != parent) _exit(127);
+        (void)dup2(saving->fd, STDOUT_FILENO);
+        (void)execvp(argv[0], (char *const *)argv);
+        _exit(127);
+    }
     if (pid < 0) return false;
     CLEANUP_FD int held = kernel_hold(pid);
     bool in_time = kernel_await(held, pid, NATIVE_LIMIT_MS);

@@ -16,16 +16,6 @@
 /* All stacks of a node; less than what the controller waits. */
 #define STACKS_LIMIT (25 * NS_PER_S)
 
-/* Those that hang, then the others: in two rounds through the same list. NULL behind the last one. */
-static struct worker_process *next_worker(struct stacks *stacks) {
-    while (stacks->next < 2 * stacks->n) {
-        bool hung = stacks->next < stacks->n;
-        struct worker_process *worker = &stacks->workers[stacks->next++ % stacks->n];
-        if (worker->stage == PROCESS_RUNNING && worker->hung == hung) return worker;
-    }
-    return NULL;
-}
-
 static int start_job(const struct stacks *stacks, const struct worker_process *worker, struct stacks_job *job,
                      ty_error *err) {
     char process[16], rank[16], attempt[16];
@@ -44,12 +34,6 @@ static int start_job(const struct stacks *stacks, const struct worker_process *w
     return result;
 }
 
-static const struct worker_process *first_hung(const struct stacks *stacks) {
-    for (size_t i = 0; i < stacks->n; i++)
-        if (stacks->workers[i].hung) return &stacks->workers[i];
-    return NULL;
-}
-
 /* What a process has found out so far goes to its file; of the first that hangs it is told as well. */
 static void take_found(struct stacks *stacks, struct stacks_job *job) {
     CLEANUP(buffer_done) struct buffer path = {0}, text = {0};
@@ -58,7 +42,10 @@ static void take_found(struct stacks *stacks, struct stacks_job *job) {
     stack_found(fd, &text);
     buffer_printf(&path, "%s/logs/rank-%u.stack", stacks->launch->body->run_path, job->worker->rank);
     if (text.failed || path.failed) return;
-    if (job->worker == first_hung(stacks)) stack_text_frames(text.data, text.size, &stacks->frames);
+    size_t first = 0;
+    while (first < stacks->n && !stacks->workers[first].hung)
+        first++;
+    if (job->worker == &stacks->workers[first]) stack_text_frames(text.data, text.size, &stacks->frames);
     struct log *log = log_open(stacks->logs, path.data, -1);
     log_add(log, text.data, text.size);
     log_close(log);
@@ -78,11 +65,16 @@ bool stacks_busy(const struct stacks *stacks) {
     return false;
 }
 
-/* The next that can be started; none: its pid stays 0. */
+/* The next that can be started; none: its pid stays 0. Those that hang come first, then the others, in two rounds
+ * through the same list. */
 static void start_next(struct stacks *stacks, struct stacks_job *job) {
-    for (struct worker_process *worker; (worker = next_worker(stacks)) != NULL;) {
+    while (job->pid == 0 && stacks->next < 2 * stacks->n) {
+        bool hung = stacks->next < stacks->n;
+        const struct worker_process *worker = &stacks->workers[stacks->next++ % stacks->n];
         ty_error err = {0};
-        if (start_job(stacks, worker, job, &err) == 0) return;
+        if (worker->stage != PROCESS_RUNNING || worker->hung != hung ||
+            start_job(stacks, worker, job, &err) == 0)
+            continue;
         job->pid = 0;
         log_warning("agent", "rank %u: its stack cannot be saved: %s", worker->rank, err.message);
     }

@@ -84,26 +84,16 @@ void control_rest(struct control *control) {
     control->loop = NULL;
 }
 
-/* A file in memory with the words; -1 with errno. */
-static int make_words(const struct buffer *words) {
-    CLEANUP_FD int fd = kernel_memory_file("trainyard-words");
-    if (fd < 0) return -1;
-    int code = file_write_all(fd, words->data, words->size);
-    if (code < 0) errno = -code;
-    return code < 0 ? -1 : TAKE_FD(fd);
-}
-
 int control_send(struct control *control, char kind, const struct buffer *words, const int *fds, size_t n,
                  ty_error *err) {
     int all[CONTROL_FDS];
     if (words->failed) return ty_fail_memory(err);
-    CLEANUP_FD int file = make_words(words);
-    if (file < 0) return ty_fail(err, -errno, "cannot ask the template for a worker: %s", strerror(errno));
+    CLEANUP_FD int file = kernel_memory_file("trainyard-words");
+    int code = file < 0 ? -errno : file_write_all(file, words->data, words->size);
     all[0] = file;
     memcpy(all + 1, fds, n * sizeof *fds);
-    ssize_t sent = descriptors_send(control->fd, &kind, 1, all, n + 1, MSG_DONTWAIT);
-    return sent > 0 ? 0
-                    : ty_fail(err, (int)sent, "cannot ask the template for a worker: %s", strerror((int)-sent));
+    if (code == 0) code = (int)descriptors_send(control->fd, &kind, 1, all, n + 1, MSG_DONTWAIT);
+    return code > 0 ? 0 : ty_fail(err, code, "cannot ask the template for a worker: %s", strerror(-code));
 }
 
 int control_close(struct control *control) {

@@ -14,7 +14,10 @@
 /* -- events */
 
 /* "ready", "pid N", "unsafe WHY" or "error WHY"; the events of each process come in this order. */
-static void take_line(struct template *template, const char *line, enum template_event_kind ready) {
+static void on_line(struct control *control, const char *line) {
+    const struct template_process *process = (struct template_process *)control;
+    struct template *template = process->template;
+    enum template_event_kind ready = process == &template->zygote ? ON_ZYGOTE_READY : ON_RUN_READY;
     struct template_event event = {.kind = ready + (ON_ZYGOTE_REFUSAL - ON_ZYGOTE_READY),
                                    .text = "it answered what cannot be understood"};
     const char *number;
@@ -28,14 +31,6 @@ static void take_line(struct template *template, const char *line, enum template
         (void)str_prefix(line, "error ", &event.text);
     }
     template_take(template, &event);
-}
-
-static void on_zygote_line(struct control *control, const char *line) {
-    take_line(((struct template_process *)control)->template, line, ON_ZYGOTE_READY);
-}
-
-static void on_run_line(struct control *control, const char *line) {
-    take_line(((struct template_process *)control)->template, line, ON_RUN_READY);
 }
 
 void template_lose(struct template_process *process, int status) {
@@ -69,11 +64,10 @@ struct template *template_create(void) {
     if (template == NULL) return NULL;
     template->last = &template->first;
     template->log_path = "";
-    template->zygote =
-        (struct template_process){.control = {.fd = -1, .line = on_zygote_line, .ended = on_closed},
-                                  .template = template,
-                                  .name = "the template"};
-    template->run = (struct template_process){.control = {.fd = -1, .line = on_run_line, .ended = on_closed},
+    template->zygote = (struct template_process){.control = {.fd = -1, .line = on_line, .ended = on_closed},
+                                                 .template = template,
+                                                 .name = "the template"};
+    template->run = (struct template_process){.control = {.fd = -1, .line = on_line, .ended = on_closed},
                                               .template = template,
                                               .name = "the template of the run"};
     return template;

@@ -97,19 +97,17 @@ static bool has_entry(const Wire__LaunchWorker *worker, const char *entry) {
     return str_find(entry, (const char *const *)worker->environment, worker->n_environment) >= 0;
 }
 
-static bool all_have(const Wire__Launch *body, const char *entry) {
-    for (size_t i = 1; i < body->n_workers; i++)
-        if (!has_entry(body->workers[i], entry)) return false;
-    return true;
-}
-
 /* Of the workers' own variables those in which they do not differ, as changes; NULL when memory is short. */
 static char **common_changes(const Wire__Launch *body, size_t *n) {
     const Wire__LaunchWorker *first = body->workers[0];
     char **changes = calloc(first->n_environment + 1, sizeof *changes);
     *n = 0;
-    for (size_t i = 0; changes != NULL && i < first->n_environment; i++)
-        if (all_have(body, first->environment[i])) changes[(*n)++] = first->environment[i];
+    for (size_t i = 0; changes != NULL && i < first->n_environment; i++) {
+        size_t alike = 1;
+        while (alike < body->n_workers && has_entry(body->workers[alike], first->environment[i]))
+            alike++;
+        if (alike >= body->n_workers) changes[(*n)++] = first->environment[i];
+    }
     return changes;
 }
 
@@ -129,24 +127,8 @@ static const char *find_value(char *const *list, const char *name) {
     return NULL;
 }
 
-/* Why the environment does not allow it; NULL where it does. */
-static const char *refuse_environment(const struct node_launch *launch) {
-    static const char *const per_process[] = {"TORCH_TRACE=", "TORCH_LOGS_OUT=", "COVERAGE_PROCESS_START="};
-    const Wire__Launch *body = launch->body;
-    size_t n = 0;
-    CLEANUP_FREE char **changes = common_changes(body, &n);
-    CLEANUP_FREE char **list = changes != NULL ? node_launch_environment(launch, changes, n, NULL) : NULL;
-    if (list == NULL) return "memory is short";
-    if (!str_equal(find_value(list, "OMP_NUM_THREADS="), "1"))
-        return "OMP_NUM_THREADS is not 1: libraries start threads when they are imported";
-    for (size_t i = 0; i < ARRAY_SIZE(per_process); i++)
-        if (find_value(list, per_process[i]) != NULL)
-            return "a variable asks for a record of each process (TORCH_TRACE, TORCH_LOGS_OUT, "
-                   "COVERAGE_PROCESS_START)";
-    return NULL;
-}
-
 const char *template_refuse_program(const struct node_launch *launch) {
+    static const char *const per_process[] = {"TORCH_TRACE=", "TORCH_LOGS_OUT=", "COVERAGE_PROCESS_START="};
     const Wire__Launch *body = launch->body;
     const char *directory = node_launch_directory(launch) != NULL ? body->working_directory : ".";
     char path[PATH_MAX];
@@ -166,7 +148,17 @@ const char *template_refuse_program(const struct node_launch *launch) {
         return "what Python is to run is no script and no module of the working directory";
     if (!imports_torch(path)) return "the program does not begin with an import of torch";
     if (hook_directory() == NULL) return "the Python package does not lie beside this command";
-    return refuse_environment(launch);
+    size_t n = 0;
+    CLEANUP_FREE char **changes = common_changes(body, &n);
+    CLEANUP_FREE char **list = changes != NULL ? node_launch_environment(launch, changes, n, NULL) : NULL;
+    if (list == NULL) return "memory is short";
+    if (!str_equal(find_value(list, "OMP_NUM_THREADS="), "1"))
+        return "OMP_NUM_THREADS is not 1: libraries start threads when they are imported";
+    for (size_t i = 0; i < ARRAY_SIZE(per_process); i++)
+        if (find_value(list, per_process[i]) != NULL)
+            return "a variable asks for a record of each process (TORCH_TRACE, TORCH_LOGS_OUT, "
+                   "COVERAGE_PROCESS_START)";
+    return NULL;
 }
 
 char **template_program_environment(const struct node_launch *launch, char *const *changes, size_t n,
