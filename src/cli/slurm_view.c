@@ -29,7 +29,8 @@ int slurm_view_look(const struct cluster_options *options, const struct demand *
             "--engine slurm plans on the nodes of Slurm, --cluster %.200s on those of a file: give one of "
             "the two",
             options->cluster_file);
-    return view->inside ? slurm_look_at_allocation(demand, &view->site, err)
+    struct slurm_inquiry inquiry = {0};
+    return view->inside ? slurm_look_at_allocation(&inquiry, demand, &view->site, err)
                         : slurm_look_at_site(chosen_partition(options), demand, &view->site, err);
 }
 

@@ -256,6 +256,10 @@ struct loop *rendezvous_loop(const struct rendezvous *rendezvous) {
     return rendezvous->config.loop;
 }
 
+void *rendezvous_starter(const struct rendezvous *rendezvous) {
+    return rendezvous->config.starter.context;
+}
+
 void rendezvous_note(struct rendezvous *rendezvous, uint32_t node_rank, const char *text) {
     if (node_rank < rendezvous->config.max_nodes) set_note(&rendezvous->slots[node_rank], text);
 }
@@ -482,10 +486,12 @@ int rendezvous_wait(struct rendezvous *rendezvous, ty_error *err) {
     struct roll_call call = {.rendezvous = rendezvous};
     const struct rendezvous_starter *starter = &rendezvous->config.starter;
     int result = 0;
-    if (!rendezvous->began && starter->start != NULL) {
-        uint32_t first = rendezvous->config.local ? 1 : 0;
+    if (!rendezvous->began) {
+        uint32_t first = rendezvous->config.local ? 1 : 0, n = rendezvous->config.max_nodes - first;
         rendezvous->began = true;
-        result = starter->start(starter->context, rendezvous, first, rendezvous->config.max_nodes - first, err);
+        if (starter->start != NULL) result = starter->start(starter->context, rendezvous, first, n, err);
+        /* TLS takes long to load; agents that were started are on their way meanwhile. */
+        if (result >= 0) result = gate_open(&rendezvous->door.gate, &rendezvous->key, err);
     }
     if (result < 0) return result;
     call.tell = (struct loop_timer){.callback = tell_missing, .context = &call};

@@ -66,6 +66,7 @@ void rendezvous_close(struct rendezvous *rendezvous, int status);
 /* HOST:PORT[,...] for agents: what is listened on, each address of this machine where that is all of them. */
 const char *rendezvous_addresses(const struct rendezvous *rendezvous);
 struct loop *rendezvous_loop(const struct rendezvous *rendezvous);
+void *rendezvous_starter(const struct rendezvous *rendezvous); /* the context of its starter */
 
 /* What was heard of a node that has not joined ("ssh: connect to host b port 22: Connection refused"): told
  * with those that are missing. The later word replaces the earlier. */

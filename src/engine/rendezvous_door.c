@@ -148,8 +148,7 @@ int door_open(struct rendezvous *rendezvous, ty_error *err) {
                                           .let_in = on_let_in,
                                           .turned_away = on_turned_away,
                                           .context = rendezvous};
-    int result = gate_open(&rendezvous->door.gate, &rendezvous->key, err);
-    if (result == 0 && listen == NULL) result = open_everywhere(rendezvous, err);
+    int result = listen == NULL ? open_everywhere(rendezvous, err) : 0;
     for (const char *at = listen; at != NULL && result == 0;) {
         char one[300];
         at = address_next(at, one, sizeof one);

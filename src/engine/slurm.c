@@ -42,6 +42,7 @@ struct slurm_starter {
     uint32_t n;
     struct run_key key;
     struct srun_launch *launches;
+    struct slurm_inquiry inquiry; /* made while the nodes are waited for, for the first look at them */
 };
 
 /* -- the allocation */
@@ -56,6 +57,7 @@ static void starter_free(struct slurm_starter *starter) {
     for (uint32_t i = 0; starter->names != NULL && i < starter->n; i++)
         free(starter->names[i]);
     free(starter->names);
+    slurm_inquiry_done(&starter->inquiry);
     key_forget(&starter->key);
     free(starter);
 }
@@ -321,8 +323,12 @@ static int start_some(struct slurm_starter *starter, struct rendezvous *rendezvo
 /* All of them at once; those that are to come again one by one. */
 static int start(void *context, struct rendezvous *rendezvous, uint32_t first, uint32_t n, ty_error *err) {
     struct slurm_starter *starter = context;
-    if (first == 0 && n == starter->n) return start_some(starter, rendezvous, first, n, err);
     int result = 0;
+    if (first == 0 && n == starter->n) {
+        result = start_some(starter, rendezvous, first, n, err);
+        if (result >= 0) slurm_ask_allocation(&starter->inquiry);
+        return result;
+    }
     for (uint32_t i = 0; i < n && result >= 0; i++)
         result = start_some(starter, rendezvous, first + i, 1, err);
     return result;
@@ -477,9 +483,11 @@ static int merge(const struct cluster *granted, const struct cluster *said, stru
 
 static int look_at_nodes(struct rendezvous *rendezvous, const struct demand *demand, struct cluster **cluster,
                          ty_error *err) {
+    struct slurm_starter *starter = rendezvous_starter(rendezvous);
     CLEANUP(slurm_site_done) struct slurm_site granted = {0};
     struct cluster *said = NULL, *made = cluster_create();
-    int result = made == NULL ? ty_fail_memory(err) : slurm_look_at_allocation(demand, &granted, err);
+    int result =
+        made == NULL ? ty_fail_memory(err) : slurm_look_at_allocation(&starter->inquiry, demand, &granted, err);
     if (result >= 0) result = rendezvous_cluster(rendezvous, &said, err);
     if (result >= 0) result = merge(granted.nodes, said, made, err);
     cluster_destroy(said);

@@ -80,8 +80,19 @@ int slurm_check_allocation(ty_error *err);
 /* Asks scontrol for all nodes of a partition (NULL: the default one), and for the licences. */
 int slurm_look_at_site(const char *partition, const struct demand *demand, struct slurm_site *site,
                        ty_error *err);
-/* Asks scontrol for what this allocation was granted; where scontrol cannot be asked, the environment tells. */
-int slurm_look_at_allocation(const struct demand *demand, struct slurm_site *granted, ty_error *err);
+/* scontrol, asked for this allocation's job and nodes, while something else goes on; zero-initialised. */
+struct slurm_inquiry {
+    struct slurm_answer {
+        pid_t pid; /* 0: it was not asked, or has been heard */
+        int pidfd, file;
+    } job, nodes;
+};
+void slurm_ask_allocation(struct slurm_inquiry *inquiry);
+void slurm_inquiry_done(struct slurm_inquiry *inquiry); /* ends what is not answered yet */
+/* What this allocation was granted, by the answers to an inquiry, which is begun here where it was not before,
+ * and is over then. Where scontrol does not tell, the environment does. */
+int slurm_look_at_allocation(struct slurm_inquiry *inquiry, const struct demand *demand,
+                             struct slurm_site *granted, ty_error *err);
 /* "2(x3),1" becomes 2, 2, 2, 1: the caller frees. TY_EUSAGE for anything else. */
 int slurm_expand_counts(const char *text, int64_t **counts, size_t *n, ty_error *err);
 

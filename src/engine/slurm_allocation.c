@@ -1,19 +1,22 @@
 /* What scontrol and the environment say of the allocation that this process is in (docs/spec/slurm.md 4.9), and
  * of the site around it. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/array.h"
 #include "base/cleanup.h"
+#include "base/file.h"
 #include "base/hostlist.h"
+#include "base/kernel.h"
 #include "base/program.h"
 #include "base/str.h"
 #include "engine/slurm.h"
 
 #define SCONTROL_LIMIT (60 * NS_PER_S)
-enum { COUNTS_MAX = 1024 * 1024 };
+enum { COUNTS_MAX = 1024 * 1024, SCONTROL_LIMIT_MS = SCONTROL_LIMIT / NS_PER_MS };
 
 bool slurm_inside(int64_t *nodes) {
     const char *id = getenv("SLURM_JOB_ID");
@@ -157,21 +160,64 @@ static int describe_by_environment(struct buffer *out, ty_error *err) {
     return result < 0 ? ty_wrap(err, "engine slurm: the allocation") : 0;
 }
 
-int slurm_look_at_allocation(const struct demand *demand, struct slurm_site *granted, ty_error *err) {
+static void ask_apart(const char *const *argv, struct slurm_answer *answer) {
+    CLEANUP_FD int file = kernel_memory_file("scontrol");
+    const int fds[] = {PROGRAM_NOTHING, file, PROGRAM_NOTHING};
+    const struct program_start start = {
+        .argv = argv, .fds = fds, .n_fds = ARRAY_SIZE(fds), .place = PROGRAM_GROUP};
+    if (file < 0 || program_start(&start, &answer->pid) < 0) {
+        answer->pid = 0;
+        return;
+    }
+    answer->pidfd = kernel_hold(answer->pid);
+    answer->file = TAKE_FD(file);
+}
+
+static void answer_done(struct slurm_answer *answer, int patience_ms, int *status) {
+    if (answer->pid == 0) return;
+    (void)kernel_reap(answer->pidfd, answer->pid, patience_ms, status);
+    cleanup_fd(&answer->pidfd);
+    cleanup_fd(&answer->file);
+    answer->pid = 0;
+}
+
+void slurm_ask_allocation(struct slurm_inquiry *inquiry) {
     const char *id = getenv("SLURM_JOB_ID"), *names = getenv("SLURM_JOB_NODELIST");
-    int allowed = slurm_check_allocation(err);
-    if (allowed < 0) return allowed;
     const char *const job[] = {"scontrol", "show", "job", "-d", "-o", id, NULL};
     const char *const nodes[] = {"scontrol", "show", "node", "-d", "-o", names, NULL};
+    ask_apart(job, &inquiry->job);
+    ask_apart(nodes, &inquiry->nodes);
+}
+
+void slurm_inquiry_done(struct slurm_inquiry *inquiry) {
+    answer_done(&inquiry->job, 0, NULL);
+    answer_done(&inquiry->nodes, 0, NULL);
+}
+
+/* Waits for it. False where there is none. */
+static bool hear(struct slurm_answer *answer, struct buffer *out) {
+    CLEANUP_FD int file = answer->pid != 0 ? fcntl(answer->file, F_DUPFD_CLOEXEC, 0) : -1;
+    char path[32];
+    int status = -1;
+    answer_done(answer, SCONTROL_LIMIT_MS, &status);
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", file);
+    return status == 0 && file_read(path, PROGRAM_OUTPUT_MAX, out, NULL) >= 0 && out->size > 0;
+}
+
+int slurm_look_at_allocation(struct slurm_inquiry *inquiry, const struct demand *demand,
+                             struct slurm_site *granted, ty_error *err) {
+    int result = slurm_check_allocation(err);
+    if (result < 0) return result;
     CLEANUP(buffer_done) struct buffer shown = {0};
     CLEANUP(buffer_done) struct buffer text = {0};
     CLEANUP(slurm_site_done) struct slurm_site all = {0};
-    bool told = ask(job, &text, NULL) >= 0 && strstr(text.data, " Nodes=") != NULL;
-    if (ask(nodes, &shown, NULL) >= 0 && slurm_read_nodes(shown.data, NULL, demand, &all, err) < 0)
+    if (inquiry->job.pid == 0 && inquiry->nodes.pid == 0) slurm_ask_allocation(inquiry);
+    bool told = hear(&inquiry->job, &text) && strstr(text.data, " Nodes=") != NULL;
+    if (hear(&inquiry->nodes, &shown) && slurm_read_nodes(shown.data, NULL, demand, &all, err) < 0)
         return err != NULL ? err->code : TY_EUSAGE;
     if (!told) {
         buffer_clear(&text);
-        int result = describe_by_environment(&text, err);
+        result = describe_by_environment(&text, err);
         if (result < 0) return result;
     }
     return slurm_read_job(text.data, &all, granted, err);
