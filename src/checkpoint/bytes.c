@@ -92,28 +92,22 @@ static int store(struct pass *pass, size_t size) {
     return file_write_all(pass->to, pass->bytes->room, size);
 }
 
-/* Reads until `size` bytes are there, or the file has no more: their number, -errno. */
-static ssize_t fill(const struct pass *pass, size_t size) {
-    size_t have = 0;
+/* One piece of at most `most` bytes: 1, 0 at the end, -errno. */
+static int step(struct pass *pass, int64_t most) {
+    int64_t room = pass->direct ? BYTES_ROOM : COPY_PIECE;
+    if (pass->bytes->enough != NULL && *pass->bytes->enough) return -ECANCELED;
+    size_t size = (size_t)(most < room ? most : room), have = 0;
     while (have < size) {
         ssize_t n = read(pass->from, pass->bytes->room + have, size - have);
         if (n < 0 && errno != EINTR) return -errno;
         if (n == 0) break;
         if (n > 0) have += (size_t)n;
     }
-    return (ssize_t)have;
-}
-
-/* One piece of at most `most` bytes: 1, 0 at the end, -errno. */
-static int step(struct pass *pass, int64_t most) {
-    int64_t room = pass->direct ? BYTES_ROOM : COPY_PIECE;
-    if (pass->bytes->enough != NULL && *pass->bytes->enough) return -ECANCELED;
-    ssize_t n = fill(pass, (size_t)(most < room ? most : room));
-    if (n <= 0) return (int)n;
-    (void)XXH3_128bits_update(&pass->hash, pass->bytes->room, (size_t)n);
-    int result = pass->to >= 0 ? store(pass, (size_t)n) : 0;
+    if (have == 0) return 0;
+    (void)XXH3_128bits_update(&pass->hash, pass->bytes->room, have);
+    int result = pass->to >= 0 ? store(pass, have) : 0;
     if (result < 0) return result;
-    pass->at += n;
+    pass->at += (int64_t)have;
     /* Syncing later finds most of the work done. Errors are the business of that sync. */
     if (pass->to >= 0 && !pass->direct && pass->at - pass->pushed >= PUSH) {
         (void)sync_file_range(pass->to, pass->pushed, pass->at - pass->pushed, SYNC_FILE_RANGE_WRITE);
@@ -122,22 +116,18 @@ static int step(struct pass *pass, int64_t most) {
     return 1;
 }
 
-/* A hole counts as zeros and takes no room on the disk. */
-static void skip(struct pass *pass, int64_t to) {
-    memset(pass->bytes->room, 0, COPY_PIECE);
-    while (pass->at < to) {
-        int64_t size = to - pass->at < COPY_PIECE ? to - pass->at : COPY_PIECE;
-        (void)XXH3_128bits_update(&pass->hash, pass->bytes->room, (size_t)size);
-        pass->at += size;
-    }
-}
-
 static int pass_sparse(struct pass *pass, int64_t size) {
     while (pass->at < size) {
         int result = 0;
         int64_t data = lseek(pass->from, pass->at, SEEK_DATA);
         if (data < 0 && errno != ENXIO) return -errno; /* ENXIO: a hole up to the end */
-        skip(pass, data >= 0 ? data : size);
+        int64_t hole_end = data >= 0 ? data : size;
+        memset(pass->bytes->room, 0, COPY_PIECE);
+        while (pass->at < hole_end) { /* a hole counts as zeros and takes no room on the disk */
+            int64_t zeros = hole_end - pass->at < COPY_PIECE ? hole_end - pass->at : COPY_PIECE;
+            (void)XXH3_128bits_update(&pass->hash, pass->bytes->room, (size_t)zeros);
+            pass->at += zeros;
+        }
         if (lseek(pass->from, pass->at, SEEK_SET) < 0) return -errno;
         if (pass->to >= 0 && lseek(pass->to, pass->at, SEEK_SET) < 0) return -errno;
         int64_t hole = lseek(pass->from, pass->at, SEEK_HOLE);
@@ -151,34 +141,25 @@ static int pass_sparse(struct pass *pass, int64_t size) {
     return pass->to >= 0 && ftruncate(pass->to, pass->at) < 0 ? -errno : 0;
 }
 
-static int pass_whole(struct pass *pass) {
-    int result = 1;
-    while (result > 0)
-        result = step(pass, BYTES_ROOM);
-    return result;
-}
-
 static int pass_all(struct bytes *bytes, int from, int to, const struct stat *status, struct digest *digest) {
     struct pass pass = {.bytes = bytes, .from = from, .to = to};
     (void)XXH3_128bits_reset(&pass.hash);
     if (status->st_size > COPY_PIECE) (void)posix_fadvise(from, 0, 0, POSIX_FADV_SEQUENTIAL);
     bool sparse = status->st_blocks * 512 < status->st_size;
     pass.direct = to >= 0 && !sparse && status->st_size >= DIRECT_MIN && set_direct(to, true);
-    int result = sparse ? pass_sparse(&pass, status->st_size) : pass_whole(&pass);
+    int result = sparse ? pass_sparse(&pass, status->st_size) : 1;
+    while (result > 0)
+        result = step(&pass, BYTES_ROOM);
     if (result == 0) tell(XXH3_128bits_digest(&pass.hash), pass.at, digest);
     return result;
 }
 
-/* Shared blocks cost nothing to copy; then the copy itself is read for the checksum. */
-static bool clone(struct bytes *bytes, int from, int to, const struct stat *status) {
-    if (bytes->cannot_clone || status->st_size < CLONE_MIN) return false;
-    if (ioctl(to, FICLONE, from) == 0) return true;
-    bytes->cannot_clone = true;
-    return false;
-}
-
 int bytes_copy(struct bytes *bytes, int from, const struct stat *status, int to, struct digest *digest) {
-    if (clone(bytes, from, to, status)) return bytes_digest(bytes, to, digest);
+    /* Shared blocks cost nothing to copy; then the copy itself is read for the checksum. */
+    if (!bytes->cannot_clone && status->st_size >= CLONE_MIN) {
+        if (ioctl(to, FICLONE, from) == 0) return bytes_digest(bytes, to, digest);
+        bytes->cannot_clone = true;
+    }
     return pass_all(bytes, from, to, status, digest);
 }
 

@@ -123,43 +123,18 @@ static bool waits_for_sync(const struct copied *copied) {
     return !copied->directory && copied->target == NULL && copied->digest.size < COPY_SYNC_AT_ONCE;
 }
 
-static int sync_each(const struct copy *copy) {
-    for (size_t i = 0; i < copy->n; i++) {
-        if (!waits_for_sync(&copy->copied[i])) continue;
-        CLEANUP_FD int fd = tree_open_file(copy->own, copy->copied[i].path);
-        if (fd < 0) return fd;
-        if (fsync(fd) < 0) return -errno;
-    }
-    return 0;
-}
-
 static int sync_copied(const struct copy *copy, ty_error *err) {
     size_t n = 0;
     for (size_t i = 0; i < copy->n; i++)
         n += waits_for_sync(&copy->copied[i]);
-    int result = n <= SYNC_EACH ? sync_each(copy) : syncfs(copy->own) < 0 ? -errno : 0;
+    int result = n > SYNC_EACH && syncfs(copy->own) < 0 ? -errno : 0;
+    for (size_t i = 0; n <= SYNC_EACH && result == 0 && i < copy->n; i++) {
+        if (!waits_for_sync(&copy->copied[i])) continue;
+        CLEANUP_FD int fd = tree_open_file(copy->own, copy->copied[i].path);
+        result = fd < 0 ? fd : fsync(fd) < 0 ? -errno : 0;
+    }
     if (result < 0) return ty_fail(err, result, "cannot sync %s: %s", copy->staging, strerror(-result));
     return 0;
-}
-
-/* -- the list */
-
-/* The user's metadata is no file of the checkpoint: the manifest takes it in. */
-static bool is_listed(const struct copied *copied) {
-    return !copied->directory && copied->state != COPIED_GAVE_WAY && !str_equal(copied->path, MANIFEST_NAME);
-}
-
-static void list(const struct copied *copied, struct buffer *out) {
-    buffer_text(out, out->data[out->size - 1] == '[' ? "{\"path\": " : ", {\"path\": ");
-    buffer_json_text(out, copied->path);
-    if (copied->target != NULL) {
-        buffer_text(out, ", \"link\": ");
-        buffer_json_text(out, copied->target);
-        buffer_char(out, '}');
-    } else {
-        buffer_printf(out, ", \"size\": %lld, \"xxh3\": \"%s\"}", (long long)copied->digest.size,
-                      copied->digest.xxh3);
-    }
 }
 
 /* A list too long for a message stays beside the files, and the message names it. Another rank that made the
@@ -182,10 +157,25 @@ static int set_down_list(const struct copy *copy, const struct buffer *text, str
 
 static int list_copied(const struct copy *copy, struct buffer *files, ty_error *err) {
     CLEANUP(buffer_done) struct buffer text = {0};
-    buffer_char(&text, '[');
-    for (size_t i = 0; !text.failed && i < copy->n; i++)
-        if (is_listed(&copy->copied[i])) list(&copy->copied[i], &text);
-    buffer_char(&text, ']');
+    const char *between = "[";
+    for (size_t i = 0; !text.failed && i < copy->n; i++) {
+        const struct copied *copied = &copy->copied[i];
+        /* The user's metadata is no file of the checkpoint: the manifest takes it in. */
+        if (copied->directory || copied->state == COPIED_GAVE_WAY || str_equal(copied->path, MANIFEST_NAME))
+            continue;
+        buffer_printf(&text, "%s{\"path\": ", between);
+        buffer_json_text(&text, copied->path);
+        if (copied->target != NULL) {
+            buffer_text(&text, ", \"link\": ");
+            buffer_json_text(&text, copied->target);
+            buffer_char(&text, '}');
+        } else {
+            buffer_printf(&text, ", \"size\": %lld, \"xxh3\": \"%s\"}", (long long)copied->digest.size,
+                          copied->digest.xxh3);
+        }
+        between = ", ";
+    }
+    buffer_text(&text, between[0] == '[' ? "[]" : "]");
     if (text.failed) return ty_fail_memory(err);
     int result = 0;
     if (text.size > LIST_MAX)
@@ -208,16 +198,6 @@ static int copy_tree(struct copy *copy, int from, ty_error *err) {
                        copy->source);
     int result = tree_walk(from, copy->source, copy_entry, copy, err);
     return result < 0 ? result : sync_copied(copy, err);
-}
-
-static int copy_and_gather(struct copy *copy, int from, const char *own, struct buffer *files, ty_error *err) {
-    if (bytes_init(&copy->bytes) < 0) return ty_fail_memory(err);
-    int result = copy_tree(copy, from, err);
-    if (result == 0) result = copy_gather(copy, own, err);
-    if (result == 0) result = list_copied(copy, files, err);
-    if (result < 0 && copy->to >= 0) copy_withdraw(copy);
-    bytes_done(&copy->bytes);
-    return result;
 }
 
 /* A directory of this rank's own, beside the staging directory. The caller frees its path. */
@@ -248,7 +228,12 @@ int checkpoint_copy(const char *source, const char *staging, const struct checkp
     CLEANUP_FD int from = tree_open(AT_FDCWD, source, true, err);
     if (from < 0) return ty_wrap(err, "checkpoint");
     int result = make_own(&copy, &own, err);
-    if (result == 0) result = copy_and_gather(&copy, from, own, files, err);
+    if (result == 0 && bytes_init(&copy.bytes) < 0) result = ty_fail_memory(err);
+    if (result == 0) result = copy_tree(&copy, from, err);
+    if (result == 0) result = copy_gather(&copy, own, err);
+    if (result == 0) result = list_copied(&copy, files, err);
+    if (result < 0 && copy.to >= 0) copy_withdraw(&copy);
+    bytes_done(&copy.bytes);
     if (copy.own >= 0) {
         (void)tree_remove(AT_FDCWD, own);
         (void)close(copy.own);

@@ -20,17 +20,6 @@ static int fail_conflict(const struct copy *copy, const char *path, ty_error *er
         path, copy->source, path);
 }
 
-static int give_way(struct copy *copy, struct copied *copied, ty_error *err) {
-    if (!copy->may_differ) return fail_conflict(copy, copied->path, err);
-    copied->state = COPIED_GAVE_WAY;
-    if (copy->kept.code == 0)
-        (void)ty_fail(&copy->kept, TY_EUSAGE,
-                      "%s differs between the ranks: the one that came first is kept; give files that differ a"
-                      " name of their own in each rank",
-                      copied->path);
-    return 0;
-}
-
 /* 1, 0 when something stands there, -errno. Where the file system knows no rename without replacing, a hard
  * link does the same. */
 static int move(const struct copy *copy, const char *path) {
@@ -38,17 +27,6 @@ static int move(const struct copy *copy, const char *path) {
     if (errno == EINVAL && linkat(copy->own, path, copy->to, path, 0) == 0)
         return 1; /* the other name goes with its directory */
     return errno == EEXIST ? 0 : -errno;
-}
-
-static bool is_equal_link(const struct copy *copy, const struct copied *copied) {
-    char target[PATH_MAX];
-    return tree_read_link(copy->to, copied->path, target) == 0 && str_equal(target, copied->target);
-}
-
-static bool is_equal_file(struct copy *copy, const struct copied *copied) {
-    struct digest there;
-    CLEANUP_FD int fd = tree_open_file(copy->to, copied->path);
-    return fd >= 0 && bytes_digest(&copy->bytes, fd, &there) == 0 && digest_equal(&there, &copied->digest);
 }
 
 static int fail_move(const struct copy *copy, const char *path, int code, ty_error *err) {
@@ -76,8 +54,24 @@ static int merge(struct copy *copy, struct copied *copied, ty_error *err) {
         copied->state = COPIED_MINE;
         return 0;
     }
-    bool equal = copied->target != NULL ? is_equal_link(copy, copied) : is_equal_file(copy, copied);
-    return equal ? 0 : give_way(copy, copied, err);
+    bool equal;
+    if (copied->target != NULL) {
+        char target[PATH_MAX];
+        equal = tree_read_link(copy->to, copied->path, target) == 0 && str_equal(target, copied->target);
+    } else {
+        struct digest there;
+        CLEANUP_FD int fd = tree_open_file(copy->to, copied->path);
+        equal = fd >= 0 && bytes_digest(&copy->bytes, fd, &there) == 0 && digest_equal(&there, &copied->digest);
+    }
+    if (equal) return 0;
+    if (!copy->may_differ) return fail_conflict(copy, copied->path, err);
+    copied->state = COPIED_GAVE_WAY;
+    if (copy->kept.code == 0)
+        (void)ty_fail(&copy->kept, TY_EUSAGE,
+                      "%s differs between the ranks: the one that came first is kept; give files that differ a"
+                      " name of their own in each rank",
+                      copied->path);
+    return 0;
 }
 
 int copy_gather(struct copy *copy, const char *own, ty_error *err) {

@@ -58,15 +58,6 @@ static int read_all(int fd, struct buffer *out) {
     }
 }
 
-/* The name of the file, when the list is in one. */
-static const char *list_name(const json_t *values) {
-    const json_t *first = json_array_get(values, 0);
-    const char *name = json_string_value(json_object_get(first, "list")), *hash;
-    bool is_name = name != NULL && json_array_size(values) == 1 && json_object_size(first) == 1 &&
-                   str_prefix(name, LIST_PREFIX, &hash) && is_hash(hash);
-    return is_name ? name : NULL;
-}
-
 static json_t *read_list_file(int directory, const char *name) {
     CLEANUP(buffer_done) struct buffer text = {0};
     struct digest digest;
@@ -79,8 +70,11 @@ static json_t *read_list_file(int directory, const char *name) {
 
 json_t *manifest_read_list(int directory, const char *text) {
     json_t *values = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
-    const char *name = list_name(values);
-    if (name != NULL) {
+    const json_t *first = json_array_get(values, 0);
+    const char *name = json_string_value(json_object_get(first, "list")), *hash;
+    bool in_file = name != NULL && json_array_size(values) == 1 && json_object_size(first) == 1 &&
+                   str_prefix(name, LIST_PREFIX, &hash) && is_hash(hash);
+    if (in_file) {
         json_t *read = read_list_file(directory, name);
         json_decref(values);
         values = read;

@@ -143,16 +143,6 @@ static int take_over(void *context, enum tree_visit visit, const struct tree_ent
     return ty_fail_memory(err);
 }
 
-static json_t *by_path(const json_t *metadata) {
-    json_t *made = json_object(), *value;
-    size_t i;
-    json_array_foreach(json_object_get(json_object_get(metadata, MANIFEST_KEY), "files"), i, value) {
-        struct manifest_entry entry;
-        if (manifest_entry_read(value, &entry)) (void)json_object_set(made, entry.path, value);
-    }
-    return made;
-}
-
 /* Does nothing where the name is nobody's, or not that one's: the commit then says so. */
 static int merge(struct gathering *gathering, int run, int top, uint64_t adds_to, ty_error *err) {
     if (adds_to == 0) return 0;
@@ -161,8 +151,15 @@ static int merge(struct gathering *gathering, int run, int top, uint64_t adds_to
     CLEANUP_FD int older = tree_open(run, gathering->name, false, err);
     int result = older < 0 ? older : manifest_read(older, gathering->name, &gathering->older, err);
     if (result < 0) return result;
-    CLEANUP_JSON json_t *said = by_path(gathering->older);
+    CLEANUP_JSON json_t *said = json_object();
     if (said == NULL) return ty_fail_memory(err);
+    const json_t *ours = json_object_get(gathering->older, MANIFEST_KEY);
+    json_t *value;
+    size_t i;
+    json_array_foreach(json_object_get(ours, "files"), i, value) {
+        struct manifest_entry entry;
+        if (manifest_entry_read(value, &entry)) (void)json_object_set(said, entry.path, value);
+    }
     struct merging merging = {gathering->name, top, said, gathering->awaited};
     return tree_walk(older, gathering->name, take_over, &merging, err);
 }

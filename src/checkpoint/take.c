@@ -18,12 +18,6 @@
 #include "checkpoint/mark.h"
 #include "checkpoint/tree.h"
 
-/* True when `inner` is `outer` or lies in it; both are without links. */
-static bool lies_in(const char *inner, const char *outer) {
-    const char *rest;
-    return str_prefix(inner, outer, &rest) && (*rest == '/' || *rest == '\0' || str_equal(outer, "/"));
-}
-
 /* The directory that holds the staging directory, which need not exist, without links. */
 static char *resolve_run(const char *staging) {
     CLEANUP_FREE char *run = strdup(staging);
@@ -76,7 +70,10 @@ int checkpoint_take(const char *source, const char *staging, char **taken, ty_er
     if (resolved == NULL || run == NULL)
         return ty_fail(err, -errno, "cannot reach %s: %s", resolved == NULL ? source : staging,
                        strerror(errno));
-    if (lies_in(run, resolved))
+    const char *rest;
+    bool holds_run =
+        str_prefix(run, resolved, &rest) && (*rest == '/' || *rest == '\0' || str_equal(resolved, "/"));
+    if (holds_run)
         return ty_fail(err, TY_EUSAGE, "the checkpoint %s holds the directory %s into which it is copied",
                        source, staging);
     /* What others still rely on is not moved: a directory that is reached through a link, or one of a run, such

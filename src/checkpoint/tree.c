@@ -26,17 +26,6 @@ static int fail_at(const struct walk *walk, const char *what, int code, ty_error
                    strerror(code));
 }
 
-static int enter(struct walk *walk, const struct tree_entry *entry, ty_error *err) {
-    if (entry->depth + 1 >= TREE_DEPTH)
-        return ty_fail(err, TY_EUSAGE,
-                       "%s/%s is nested too deep: at most %d directories within each other are allowed",
-                       walk->name, entry->path, TREE_DEPTH);
-    int fd = openat(entry->directory, entry->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0 && errno == ENOENT) return 0;
-    if (fd < 0) return fail_at(walk, "open", errno, err);
-    return walk_directory(walk, fd, entry->depth + 1, err);
-}
-
 static int visit(struct walk *walk, int directory, const char *name, int depth, ty_error *err) {
     struct tree_entry entry = {.directory = directory, .name = name, .path = walk->path.data, .depth = depth};
     if (fstatat(directory, name, &entry.status, AT_SYMLINK_NOFOLLOW) < 0)
@@ -44,7 +33,13 @@ static int visit(struct walk *walk, int directory, const char *name, int depth, 
     int result = walk->visitor(walk->context, TREE_FOUND, &entry, err);
     if (result < 0) return result;
     if (result == TREE_SKIP || !S_ISDIR(entry.status.st_mode)) return 0;
-    result = enter(walk, &entry, err);
+    if (depth + 1 >= TREE_DEPTH)
+        return ty_fail(err, TY_EUSAGE,
+                       "%s/%s is nested too deep: at most %d directories within each other are allowed",
+                       walk->name, entry.path, TREE_DEPTH);
+    int fd = openat(directory, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 && errno != ENOENT) return fail_at(walk, "open", errno, err);
+    result = fd < 0 ? 0 : walk_directory(walk, fd, depth + 1, err);
     if (result < 0) return result;
     entry.path = walk->path.data; /* may have moved */
     return walk->visitor(walk->context, TREE_LEAVE, &entry, err);

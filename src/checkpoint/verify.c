@@ -16,12 +16,6 @@ static int differs(const char *path, const struct manifest_entry *entry, const c
     return ty_fail(err, TY_ECORRUPT, "%s/%s %s", path, entry->path, how);
 }
 
-static int check_link(const char *path, int top, const struct manifest_entry *entry, ty_error *err) {
-    char target[PATH_MAX];
-    if (tree_read_link(top, entry->path, target) == 0 && str_equal(target, entry->link)) return 0;
-    return differs(path, entry, "is not the link that was stored", err);
-}
-
 /* `bytes` NULL: the size alone. */
 static int check_file(const char *path, int top, const struct manifest_entry *entry, struct bytes *bytes,
                       ty_error *err) {
@@ -45,23 +39,22 @@ static int check_all(const char *path, int top, const json_t *files, struct byte
         struct manifest_entry entry;
         if (!manifest_entry_read(json_array_get(files, i), &entry))
             return ty_fail(err, TY_ECORRUPT, "the manifest of %s is damaged at file %zu of its list", path, i);
-        result =
-            entry.link != NULL ? check_link(path, top, &entry, err) : check_file(path, top, &entry, bytes, err);
+        if (entry.link == NULL) {
+            result = check_file(path, top, &entry, bytes, err);
+            continue;
+        }
+        char target[PATH_MAX];
+        bool same = tree_read_link(top, entry.path, target) == 0 && str_equal(target, entry.link);
+        if (!same) result = differs(path, &entry, "is not the link that was stored", err);
     }
     return result;
 }
 
-/* Our part of the manifest, borrowed from `*metadata`, which the caller frees; NULL when there is none. */
-static json_t *read_ours(const char *path, json_t **metadata) {
-    CLEANUP_FD int top = tree_open(AT_FDCWD, path, true, NULL);
-    *metadata = NULL;
-    if (top < 0 || manifest_read(top, path, metadata, NULL) < 0) return NULL;
-    return json_object_get(*metadata, MANIFEST_KEY);
-}
-
 bool checkpoint_measure(const char *path, size_t *n_files, int64_t *bytes) {
-    json_t *metadata;
-    const json_t *files = json_object_get(read_ours(path, &metadata), "files");
+    json_t *metadata = NULL;
+    CLEANUP_FD int top = tree_open(AT_FDCWD, path, true, NULL);
+    if (top >= 0) (void)manifest_read(top, path, &metadata, NULL);
+    const json_t *files = json_object_get(json_object_get(metadata, MANIFEST_KEY), "files");
     bool listed = json_is_array(files);
     *n_files = json_array_size(files);
     *bytes = 0;
@@ -71,17 +64,15 @@ bool checkpoint_measure(const char *path, size_t *n_files, int64_t *bytes) {
     return listed;
 }
 
-static bool was_read(const json_t *value) {
-    struct manifest_entry entry;
-    return manifest_entry_read(value, &entry) && (entry.link != NULL || entry.xxh3 != NULL);
-}
-
 bool manifest_proves(int directory, const char *name, const json_t *ours) {
     const json_t *files = json_object_get(ours, "files"), *value;
     struct bytes bytes = {0};
     bool known = json_array_size(files) > 0;
     size_t i;
-    json_array_foreach(files, i, value) known = known && was_read(value);
+    json_array_foreach(files, i, value) {
+        struct manifest_entry entry;
+        known = known && manifest_entry_read(value, &entry) && (entry.link != NULL || entry.xxh3 != NULL);
+    }
     if (!known || bytes_init(&bytes) < 0) return false;
     int result = check_all(name, directory, files, &bytes, NULL);
     bytes_done(&bytes);
