@@ -12,20 +12,9 @@
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/str.h"
+#include "checkpoint/carry.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/tree.h"
-
-static bool is_inner_path(const char *path) {
-    if (path == NULL || *path == '\0') return false;
-    for (const char *at = path;;) {
-        size_t size = strcspn(at, "/");
-        if (size == 0 || (size == 1 && at[0] == '.') || (size == 2 && at[0] == '.' && at[1] == '.'))
-            return false;
-        at += size;
-        if (*at == '\0') return true;
-        at++;
-    }
-}
 
 static bool is_hash(const char *text) {
     return strlen(text) == DIGEST_SIZE - 1 && strspn(text, "0123456789abcdef") == DIGEST_SIZE - 1;
@@ -39,7 +28,7 @@ bool manifest_entry_read(const json_t *value, struct manifest_entry *entry) {
         .size = json_integer_value(size),
         .xxh3 = json_string_value(hash),
     };
-    if (!is_inner_path(entry->path)) return false;
+        if (entry->path == NULL || !carry_path_is_inside(entry->path)) return false;
     if (entry->link != NULL) return size == NULL && hash == NULL;
     if (!json_is_integer(size) || entry->size < 0) return false;
     return hash == NULL || (entry->xxh3 != NULL && is_hash(entry->xxh3));

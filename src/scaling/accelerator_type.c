@@ -89,21 +89,17 @@ const struct accelerator_type *accelerator_types(size_t *n) {
     return types;
 }
 
-static bool is_made(const char *type) {
-    for (size_t i = 0; i < ARRAY_SIZE(made_prefixes); i++) {
-        const char *rest;
-        if (str_prefix(type, made_prefixes[i], &rest) && rest[0] != '\0') return true;
-    }
-    return str_find(type, made_types, ARRAY_SIZE(made_types)) >= 0;
-}
-
 int accelerator_type_check(const char *type, ty_error *err) {
     const char *names[ARRAY_SIZE(types)];
     for (size_t i = 0; i < ARRAY_SIZE(types); i++) {
         if (strcmp(types[i].type, type) == 0) return 0;
         names[i] = types[i].type;
     }
-    if (is_made(type)) return 0;
+    for (size_t i = 0; i < ARRAY_SIZE(made_prefixes); i++) {
+        const char *rest;
+        if (str_prefix(type, made_prefixes[i], &rest) && rest[0] != '\0') return 0;
+    }
+    if (str_find(type, made_types, ARRAY_SIZE(made_types)) >= 0) return 0;
     const char *nearest = str_nearest(type, names, ARRAY_SIZE(names));
     return ty_fail(
         err, TY_EUSAGE,

@@ -37,13 +37,6 @@ static bool is_1_2_4_8(quantity amount) {
            amount == 8 * QUANTITY_ONE;
 }
 
-/* In units of the resource, or in chips where a chip is several units (docs/spec/accelerators.md 2.5). */
-static bool good_tpu_amount(quantity amount) {
-    int64_t units;
-    if (is_1_2_4_8(amount)) return true;
-    return tpu_units_per_chip(&units, NULL) == 0 && amount % units == 0 && is_1_2_4_8(amount / units);
-}
-
 static int refuse(const char *resource, quantity amount, const char *rule, ty_error *err) {
     return ty_fail(err, TY_EUSAGE, "The quantity of resource %.80s must be %s, but it is %g", resource, rule,
                    quantity_to_double(amount));
@@ -54,9 +47,14 @@ int accelerator_check_amount(const char *resource, quantity amount, ty_error *er
     if (amount < 0)
         return ty_fail(err, TY_EUSAGE, "The quantity of resource %.80s cannot be negative", resource);
     if (device == NULL || amount == 0) return 0;
-    if (device->rule == QUANTITY_1_2_4_8 && !good_tpu_amount(amount))
-        return refuse(resource, amount, "1, 2, 4 or 8", err);
-    if (device->rule == QUANTITY_1_2_4_8 || amount % QUANTITY_ONE == 0) return 0;
+    if (device->rule == QUANTITY_1_2_4_8) {
+        /* In units of the resource, or in chips where a chip is several units (docs/spec/accelerators.md 2.5). */
+        int64_t units;
+        bool good = is_1_2_4_8(amount) || (tpu_units_per_chip(&units, NULL) == 0 && amount % units == 0 &&
+                                           is_1_2_4_8(amount / units));
+        return good ? 0 : refuse(resource, amount, "1, 2, 4 or 8", err);
+    }
+    if (amount % QUANTITY_ONE == 0) return 0;
     if (device->rule == QUANTITY_WHOLE) return refuse(resource, amount, "a whole number", err);
     if (amount > QUANTITY_ONE) return refuse(resource, amount, "whole when it is above 1", err);
     return 0;

@@ -71,17 +71,6 @@ static bool is_at(const struct labels *labels, size_t at, const char *key) {
     return at < labels->n && strcmp(labels->items[at].key, key) == 0;
 }
 
-static int insert_label(struct labels *labels, size_t at, const char *key, char **value) {
-    if (ARRAY_GROW(labels->items, labels->n) < 0) return -ENOMEM;
-    char *copy = strdup(key);
-    if (copy == NULL) return -ENOMEM;
-    struct label *items = labels->items;
-    memmove(items + at + 1, items + at, (labels->n - at) * sizeof *items);
-    items[at] = (struct label){copy, TAKE(*value)};
-    labels->n++;
-    return 0;
-}
-
 int labels_set(struct labels *labels, const char *key, const char *value, ty_error *err) {
     int result = check_key(key, err);
     if (result == 0) result = check_value(key, value, err);
@@ -89,11 +78,19 @@ int labels_set(struct labels *labels, const char *key, const char *value, ty_err
     CLEANUP_FREE char *copy = strdup(value);
     if (copy == NULL) return ty_fail_memory(err);
     size_t at = lower_bound(labels, key);
-    if (!is_at(labels, at, key) && labels->n == LABELS_MAX)
-        return ty_fail(err, TY_EUSAGE, "more than %d labels", LABELS_MAX);
-    if (!is_at(labels, at, key)) return insert_label(labels, at, key, &copy) < 0 ? ty_fail_memory(err) : 0;
-    free(labels->items[at].value);
-    labels->items[at].value = TAKE(copy);
+    if (is_at(labels, at, key)) {
+        free(labels->items[at].value);
+        labels->items[at].value = TAKE(copy);
+        return 0;
+    }
+    if (labels->n == LABELS_MAX) return ty_fail(err, TY_EUSAGE, "more than %d labels", LABELS_MAX);
+    if (ARRAY_GROW(labels->items, labels->n) < 0) return ty_fail_memory(err);
+    char *key_copy = strdup(key);
+    if (key_copy == NULL) return ty_fail_memory(err);
+    struct label *items = labels->items;
+    memmove(items + at + 1, items + at, (labels->n - at) * sizeof *items);
+    items[at] = (struct label){key_copy, TAKE(copy)};
+    labels->n++;
     return 0;
 }
 
@@ -158,30 +155,6 @@ static int parse_list(struct label_constraint *constraint, const char *text, ty_
     return result == -ENOMEM ? ty_fail_memory(err) : result;
 }
 
-static int parse_expression(struct label_constraint *constraint, const char *expression, ty_error *err) {
-    const char *rest = expression;
-    constraint->op = str_prefix(rest, "!", &rest) ? LABEL_NOT_IN : LABEL_IN;
-    if (str_prefix(rest, "in(", &rest)) return parse_list(constraint, rest, err);
-    int result = check_value(constraint->key, rest, err);
-    if (result < 0) return result;
-    return add_value(constraint, rest) < 0 ? ty_fail_memory(err) : 0;
-}
-
-static bool constraint_equal(const struct label_constraint *a, const struct label_constraint *b) {
-    if (a->op != b->op || a->n_values != b->n_values || strcmp(a->key, b->key) != 0) return false;
-    for (size_t i = 0; i < a->n_values; i++)
-        if (strcmp(a->values[i], b->values[i]) != 0) return false;
-    return true;
-}
-
-static bool constraint_match(const struct label_constraint *constraint, const struct labels *labels) {
-    const char *value = labels_get(labels, constraint->key);
-    bool found = false;
-    for (size_t i = 0; i < constraint->n_values && value != NULL && !found; i++)
-        found = strcmp(constraint->values[i], value) == 0;
-    return found == (constraint->op == LABEL_IN);
-}
-
 /* -- selectors -- */
 
 void label_selector_done(struct label_selector *selector) {
@@ -192,8 +165,14 @@ void label_selector_done(struct label_selector *selector) {
 }
 
 static bool has_constraint(const struct label_selector *selector, const struct label_constraint *constraint) {
-    for (size_t i = 0; i < selector->n; i++)
-        if (constraint_equal(&selector->items[i], constraint)) return true;
+    for (size_t i = 0; i < selector->n; i++) {
+        const struct label_constraint *own = &selector->items[i];
+        bool equal = own->op == constraint->op && own->n_values == constraint->n_values &&
+                     strcmp(own->key, constraint->key) == 0;
+        for (size_t v = 0; v < own->n_values && equal; v++)
+            equal = strcmp(own->values[v], constraint->values[v]) == 0;
+        if (equal) return true;
+    }
     return false;
 }
 
@@ -214,14 +193,13 @@ static int take_constraint(struct label_selector *selector, struct label_constra
 int label_selector_copy(struct label_selector *to, const struct label_selector *from) {
     struct label_selector copy = {0};
     for (size_t i = 0; i < from->n; i++) {
-        struct label_constraint constraint;
-        struct label_constraint *made = &constraint;
-        *made = (struct label_constraint){.key = strdup(from->items[i].key), .op = from->items[i].op};
-        int result = made->key == NULL ? -ENOMEM : 0;
-        for (size_t j = 0; j < from->items[i].n_values && result == 0; j++)
-            result = add_value(made, from->items[i].values[j]);
-        if (result < 0) constraint_done(made);
-        if (result == 0) result = take_constraint(&copy, &constraint);
+        const struct label_constraint *item = &from->items[i];
+        struct label_constraint made = {.key = strdup(item->key), .op = item->op};
+        int result = made.key == NULL ? -ENOMEM : 0;
+        for (size_t j = 0; j < item->n_values && result == 0; j++)
+            result = add_value(&made, item->values[j]);
+        if (result < 0) constraint_done(&made);
+        if (result == 0) result = take_constraint(&copy, &made);
         if (result == 0) continue;
         label_selector_done(&copy);
         return result;
@@ -236,8 +214,16 @@ int label_selector_add(struct label_selector *selector, const char *key, const c
     if (result < 0) return result;
     if (selector->n == LABELS_MAX)
         return ty_fail(err, TY_EUSAGE, "a label selector of more than %d constraints", LABELS_MAX);
-    struct label_constraint constraint = {.key = strdup(key)};
-    result = constraint.key == NULL ? ty_fail_memory(err) : parse_expression(&constraint, expression, err);
+    const char *value = expression, *list;
+    bool not_in = str_prefix(expression, "!", &value);
+    struct label_constraint constraint = {.key = strdup(key), .op = not_in ? LABEL_NOT_IN : LABEL_IN};
+    if (constraint.key == NULL) return ty_fail_memory(err);
+    if (str_prefix(value, "in(", &list)) {
+        result = parse_list(&constraint, list, err);
+    } else {
+        result = check_value(key, value, err);
+        if (result == 0 && add_value(&constraint, value) < 0) result = ty_fail_memory(err);
+    }
     if (result < 0) {
         constraint_done(&constraint);
         return result;
@@ -275,8 +261,14 @@ int label_selector_parse(struct label_selector *selector, const char *text, ty_e
 }
 
 bool label_selector_match(const struct label_selector *selector, const struct labels *labels) {
-    for (size_t i = 0; i < selector->n; i++)
-        if (!constraint_match(&selector->items[i], labels)) return false;
+    for (size_t i = 0; i < selector->n; i++) {
+        const struct label_constraint *constraint = &selector->items[i];
+        const char *value = labels_get(labels, constraint->key);
+        bool found = false;
+        for (size_t v = 0; v < constraint->n_values && value != NULL && !found; v++)
+            found = strcmp(constraint->values[v], value) == 0;
+        if (found != (constraint->op == LABEL_IN)) return false;
+    }
     return true;
 }
 
@@ -287,23 +279,19 @@ bool label_selector_equal(const struct label_selector *a, const struct label_sel
     return true;
 }
 
-static void format_constraint(const struct label_constraint *constraint, struct buffer *out) {
-    bool in = constraint->op == LABEL_IN;
-    buffer_text(out, constraint->key);
-    if (constraint->n_values == 1) {
-        const char *value = constraint->values[0];
-        buffer_printf(out, "%s%s", in ? " " : " not ", value[0] == '\0' ? "\"\"" : value);
-        return;
-    }
-    buffer_text(out, in ? " in (" : " not in (");
-    for (size_t i = 0; i < constraint->n_values; i++)
-        buffer_printf(out, "%s%s", i > 0 ? ", " : "", constraint->values[i]);
-    buffer_char(out, ')');
-}
-
 void label_selector_format(const struct label_selector *selector, struct buffer *out) {
     for (size_t i = 0; i < selector->n; i++) {
-        if (i > 0) buffer_text(out, " and ");
-        format_constraint(&selector->items[i], out);
+        const struct label_constraint *constraint = &selector->items[i];
+        bool in = constraint->op == LABEL_IN;
+        buffer_printf(out, "%s%s", i > 0 ? " and " : "", constraint->key);
+        if (constraint->n_values == 1) {
+            const char *value = constraint->values[0];
+            buffer_printf(out, "%s%s", in ? " " : " not ", value[0] == '\0' ? "\"\"" : value);
+            continue;
+        }
+        buffer_text(out, in ? " in (" : " not in (");
+        for (size_t v = 0; v < constraint->n_values; v++)
+            buffer_printf(out, "%s%s", v > 0 ? ", " : "", constraint->values[v]);
+        buffer_char(out, ')');
     }
 }

@@ -72,14 +72,6 @@ static int read_num_workers(const struct scaling_reader *reader, const json_t *v
     return 0;
 }
 
-static int read_use_gpu(const struct scaling_reader *reader, const json_t *value) {
-    return read_bool(reader, value, &reader->scaling->use_gpu);
-}
-
-static int read_use_tpu(const struct scaling_reader *reader, const json_t *value) {
-    return read_bool(reader, value, &reader->scaling->use_tpu);
-}
-
 /* "8GiB": text is taken as an amount only when a unit makes it clear that it is one. */
 static int read_amount_text(const struct scaling_reader *reader, const char *name, const json_t *value,
                             struct resources *resources) {
@@ -136,37 +128,6 @@ static int read_resources(const struct scaling_reader *reader, const json_t *val
     return 0;
 }
 
-static int read_per_worker(const struct scaling_reader *reader, const json_t *value) {
-    return read_resources(reader, value, &reader->scaling->resources_per_worker,
-                          &reader->scaling->has_resources);
-}
-
-static int read_trainer(const struct scaling_reader *reader, const json_t *value) {
-    return read_resources(reader, value, &reader->scaling->trainer_resources,
-                          &reader->scaling->has_trainer_resources);
-}
-
-static int read_strategy(const struct scaling_reader *reader, const json_t *value) {
-    if (!json_is_string(value)) return refuse(reader, value, "PACK, SPREAD, STRICT_PACK or STRICT_SPREAD");
-    const char *text = json_string_value(value);
-    if (placement_strategy_parse(text, &reader->scaling->placement_strategy, reader->err) == 0) return 0;
-    return at(reader, value, scaling_wrap_strategy(text, reader->err));
-}
-
-static int read_type(const struct scaling_reader *reader, const json_t *value) {
-    return read_text(reader, value, &reader->scaling->accelerator_type);
-}
-
-static int read_topology(const struct scaling_reader *reader, const json_t *value) {
-    return read_text(reader, value, &reader->scaling->topology);
-}
-
-static int read_interval(const struct scaling_reader *reader, const json_t *value) {
-    if (!json_is_number(value)) return refuse(reader, value, "a number of seconds");
-    reader->scaling->elastic_resize_monitor_interval_s = json_number_value(value);
-    return 0;
-}
-
 static int read_selector(const struct scaling_reader *reader, const json_t *map,
                          struct label_selector *selector) {
     const char *key;
@@ -204,23 +165,44 @@ static int read_label_selector(const struct scaling_reader *reader, const json_t
     return 0;
 }
 
-static const struct scaling_field {
-    const char *name;
-    int (*read)(const struct scaling_reader *reader, const json_t *value);
-} fields[] = {
-    {"trainer_resources", read_trainer},
-    {"num_workers", read_num_workers},
-    {"use_gpu", read_use_gpu},
-    {"resources_per_worker", read_per_worker},
-    {"placement_strategy", read_strategy},
-    {"accelerator_type", read_type},
-    {"label_selector", read_label_selector},
-    {"use_tpu", read_use_tpu},
-    {"topology", read_topology},
-    {"elastic_resize_monitor_interval_s", read_interval},
-};
+/* The value of reader->field. */
+static int read_field(const struct scaling_reader *reader, const json_t *value) {
+    struct scaling *to = reader->scaling;
+    const char *field = reader->field;
+    if (str_equal(field, "trainer_resources"))
+        return read_resources(reader, value, &to->trainer_resources, &to->has_trainer_resources);
+    if (str_equal(field, "num_workers")) return read_num_workers(reader, value);
+    if (str_equal(field, "use_gpu")) return read_bool(reader, value, &to->use_gpu);
+    if (str_equal(field, "resources_per_worker"))
+        return read_resources(reader, value, &to->resources_per_worker, &to->has_resources);
+    if (str_equal(field, "placement_strategy")) {
+        if (!json_is_string(value)) return refuse(reader, value, "PACK, SPREAD, STRICT_PACK or STRICT_SPREAD");
+        const char *text = json_string_value(value);
+        if (placement_strategy_parse(text, &to->placement_strategy, reader->err) == 0) return 0;
+        return at(reader, value, scaling_wrap_strategy(text, reader->err));
+    }
+    if (str_equal(field, "accelerator_type")) return read_text(reader, value, &to->accelerator_type);
+    if (str_equal(field, "label_selector")) return read_label_selector(reader, value);
+    if (str_equal(field, "use_tpu")) return read_bool(reader, value, &to->use_tpu);
+    if (str_equal(field, "topology")) return read_text(reader, value, &to->topology);
+    if (!json_is_number(value)) return refuse(reader, value, "a number of seconds");
+    to->elastic_resize_monitor_interval_s = json_number_value(value);
+    return 0;
+}
 
 int scaling_read(struct scaling *scaling, const json_t *map, const struct document *document, ty_error *err) {
+    static const char *const fields[] = {
+        "trainer_resources",
+        "num_workers",
+        "use_gpu",
+        "resources_per_worker",
+        "placement_strategy",
+        "accelerator_type",
+        "label_selector",
+        "use_tpu",
+        "topology",
+        "elastic_resize_monitor_interval_s",
+    };
     struct scaling made;
     struct scaling_reader reader = {&made, document, "", err};
     if (!json_is_object(map)) {
@@ -228,15 +210,11 @@ int scaling_read(struct scaling *scaling, const json_t *map, const struct docume
         return refuse(&reader, map, "a map of fields");
     }
     if (scaling_copy(&made, scaling) < 0) return ty_fail_memory(err);
-    const char *known[ARRAY_SIZE(fields)];
-    for (size_t i = 0; i < ARRAY_SIZE(fields); i++)
-        known[i] = fields[i].name;
-    int result =
-        document_check_keys(reader.document, map, "scaling config", known, ARRAY_SIZE(fields), reader.err);
+    int result = document_check_keys(document, map, "scaling config", fields, ARRAY_SIZE(fields), err);
     for (size_t i = 0; i < ARRAY_SIZE(fields) && result == 0; i++) {
-        const json_t *value = json_object_get(map, fields[i].name);
-        reader.field = fields[i].name;
-        if (value != NULL) result = fields[i].read(&reader, value);
+        const json_t *value = json_object_get(map, fields[i]);
+        reader.field = fields[i];
+        if (value != NULL) result = read_field(&reader, value);
     }
     if (result < 0) {
         scaling_done(&made);

@@ -54,9 +54,10 @@ int scaling_resolve_worker(const struct scaling *scaling, const struct tpu_deman
     return result < 0 ? ty_fail_memory(err) : 0;
 }
 
-/* For a TPU the name that nodes carry ("v6e" -> "TPU-V6E"), else as given. */
-static int resolve_type(const struct scaling *scaling, char **type, ty_error *err) {
-    CLEANUP(buffer_done) struct buffer text = {0};
+/* For a TPU the name that nodes carry ("v6e" -> "TPU-V6E"), else as given; a worker holds a little of the type,
+ * unless its user wrote how much. */
+static int resolve_type(const struct scaling *scaling, struct demand *demand, ty_error *err) {
+    CLEANUP(buffer_done) struct buffer name = {0};
     char generation[16];
     if (scaling->accelerator_type == NULL) return 0;
     if (scaling->use_tpu) {
@@ -65,24 +66,13 @@ static int resolve_type(const struct scaling *scaling, char **type, ty_error *er
         for (char *at = generation; *at != '\0'; at++)
             *at = (char)toupper((unsigned char)*at);
     }
-    buffer_printf(&text, "%s%s", scaling->use_tpu ? "TPU-" : "",
+    buffer_printf(&name, ACCELERATOR_TYPE_PREFIX "%s%s", scaling->use_tpu ? "TPU-" : "",
                   scaling->use_tpu ? generation : scaling->accelerator_type);
-    *type = buffer_take(&text);
-    return *type == NULL ? ty_fail_memory(err) : 0;
-}
-
-static int add_type(struct resources *resources, const char *type, ty_error *err) {
-    CLEANUP(buffer_done) struct buffer name = {0};
-    if (type == NULL) return 0;
-    buffer_printf(&name, ACCELERATOR_TYPE_PREFIX "%s", type);
     if (name.failed) return ty_fail_memory(err);
-    if (resources_has(resources, name.data)) return 0;
-    return resources_set(resources, name.data, TYPE_AMOUNT) < 0 ? ty_fail_memory(err) : 0;
-}
-
-static int resolve_trainer(const struct scaling *scaling, bool train_v1, struct resources *trainer) {
-    if (scaling->has_trainer_resources) return copy_without_zeros(trainer, &scaling->trainer_resources);
-    return train_v1 ? resources_set(trainer, "CPU", QUANTITY_ONE) : 0;
+    demand->accelerator_type = strdup(name.data + strlen(ACCELERATOR_TYPE_PREFIX));
+    if (demand->accelerator_type == NULL) return ty_fail_memory(err);
+    if (resources_has(&demand->per_worker, name.data)) return 0;
+    return resources_set(&demand->per_worker, name.data, TYPE_AMOUNT) < 0 ? ty_fail_memory(err) : 0;
 }
 
 /* Selectors that constrain nothing are none. */
@@ -118,16 +108,18 @@ static int resolve(const struct scaling *scaling, bool train_v1, struct demand *
     if (result == 0) result = scaling_resolve_slice(scaling, &demand->tpu, err);
     if (result == 0) result = scaling_resolve_worker(scaling, &demand->tpu, &demand->per_worker, err);
     if (result == 0) result = scaling_validate_rest(scaling, &demand->per_worker, err);
-    if (result == 0) result = resolve_type(scaling, &demand->accelerator_type, err);
-    if (result == 0) result = add_type(&demand->per_worker, demand->accelerator_type, err);
+    if (result == 0) result = resolve_type(scaling, demand, err);
     if (result < 0) return result;
     demand->face = scaling->face;
     demand->min_workers = (size_t)scaling->min_workers;
     demand->max_workers = (size_t)scaling->max_workers;
     demand->elastic = scaling->elastic;
     demand->strategy = scaling->placement_strategy;
-    if (add_advice(scaling, train_v1, demand) < 0 || resolve_trainer(scaling, train_v1, &demand->trainer) < 0 ||
-        resolve_selectors(scaling, demand) < 0)
+    if (scaling->has_trainer_resources)
+        result = copy_without_zeros(&demand->trainer, &scaling->trainer_resources);
+    else if (train_v1)
+        result = resources_set(&demand->trainer, "CPU", QUANTITY_ONE);
+    if (result < 0 || add_advice(scaling, train_v1, demand) < 0 || resolve_selectors(scaling, demand) < 0)
         return ty_fail_memory(err);
     return 0;
 }

@@ -76,27 +76,21 @@ int scaling_copy_text(char **to, const char *from) {
     return 0;
 }
 
-static int copy_parts(struct scaling *to, const struct scaling *from) {
-    if (resources_copy(&to->resources_per_worker, &from->resources_per_worker) < 0 ||
-        resources_copy(&to->trainer_resources, &from->trainer_resources) < 0 ||
-        scaling_copy_text(&to->accelerator_type, from->accelerator_type) < 0 ||
-        scaling_copy_text(&to->topology, from->topology) < 0 ||
-        scaling_selectors_copy(&to->selectors, from->selectors, from->n_selectors) < 0)
-        return -ENOMEM;
-    to->n_selectors = from->n_selectors;
-    return 0;
-}
-
 int scaling_copy(struct scaling *to, const struct scaling *from) {
     struct scaling copy = *from;
     copy.resources_per_worker = copy.trainer_resources = (struct resources){0};
     copy.accelerator_type = copy.topology = NULL;
     copy.selectors = NULL;
     copy.n_selectors = 0;
-    if (copy_parts(&copy, from) < 0) {
+    if (resources_copy(&copy.resources_per_worker, &from->resources_per_worker) < 0 ||
+        resources_copy(&copy.trainer_resources, &from->trainer_resources) < 0 ||
+        scaling_copy_text(&copy.accelerator_type, from->accelerator_type) < 0 ||
+        scaling_copy_text(&copy.topology, from->topology) < 0 ||
+        scaling_selectors_copy(&copy.selectors, from->selectors, from->n_selectors) < 0) {
         scaling_done(&copy);
         return -ENOMEM;
     }
+    copy.n_selectors = from->n_selectors;
     *to = copy;
     return 0;
 }

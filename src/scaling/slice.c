@@ -56,16 +56,6 @@ int scaling_generation(const struct scaling *scaling, char generation[16], ty_er
     return ty_wrap(err, "%s", spelled(scaling->face, SPELL_INVALID_TYPE));
 }
 
-static int keep_shape(struct tpu_demand *tpu, const struct tpu_shape *shape) {
-    tpu->chips_per_host = shape->chips_per_host;
-    tpu->hosts_per_slice = shape->hosts;
-    tpu->chips_per_slice = shape->chips;
-    if (scaling_copy_text(&tpu->topology, shape->topology) < 0 ||
-        scaling_copy_text(&tpu->generation, shape->generation) < 0)
-        return -ENOMEM;
-    return scaling_copy_text(&tpu->pod_type, shape->pod_type);
-}
-
 int scaling_resolve_slice(const struct scaling *scaling, struct tpu_demand *tpu, ty_error *err) {
     struct tpu_shape shape;
     if (!scaling->use_tpu || scaling->topology == NULL || scaling->accelerator_type == NULL) return 0;
@@ -74,5 +64,11 @@ int scaling_resolve_slice(const struct scaling *scaling, struct tpu_demand *tpu,
     if (result == 0) result = tpu_shape_of(generation, scaling->topology, 0, true, &shape, err);
     if (result == 0) result = choose_workers(scaling, &shape, &tpu->workers_per_slice, err);
     if (result < 0) return result;
-    return keep_shape(tpu, &shape) < 0 ? ty_fail_memory(err) : 0;
+    tpu->chips_per_host = shape.chips_per_host;
+    tpu->hosts_per_slice = shape.hosts;
+    tpu->chips_per_slice = shape.chips;
+    bool copied = scaling_copy_text(&tpu->topology, shape.topology) == 0 &&
+                  scaling_copy_text(&tpu->generation, shape.generation) == 0 &&
+                  scaling_copy_text(&tpu->pod_type, shape.pod_type) == 0;
+    return copied ? 0 : ty_fail_memory(err);
 }

@@ -77,35 +77,22 @@ int tpu_generation(const char *accelerator_type, char generation[16], ty_error *
 
 /* -- topologies -- */
 
-static bool parse_dims(const char *topology, struct dims *dims) {
+/* `chips` is the product. */
+static bool parse_dims(const char *topology, struct dims *dims, int64_t *chips) {
     char text[40];
     if (strlen(topology) >= sizeof text) return false;
     dims->n = 0;
+    *chips = 1;
     for (const char *at = topology;; at++) {
         size_t size = strcspn(at, "xX");
         memcpy(text, at, size);
         text[size] = '\0';
         if (dims->n == MAX_DIMS || !str_to_int64(text, 1, INT32_MAX, &dims->size[dims->n])) return false;
+        if (__builtin_mul_overflow(*chips, dims->size[dims->n], chips)) return false;
         dims->n++;
         at += size;
-        if (*at == '\0') return true;
+        if (*at == '\0') return *chips <= INT32_MAX;
     }
-}
-
-static bool multiply_dims(const struct dims *dims, int64_t *chips) {
-    *chips = 1;
-    for (size_t i = 0; i < dims->n; i++)
-        if (__builtin_mul_overflow(*chips, dims->size[i], chips)) return false;
-    return *chips <= INT32_MAX;
-}
-
-static int read_topology(const char *topology, struct dims *dims, int64_t *chips, ty_error *err) {
-    if (parse_dims(topology, dims) && multiply_dims(dims, chips)) return 0;
-    return ty_fail(
-        err, TY_EUSAGE,
-        "Invalid accelerator topology: '%.80s' must be positive whole numbers joined by x, such as 4x4 or "
-        "2x2x2",
-        topology);
 }
 
 static bool is_cube(const struct generation *generation, const struct dims *dims) {
@@ -142,8 +129,13 @@ int tpu_shape_of(const char *accelerator_type, const char *topology, int64_t chi
     struct tpu_shape made = {0};
     struct dims dims;
     int result = tpu_generation(accelerator_type, made.generation, err);
-    if (result == 0) result = read_topology(topology, &dims, &made.chips, err);
     if (result < 0) return result;
+    if (!parse_dims(topology, &dims, &made.chips))
+        return ty_fail(
+            err, TY_EUSAGE,
+            "Invalid accelerator topology: '%.80s' must be positive whole numbers joined by x, such as 4x4 or "
+            "2x2x2",
+            topology);
     if (chips_per_vm < 0)
         return ty_fail(err, TY_EUSAGE, "chips_per_vm must be positive, but it is %lld",
                        (long long)chips_per_vm);
