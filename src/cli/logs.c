@@ -78,22 +78,6 @@ static void put_line(struct log_view *logs, int rank, const char *text, size_t s
     buffer_char(&logs->out, '\n');
 }
 
-/* Whole lines go out; what is left waits for its newline, but not without bound. */
-static void put_lines(struct log_view *logs, struct shown_log *file, bool last) {
-    size_t at = 0;
-    for (;;) {
-        char *text = file->line.data + at, *end = NULL;
-        if (file->line.size > at) end = memchr(text, '\n', file->line.size - at);
-        if (end == NULL) break;
-        put_line(logs, file->rank, text, (size_t)(end - text));
-        at += (size_t)(end - text) + 1;
-    }
-    buffer_consume(&file->line, at);
-    if (file->line.size == 0 || (!last && file->line.size < LINE_MAX_HELD)) return;
-    put_line(logs, file->rank, file->line.data, file->line.size);
-    buffer_clear(&file->line);
-}
-
 /* Appends what stands at `at`, a chunk at most; how much, 0 at the end or where it cannot be read. */
 static int64_t read_chunk(int fd, int64_t at, struct buffer *text) {
     char *room = buffer_reserve(text, LOG_CHUNK);
@@ -142,6 +126,21 @@ static bool change_over(struct log_view *logs, struct shown_log *file) {
     (void)close(file->fd);
     file->fd = fd;
     return true;
+}
+
+/* Whole lines go out; what is left waits for its newline, but not without bound. */
+static void put_lines(struct log_view *logs, struct shown_log *file, bool last) {
+    size_t at = 0;
+    for (char *text, *end; at < file->line.size; at += (size_t)(end - text) + 1) {
+        text = file->line.data + at;
+        end = memchr(text, '\n', file->line.size - at);
+        if (end == NULL) break;
+        put_line(logs, file->rank, text, (size_t)(end - text));
+    }
+    buffer_consume(&file->line, at);
+    if (file->line.size == 0 || (!last && file->line.size < LINE_MAX_HELD)) return;
+    put_line(logs, file->rank, file->line.data, file->line.size);
+    buffer_clear(&file->line);
 }
 
 /* Prints what the file has beyond what was read. */
@@ -252,65 +251,46 @@ static void *watch_end(void *context) {
     return NULL;
 }
 
-/* A descriptor that hangs up when the run is over, and the watch behind it, which must stay as long as this
- * process. */
-static int watch_run(const char *run_path, ty_error *err) {
-    static struct end_watch watch;
+static int follow(struct log_view *logs, const char *run_path, ty_error *err) {
+    static struct end_watch watch; /* with its thread it stays as long as this process */
+    char events[16 * 1024];
     int ends[2];
     pthread_t thread;
-    watch.run_path = run_path;
-    if (pipe2(ends, O_CLOEXEC) < 0)
-        return ty_fail(err, -errno, "cannot watch %.300s: %s", run_path, strerror(errno));
-    watch.pipe = ends[1];
-    int result = -pthread_create(&thread, NULL, watch_end, &watch);
-    if (result < 0) return ty_fail(err, result, "cannot watch %.300s: %s", run_path, strerror(-result));
-    (void)pthread_detach(thread);
-    return ends[0];
-}
-
-/* Sleeps until something is written or the run ends. True when it ended. */
-static bool wait_change(int notify, int end) {
-    struct pollfd watched[] = {{.fd = notify, .events = POLLIN}, {.fd = end, .events = POLLIN}};
-    char events[16 * 1024];
-    while (poll(watched, ARRAY_SIZE(watched), -1) < 0 && errno == EINTR)
-        continue;
-    if (watched[0].revents != 0) (void)!read(notify, events, sizeof events);
-    return watched[1].revents != 0;
-}
-
-static int follow(struct log_view *logs, const char *run_path, ty_error *err) {
     CLEANUP_FD int notify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
     if (notify < 0 || inotify_add_watch(notify, logs->directory, IN_CREATE | IN_MODIFY | IN_MOVED_TO) < 0)
         return ty_fail(err, -errno, "cannot watch %.300s: %s", logs->directory, strerror(errno));
-    CLEANUP_FD int end = watch_run(run_path, err);
-    if (end < 0) return end;
-    for (bool over = false;;) {
-        int result = find_files(logs, false, err);
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return ty_fail(err, -errno, "cannot watch %.300s: %s", run_path, strerror(errno));
+    CLEANUP_FD int end = ends[0]; /* hangs up when the run is over */
+    watch = (struct end_watch){run_path, ends[1]};
+    int result = -pthread_create(&thread, NULL, watch_end, &watch);
+    if (result < 0) return ty_fail(err, result, "cannot watch %.300s: %s", run_path, strerror(-result));
+    (void)pthread_detach(thread);
+    struct pollfd watched[] = {{.fd = notify, .events = POLLIN}, {.fd = end, .events = POLLIN}};
+    for (bool over = false;; over = watched[1].revents != 0) {
+        result = find_files(logs, false, err);
         if (result >= 0) result = drain_all(logs, over, err);
         if (over || result < 0) return result;
-        over = wait_change(notify, end);
+        while (poll(watched, ARRAY_SIZE(watched), -1) < 0 && errno == EINTR)
+            continue;
+        if (watched[0].revents != 0) (void)!read(notify, events, sizeof events);
     }
 }
 
-static int check_ranks(const struct log_view *logs, const char *name, ty_error *err) {
-    if (!logs->options->wanted.chosen || logs->options->follow) return 0;
-    for (int64_t rank = idset_next(&logs->options->wanted.ranks, -1); rank >= 0;
-         rank = idset_next(&logs->options->wanted.ranks, rank))
-        if (!is_known(logs, (int)rank))
-            return ty_fail(err, TY_EUSAGE, "--rank %lld: run %.100s has no log of that rank", (long long)rank,
-                           name);
-    return 0;
-}
-
 static int show(struct log_view *logs, const char *name, const char *run_path, ty_error *err) {
+    const struct idset *ranks = rank_choice_get(&logs->options->wanted);
     if (asprintf(&logs->directory, "%s/logs", run_path) < 0) {
         logs->directory = NULL;
         return ty_fail_memory(err);
     }
     int result = find_files(logs, true, err);
-    if (result >= 0) result = check_ranks(logs, name, err);
-    if (result >= 0 && logs->options->follow) return follow(logs, run_path, err);
-    return result >= 0 ? drain_all(logs, true, err) : result;
+    if (result < 0) return result;
+    if (logs->options->follow) return follow(logs, run_path, err);
+    for (int64_t rank = -1; ranks != NULL && (rank = idset_next(ranks, rank)) >= 0;)
+        if (!is_known(logs, (int)rank))
+            return ty_fail(err, TY_EUSAGE, "--rank %lld: run %.100s has no log of that rank", (long long)rank,
+                           name);
+    return drain_all(logs, true, err);
 }
 
 static int logs_run(const struct arguments *arguments, ty_error *err) {

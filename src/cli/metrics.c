@@ -105,16 +105,6 @@ static int open_outlet(struct metrics_outlet *outlet, const struct metrics_optio
     return ty_fail(err, TY_EUSAGE, "--output %s: %s", options->output, strerror(errno));
 }
 
-static int close_outlet(struct metrics_outlet *outlet, int result, ty_error *err) {
-    if (outlet->path != NULL && outlet->fd >= 0 && close(outlet->fd) < 0 && result >= 0)
-        result = ty_fail(err, -errno, "cannot write %s: %s", outlet->path, strerror(errno));
-    if (outlet->part != NULL && result < 0) (void)unlink(outlet->part);
-    if (outlet->part != NULL && result >= 0 && rename(outlet->part, outlet->path) < 0)
-        result = ty_fail(err, -errno, "cannot write %s: %s", outlet->path, strerror(errno));
-    free(outlet->part);
-    return result;
-}
-
 static int write_out(void *context, const char *text, size_t size, ty_error *err) {
     const struct metrics_outlet *outlet = context;
     int result = file_write_all(outlet->fd, text, size);
@@ -257,18 +247,6 @@ static int write_curves(const char *path, const struct metrics_options *options,
 
 /* -- formats that go on */
 
-/* Calls `write` with what is there; with --follow again when there is more, until the run is over. */
-static int follow(const char *path, bool go_on, int (*write)(void *context, bool last, ty_error *err),
-                  void *context, ty_error *err) {
-    CLEANUP_FD int watch = go_on ? view_watch_open(path) : -1;
-    for (;;) {
-        bool last = !go_on || !run_lock_is_held(path);
-        int result = write(context, last, err);
-        if (result < 0 || last) return result;
-        view_watch_wait(watch, VIEW_LOOK_MS * NS_PER_MS);
-    }
-}
-
 struct metrics_writing {
     const char *path;
     struct view_selection selection;
@@ -277,40 +255,26 @@ struct metrics_writing {
     struct tensorboard *board;
 };
 
-static int write_csv(void *context, bool last, ty_error *err) {
-    struct metrics_writing *writing = context;
-    (void)last;
-    return view_csv_write_rows(writing->csv, write_out, writing->outlet, err);
-}
-
-static int write_jsonl(void *context, bool last, ty_error *err) {
-    struct metrics_writing *writing = context;
-    (void)last;
+/* What is there of the rows; `last`: the run is over. */
+static int write_rows(struct metrics_writing *writing, bool last, ty_error *err) {
+    if (writing->board != NULL) return tensorboard_write(writing->board, last, err);
+    if (writing->csv != NULL) return view_csv_write_rows(writing->csv, write_out, writing->outlet, err);
     return view_jsonl_write(writing->path, &writing->selection, write_out, writing->outlet, err);
 }
 
-static int write_board(void *context, bool last, ty_error *err) {
-    struct metrics_writing *writing = context;
-    return tensorboard_write(writing->board, last, err);
-}
-
-static int write_rows(struct metrics_writing *writing, const struct metrics_options *options, ty_error *err) {
-    if (options->format == METRICS_JSONL)
-        return follow(writing->path, options->follow, write_jsonl, writing, err);
-    int result = view_csv_open(writing->path, &writing->selection, &writing->csv, err);
-    if (result >= 0) result = view_csv_write_head(writing->csv, write_out, writing->outlet, err);
-    if (result >= 0) result = follow(writing->path, options->follow, write_csv, writing, err);
+/* With --follow again when there is more, until the run is over. */
+static int follow_rows(struct metrics_writing *writing, const struct metrics_options *options, ty_error *err) {
+    bool csv = options->format == METRICS_CSV;
+    int result = csv ? view_csv_open(writing->path, &writing->selection, &writing->csv, err) : 0;
+    if (csv && result >= 0) result = view_csv_write_head(writing->csv, write_out, writing->outlet, err);
+    CLEANUP_FD int watch = result >= 0 && options->follow ? view_watch_open(writing->path) : -1;
+    for (bool last = false; result >= 0;) {
+        last = !options->follow || !run_lock_is_held(writing->path);
+        result = write_rows(writing, last, err);
+        if (last) break;
+        if (result >= 0) view_watch_wait(watch, VIEW_LOOK_MS * NS_PER_MS);
+    }
     view_csv_close(writing->csv);
-    return result;
-}
-
-static int write_tensorboard(struct metrics_writing *writing, const struct metrics_options *options,
-                             ty_error *err) {
-    if (options->output == NULL)
-        return ty_fail(err, TY_EUSAGE, "--format tensorboard writes a directory: name it with --output DIR");
-    int result = tensorboard_open(writing->path, options->output, &writing->selection, &writing->board, err);
-    if (result >= 0) result = follow(writing->path, options->follow, write_board, writing, err);
-    tensorboard_close(writing->board);
     return result;
 }
 
@@ -320,7 +284,7 @@ static int write_format(const char *name, struct metrics_writing *writing,
         return write_curves(writing->path, options, writing->outlet, err);
     if (options->format == METRICS_TABLE)
         return write_table(writing->path, &writing->selection, writing->outlet, err);
-    if (options->format != METRICS_OPENMETRICS) return write_rows(writing, options, err);
+    if (options->format != METRICS_OPENMETRICS) return follow_rows(writing, options, err);
     CLEANUP(buffer_done) struct buffer text = {0};
     const struct view_exposition how = {.openmetrics = true, .per_rank = options->per_rank};
     int result = view_exposition_encode(&(struct view_exposed){name, writing->path}, 1, &how, &text, err);
@@ -349,13 +313,27 @@ static int check(const struct metrics_options *options, ty_error *err) {
 static int show(const char *name, const char *path, const struct metrics_options *options, ty_error *err) {
     struct metrics_outlet outlet;
     struct metrics_writing writing = {.path = path, .outlet = &outlet};
+    int result;
     writing.selection.ranks = rank_choice_get(&options->wanted);
     writing.selection.history = (enum view_history)options->history;
-    if (options->format == METRICS_TENSORBOARD && !options->plot)
-        return write_tensorboard(&writing, options, err);
-    int result = open_outlet(&outlet, options, err);
+    if (options->format == METRICS_TENSORBOARD && !options->plot) {
+        if (options->output == NULL)
+            return ty_fail(err, TY_EUSAGE,
+                           "--format tensorboard writes a directory: name it with --output DIR");
+        result = tensorboard_open(path, options->output, &writing.selection, &writing.board, err);
+        if (result >= 0) result = follow_rows(&writing, options, err);
+        tensorboard_close(writing.board);
+        return result;
+    }
+    result = open_outlet(&outlet, options, err);
     if (result < 0) return result;
-    result = close_outlet(&outlet, write_format(name, &writing, options, err), err);
+    result = write_format(name, &writing, options, err);
+    if (outlet.path != NULL && outlet.fd >= 0 && close(outlet.fd) < 0 && result >= 0)
+        result = ty_fail(err, -errno, "cannot write %s: %s", outlet.path, strerror(errno));
+    if (outlet.part != NULL && result < 0) (void)unlink(outlet.part);
+    if (outlet.part != NULL && result >= 0 && rename(outlet.part, outlet.path) < 0)
+        result = ty_fail(err, -errno, "cannot write %s: %s", outlet.path, strerror(errno));
+    free(outlet.part);
     return result == -EPIPE && options->output == NULL ? 0 : result;
 }
 

@@ -34,13 +34,6 @@ static int write_once(const struct view_exposed *run, const char *path, ty_error
     return result < 0 ? ty_fail(err, result, "cannot write %s: %s", path, strerror(-result)) : 0;
 }
 
-/* The first failure, and each one that is another. */
-static void tell(const ty_error *err, char told[sizeof err->message]) {
-    if (str_equal(err->message, told)) return;
-    (void)snprintf(told, sizeof err->message, "%s", err->message);
-    (void)send(STDIN_FILENO, told, strlen(told), MSG_NOSIGNAL | MSG_DONTWAIT);
-}
-
 int metrics_file_main(int argc, char **argv) {
     int64_t period;
     char told[sizeof((ty_error *)NULL)->message] = "", word;
@@ -50,7 +43,11 @@ int metrics_file_main(int argc, char **argv) {
     (void)setpriority(PRIO_PROCESS, 0, NICE);
     for (int wait = FIRST_MS;; wait *= 2) { /* what has just begun changes sooner */
         ty_error err = {0};
-        if (write_once(&run, argv[3], &err) < 0) tell(&err, told);
+        /* The first failure is told, and each one that is another. */
+        if (write_once(&run, argv[3], &err) < 0 && !str_equal(err.message, told)) {
+            (void)snprintf(told, sizeof told, "%s", err.message);
+            (void)send(STDIN_FILENO, told, strlen(told), MSG_NOSIGNAL | MSG_DONTWAIT);
+        }
         struct pollfd control = {.fd = STDIN_FILENO, .events = POLLIN};
         if (wait > period) wait = (int)period;
         if (poll(&control, 1, wait) <= 0) continue;

@@ -49,20 +49,6 @@ static int apply_leases(struct cluster *cluster, ty_error *err) {
     return result;
 }
 
-static int find_cluster(const struct cluster_options *options, const struct demand *demand,
-                        struct cluster **cluster, ty_error *err) {
-    if (options->cluster_file != NULL) return cluster_read(options->cluster_file, cluster, err);
-    struct cluster *machine = NULL;
-    int result = cluster_probe(&options->overrides, &machine, err);
-    if (result >= 0 && prepare_needs_devices(demand)) result = apply_leases(machine, err);
-    if (result < 0) {
-        cluster_destroy(machine);
-        return result;
-    }
-    *cluster = machine;
-    return 0;
-}
-
 /* What is shown, with where its nodes come from; both NULL: this machine, or a cluster file. */
 struct planned {
     struct plan *plan; /* owned */
@@ -71,13 +57,6 @@ struct planned {
     const struct slurm_view *slurm;
     const struct rendezvous *rendezvous;
 };
-
-static void network_text(const struct rendezvous *rendezvous, struct buffer *out) {
-    const char *line = rendezvous_table(rendezvous);
-    if (*line != '\0') buffer_text(out, "\nThe network\n");
-    for (const char *end; (end = strchr(line, '\n')) != NULL; line = end + 1)
-        buffer_printf(out, "  %.*s\n", (int)(end - line), line);
-}
 
 static int network_json(const struct rendezvous *rendezvous, struct buffer *json, ty_error *err) {
     json_t *tree = json_loadb(json->data, json->size, 0, NULL), *tried = json_array();
@@ -89,19 +68,18 @@ static int network_json(const struct rendezvous *rendezvous, struct buffer *json
     return cli_json_put(tree, json, err);
 }
 
-/* Of rank 0, for the others; NULL: not known before the start. */
-static const char *master_address(const struct planned *planned) {
-    if (planned->slurm != NULL || planned->plan->n_workers == 0) return NULL;
-    if (planned->rendezvous == NULL) return "127.0.0.1";
-    return rendezvous_address_of(planned->rendezvous,
-                                 planned->cluster->nodes[planned->plan->workers[0].node].name);
-}
-
 /* The exit status. */
 static int show(const struct plan_command *command, const struct planned *planned, ty_error *err) {
     const struct plan *plan = planned->plan;
+    const struct rendezvous *rendezvous = planned->rendezvous;
+    /* Of rank 0, for the others; not known before the start of a run on Slurm. */
+    const char *master = NULL;
+    if (planned->slurm == NULL && plan->n_workers > 0)
+        master = rendezvous == NULL
+                     ? "127.0.0.1"
+                     : rendezvous_address_of(rendezvous, planned->cluster->nodes[plan->workers[0].node].name);
     const struct plan_environment environment = {plan, planned->cluster, planned->demand,
-                                                 &command->scaling.settings, master_address(planned)};
+                                                 &command->scaling.settings, master};
     bool with_environment = command->environment && plan->verdict == PLAN_FEASIBLE;
     int result = 0;
     CLEANUP(buffer_done) struct buffer text = {0};
@@ -109,12 +87,15 @@ static int show(const struct plan_command *command, const struct planned *planne
         plan_format_json(plan, planned->cluster, planned->demand, &text);
         if (with_environment) result = plan_environment_json(&environment, &text, err);
         if (planned->slurm != NULL && result >= 0) result = slurm_view_json(planned->slurm, &text, err);
-        if (planned->rendezvous != NULL && result >= 0) result = network_json(planned->rendezvous, &text, err);
+        if (rendezvous != NULL && result >= 0) result = network_json(rendezvous, &text, err);
         if (text.size > 0 && text.data[text.size - 1] != '\n') buffer_char(&text, '\n');
     } else {
         plan_format_text(plan, planned->cluster, planned->demand, terminal_colour(STDOUT_FILENO), &text);
         if (planned->slurm != NULL) slurm_view_text(planned->slurm, &text);
-        if (planned->rendezvous != NULL) network_text(planned->rendezvous, &text);
+        const char *line = rendezvous != NULL ? rendezvous_table(rendezvous) : "";
+        if (*line != '\0') buffer_text(&text, "\nThe network\n");
+        for (const char *end; (end = strchr(line, '\n')) != NULL; line = end + 1)
+            buffer_printf(&text, "  %.*s\n", (int)(end - line), line);
         if (with_environment) result = plan_environment_text(&environment, &text, err);
     }
     if (result >= 0) result = cli_print(&text, err);
@@ -122,11 +103,15 @@ static int show(const struct plan_command *command, const struct planned *planne
     return plan->verdict == PLAN_FEASIBLE ? 0 : ty_error_exit_status(TY_EINFEASIBLE);
 }
 
+/* On the nodes of a file, or this machine. */
 static int plan_for(const struct plan_command *command, const struct demand *demand, ty_error *err) {
+    const struct cluster_options *options = &command->cluster;
     struct planned planned = {.demand = demand};
-    int result = find_cluster(&command->cluster, demand, &planned.cluster, err);
-    if (result < 0) return result;
-    result = plan_make(planned.cluster, demand, &planned.plan, err);
+    int result = options->cluster_file != NULL ? cluster_read(options->cluster_file, &planned.cluster, err)
+                                               : cluster_probe(&options->overrides, &planned.cluster, err);
+    if (result >= 0 && options->cluster_file == NULL && prepare_needs_devices(demand))
+        result = apply_leases(planned.cluster, err);
+    if (result >= 0) result = plan_make(planned.cluster, demand, &planned.plan, err);
     if (result >= 0) result = show(command, &planned, err);
     plan_destroy(planned.plan);
     cluster_destroy(planned.cluster);
@@ -176,27 +161,20 @@ static int plan_for_slurm(const struct plan_command *command, const struct deman
     return result;
 }
 
-static int resolve_and_plan(const struct plan_command *command, ty_error *err) {
-    int result = cluster_options_check(&command->cluster, err);
-    if (result < 0) return result;
-    struct demand demand = {0};
-    result = scaling_resolve(&command->scaling.scaling, scaling_train_v1(), &demand, err);
-    if (result < 0) return result;
-    const char *const lines[] = {demand.deprecation, demand.warning,
-                                 demand_sharing_warning(&demand, command->scaling.settings.backend)};
+static int plan(const struct plan_command *command, const struct demand *demand, ty_error *err) {
+    const char *const lines[] = {demand->deprecation, demand->warning,
+                                 demand_sharing_warning(demand, command->scaling.settings.backend)};
     for (size_t i = 0; i < ARRAY_SIZE(lines); i++)
         if (lines[i] != NULL) terminal_warning("plan", lines[i]);
-    bool joins = command->join.options.max_nodes > 1 || command->join.options.hosts != NULL;
+    if (command->join.options.max_nodes > 1 || command->join.options.hosts != NULL)
+        return plan_for_nodes(command, demand, err);
     bool slurm = str_equal(command->cluster.engine, "slurm");
-    result = joins   ? plan_for_nodes(command, &demand, err)
-             : slurm ? plan_for_slurm(command, &demand, err)
-                     : plan_for(command, &demand, err);
-    demand_done(&demand);
-    return result;
+    return (slurm ? plan_for_slurm : plan_for)(command, demand, err);
 }
 
 static int plan_run(const struct arguments *arguments, ty_error *err) {
     struct plan_command command = {0};
+    struct demand demand = {0};
     cluster_options_init(&command.cluster);
     join_options_init(&command.join);
     int result = scaling_options_init(&command.scaling, arguments, err);
@@ -204,10 +182,14 @@ static int plan_run(const struct arguments *arguments, ty_error *err) {
     void *const targets[] = {&command.scaling, &command.cluster, &command.join, &command, &command.format};
     result = options_apply(arguments, targets, err);
     if (result >= 0) result = join_options_finish(&command.join, &command.cluster, err);
-    if (result >= 0 && command.join.options.node_rank > 0)
+    if (result >= 0 && command.join.options.node_rank > 0) {
         result = join_options_serve(&command.join, "plan", &command.cluster);
-    else if (result >= 0)
-        result = resolve_and_plan(&command, err);
+    } else if (result >= 0) {
+        result = cluster_options_check(&command.cluster, err);
+        if (result >= 0) result = scaling_resolve(&command.scaling.scaling, scaling_train_v1(), &demand, err);
+        if (result >= 0) result = plan(&command, &demand, err);
+    }
+    demand_done(&demand);
     key_forget(&command.join.options.key);
     hosts_done(&command.join.hosts);
     scaling_options_done(&command.scaling);

@@ -61,20 +61,6 @@ static int check_removable(const char *name, const char *path, bool force, ty_er
     return result;
 }
 
-static int remove_run(const char *name, const char *path, ty_error *err) {
-    struct run_disk disk;
-    int result = run_disk_read(path, &disk, err);
-    if (result >= 0) result = run_remove(path, err);
-    if (result >= 0) {
-        CLEANUP(buffer_done) struct buffer text = {0};
-        buffer_printf(&text, "removed %s: ", name);
-        bytes_format((quantity)disk.bytes * QUANTITY_ONE, &text);
-        buffer_char(&text, '\n');
-        (void)cli_print(&text, err);
-    }
-    return result;
-}
-
 /* All that are named, or none. */
 static int rm_run(const struct arguments *arguments, ty_error *err) {
     struct rm_options options = {0};
@@ -84,7 +70,19 @@ static int rm_run(const struct arguments *arguments, ty_error *err) {
         const char *name = arguments->words[i % n];
         CLEANUP_FREE char *path = run_directory_find(storage.storage_path, name, err);
         if (path == NULL) return err->code;
-        result = i < n ? check_removable(name, path, options.force, err) : remove_run(name, path, err);
+        if (i < n) {
+            result = check_removable(name, path, options.force, err);
+            continue;
+        }
+        CLEANUP(buffer_done) struct buffer text = {0};
+        struct run_disk disk;
+        result = run_disk_read(path, &disk, err);
+        if (result >= 0) result = run_remove(path, err);
+        if (result < 0) return result;
+        buffer_printf(&text, "removed %s: ", name);
+        bytes_format((quantity)disk.bytes * QUANTITY_ONE, &text);
+        buffer_char(&text, '\n');
+        (void)cli_print(&text, err);
     }
     return result;
 }
@@ -255,16 +253,6 @@ static void prune_done(struct prune *prune) {
 
 /* -- told and asked */
 
-static void tell_row(const struct candidate *candidate, struct text_table *table) {
-    CLEANUP(buffer_done) struct buffer text = {0};
-    table_cell(table, candidate->name);
-    table_cell(table, run_standing_name(candidate->standing));
-    duration_format(clock_wall() - candidate->ended, &text);
-    table_take(table, &text);
-    bytes_format((quantity)candidate->bytes * QUANTITY_ONE, &text);
-    table_take(table, &text);
-}
-
 static size_t count(const struct prune *prune, enum verdict verdict, uint64_t *bytes) {
     size_t n = 0;
     *bytes = 0;
@@ -284,8 +272,16 @@ static int tell(const struct prune *prune, size_t *n, ty_error *err) {
     uint64_t bytes, nothing;
     for (size_t i = 0; i < ARRAY_SIZE(heads); i++)
         table_cell(&table, heads[i]);
-    for (size_t i = 0; i < prune->n; i++)
-        if (prune->candidates[i].verdict == GOES) tell_row(&prune->candidates[i], &table);
+    for (size_t i = 0; i < prune->n; i++) {
+        const struct candidate *candidate = &prune->candidates[i];
+        if (candidate->verdict != GOES) continue;
+        table_cell(&table, candidate->name);
+        table_cell(&table, run_standing_name(candidate->standing));
+        duration_format(clock_wall() - candidate->ended, &text);
+        table_take(&table, &text);
+        bytes_format((quantity)candidate->bytes * QUANTITY_ONE, &text);
+        table_take(&table, &text);
+    }
     *n = count(prune, GOES, &bytes);
     size_t kept = count(prune, STAYS_FOR_CHECKPOINT, &nothing),
            theirs = count(prune, STAYS_PROTECTED, &nothing);
@@ -347,15 +343,6 @@ static int remove_all(struct prune *prune, ty_error *err) {
     return result < 0 ? result : printed;
 }
 
-static int finish_removals(const char *storage_path, ty_error *err) {
-    CLEANUP(buffer_done) struct buffer names = {0}, text = {0};
-    int result = run_removals_finish(storage_path, &names, err);
-    if (names.size == 0 || names.failed) return result;
-    buffer_printf(&text, "removed what a removal that was killed left: %s\n", names.data);
-    int printed = cli_print(&text, result < 0 ? NULL : err);
-    return result < 0 ? result : printed;
-}
-
 static int prune_run(const struct arguments *arguments, ty_error *err) {
     struct prune_options options = {0};
     struct storage_options storage = {0};
@@ -366,8 +353,13 @@ static int prune_run(const struct arguments *arguments, ty_error *err) {
     if (result >= 0) result = tell(&prune, &n, err);
     if (result >= 0) result = ask(&options, n, err);
     if (result > 0) result = remove_all(&prune, err);
-    if (result >= 0 && !options.dry) result = finish_removals(storage.storage_path, err);
-    return result < 0 ? result : 0;
+    if (result < 0 || options.dry) return result < 0 ? result : 0;
+    CLEANUP(buffer_done) struct buffer names = {0}, text = {0};
+    result = run_removals_finish(storage.storage_path, &names, err);
+    if (names.size == 0 || names.failed) return result < 0 ? result : 0;
+    buffer_printf(&text, "removed what a removal that was killed left: %s\n", names.data);
+    int printed = cli_print(&text, result < 0 ? NULL : err);
+    return result < 0 ? result : printed;
 }
 
 const struct command command_prune = {

@@ -67,24 +67,20 @@ static void tell_log(void *context, enum log_level level, const char *subsystem,
         terminal_error(command, text);
 }
 
-/* Started without a launcher of its own kind, each rank of an MPI program is a world of one. */
-static void warn_of_mpi(const char *command, const struct run_request *request) {
-    if (str_equal(request->settings.framework, "mpi") || getenv("PMI_FD") != NULL) return;
-    bool alone = elf_needs(request->argv[0], "libmpi.so") || elf_needs(request->argv[0], "libmpich");
-    if (!alone) return;
-    CLEANUP(buffer_done) struct buffer text = {0};
-    buffer_printf(
-        &text,
-        "%.200s is linked to MPI, and each rank will be alone in a world of its own: with --framework mpi "
-        "those of MPICH find each other",
-        request->argv[0]);
-    if (!text.failed) terminal_warning(command, text.data);
-}
-
 int run_to_its_end(const char *command, const struct run_request *request, const struct arguments *arguments,
                    ty_error *err) {
     ty_result *result = NULL;
-    warn_of_mpi(command, request);
+    /* Started without a launcher of its own kind, each rank of an MPI program is a world of one. */
+    bool launched = str_equal(request->settings.framework, "mpi") || getenv("PMI_FD") != NULL;
+    if (!launched && (elf_needs(request->argv[0], "libmpi.so") || elf_needs(request->argv[0], "libmpich"))) {
+        CLEANUP(buffer_done) struct buffer text = {0};
+        buffer_printf(
+            &text,
+            "%.200s is linked to MPI, and each rank will be alone in a world of its own: with --framework mpi "
+            "those of MPICH find each other",
+            request->argv[0]);
+        if (!text.failed) terminal_warning(command, text.data);
+    }
     log_set_sink(tell_log, (void *)(uintptr_t)command);
     int code = controller_run(request, &result, err);
     int status = tell_outcome(command, code, result, &request->settings, arguments, err);
@@ -92,18 +88,7 @@ int run_to_its_end(const char *command, const struct run_request *request, const
     return status;
 }
 
-/* Whoever did not ask for Slurm is told that it is used. */
-static void tell_engine(const struct run_request *request) {
-    const struct engine *engine = NULL;
-    if (request->settings.quiet || request->settings.progress == PROGRESS_NONE) return;
-    if (prepare_engine(request, &engine, NULL) < 0 || engine != &engine_slurm) return;
-    const char *job = getenv("SLURM_JOB_ID"), *nodes = getenv("SLURM_JOB_NODELIST");
-    CLEANUP(buffer_done) struct buffer text = {0};
-    if (nodes == NULL) return; /* which is refused */
-    buffer_printf(&text, "engine slurm: on the nodes of job %.20s, %.200s", job != NULL ? job : "?", nodes);
-    if (!text.failed) terminal_error(command_run.name, text.data);
-}
-
+/* The run of these options. Whoever did not ask for Slurm is told that it is used. */
 static int start(const struct run_options *options, const struct scaling_options *scaling,
                  const struct cluster_options *cluster, const struct join_options *join,
                  const struct arguments *arguments, ty_error *err) {
@@ -123,7 +108,14 @@ static int start(const struct run_options *options, const struct scaling_options
         .alone = true,
         .handle_signals = true,
     };
-    tell_engine(&request);
+    const struct engine *engine = NULL;
+    const char *job = getenv("SLURM_JOB_ID"), *nodes = getenv("SLURM_JOB_NODELIST"); /* without them: refused */
+    bool silent = options->settings.quiet || options->settings.progress == PROGRESS_NONE;
+    if (!silent && prepare_engine(&request, &engine, NULL) >= 0 && engine == &engine_slurm && nodes != NULL) {
+        CLEANUP(buffer_done) struct buffer text = {0};
+        buffer_printf(&text, "engine slurm: on the nodes of job %.20s, %.200s", job != NULL ? job : "?", nodes);
+        if (!text.failed) terminal_error(command_run.name, text.data);
+    }
     return run_to_its_end(command_run.name, &request, arguments, err);
 }
 

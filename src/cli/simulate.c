@@ -72,16 +72,6 @@ static const struct option_spec specs[] = {
 };
 static const struct option_group simulate_group = {"Simulation", specs, ARRAY_SIZE(specs)};
 
-static int check_given(const struct arguments *arguments, ty_error *err) {
-    static const char *const needed[] = {"nodes", "mtbf", "checkpoint-every", "checkpoint-cost",
-                                         "restart-cost"};
-    for (size_t i = 0; i < ARRAY_SIZE(needed); i++)
-        if (options_value(arguments, needed[i]) == NULL)
-            return ty_fail(err, TY_EUSAGE,
-                           "option --%s is needed; `trainyard simulate --help` shows an example", needed[i]);
-    return 0;
-}
-
 /* Refuses what would take hours or all memory. */
 static int check_size(const struct sim_training *training, ty_error *err) {
     double length = (double)training->length, workers = (double)training->n_nodes * training->workers_per_node;
@@ -128,15 +118,6 @@ struct trial {
     double goodput, expected;
 };
 
-/* Long enough, or as long as takes no time worth mentioning. */
-static nanoseconds trial_length(const struct sim_training *training, double apart) {
-    double wanted = apart * TRIAL_FAILURES,
-           most = (double)(training->interval + training->cost) * TRIAL_CHECKPOINTS;
-    double longest = MOST_DAYS * 86400e9;
-    if (wanted > most) wanted = most;
-    return (nanoseconds)(wanted < longest ? wanted : longest);
-}
-
 static int try_intervals(const struct sim_training *asked, struct trial trials[TRIAL_COUNT], ty_error *err) {
     nanoseconds best = sim_training_best_interval(asked);
     const nanoseconds intervals[] = {
@@ -152,7 +133,11 @@ static int try_intervals(const struct sim_training *asked, struct trial trials[T
     for (int i = 0; i < TRIAL_COUNT; i++) {
         struct sim_training_result result;
         training.interval = intervals[i] > NS_PER_S ? intervals[i] : NS_PER_S;
-        training.length = trial_length(&training, apart);
+        /* Long enough, or as long as takes no time worth mentioning. */
+        double wanted = apart * TRIAL_FAILURES, longest = MOST_DAYS * 86400e9,
+               most = (double)(training.interval + training.cost) * TRIAL_CHECKPOINTS;
+        if (wanted > most) wanted = most;
+        training.length = (nanoseconds)(wanted < longest ? wanted : longest);
         int code = sim_training_run(&training, &result, err);
         if (code < 0) return code;
         trials[i] =
@@ -195,19 +180,6 @@ static void add_share(struct buffer *out, const char *what, nanoseconds part, na
     buffer_char(out, '\n');
 }
 
-static void add_trial(struct text_table *table, const struct trial *trial, const char *note) {
-    CLEANUP(buffer_done) struct buffer interval = {0};
-    char goodput[32], expected[32];
-    duration_format(trial->interval, &interval);
-    (void)snprintf(goodput, sizeof goodput, "%.2f %%", 100 * trial->goodput);
-    (void)snprintf(expected, sizeof expected, trial->expected < 0 ? "-" : "%.2f %%", 100 * trial->expected);
-    table_cell(table, "");
-    table_cell(table, interval.failed ? "" : interval.data);
-    table_cell(table, goodput);
-    table_cell(table, expected);
-    table_cell(table, note);
-}
-
 static void format_text(const struct sim_training *training, const struct sim_training_result *result,
                         const struct trial trials[TRIAL_COUNT], struct buffer *out) {
     nanoseconds all = training->length;
@@ -233,42 +205,53 @@ static void format_text(const struct sim_training *training, const struct sim_tr
     buffer_text(out, "in the long run:\n");
     for (size_t i = 0; i < ARRAY_SIZE(heads); i++)
         table_cell(&table, heads[i]);
-    for (int i = 0; i < TRIAL_COUNT; i++)
-        add_trial(&table, &trials[i], notes[i]);
+    for (int i = 0; i < TRIAL_COUNT; i++) {
+        const struct trial *trial = &trials[i];
+        CLEANUP(buffer_done) struct buffer cell = {0};
+        table_cell(&table, "");
+        duration_format(trial->interval, &cell);
+        table_take(&table, &cell);
+        buffer_printf(&cell, "%.2f %%", 100 * trial->goodput);
+        table_take(&table, &cell);
+        buffer_printf(&cell, trial->expected < 0 ? "-" : "%.2f %%", 100 * trial->expected);
+        table_take(&table, &cell);
+        table_cell(&table, notes[i]);
+    }
     table_format(&table, out);
     table_done(&table);
 }
 
-static int simulate(const struct sim_training *training, int format, ty_error *err) {
-    struct sim_training_result result;
-    struct trial trials[TRIAL_COUNT];
-    int code = check_size(training, err);
-    if (code >= 0) code = sim_training_run(training, &result, err);
-    if (code >= 0) code = try_intervals(training, trials, err);
-    if (code < 0) return code;
-    CLEANUP(buffer_done) struct buffer text = {0};
-    if (format == FORMAT_JSON)
-        format_json(training, &result, trials, &text);
-    else
-        format_text(training, &result, trials, &text);
-    return cli_print(&text, err);
-}
-
 static int simulate_run(const struct arguments *arguments, ty_error *err) {
+    static const char *const needed[] = {"nodes", "mtbf", "checkpoint-every", "checkpoint-cost",
+                                         "restart-cost"};
     struct simulate_options options = {.workers = 1, .length = (nanoseconds)30 * 86400 * NS_PER_S, .seed = 1};
     struct format_options format = {0};
-    int result = options_apply(arguments, (void *[]){&options, &format}, err);
-    if (result >= 0) result = check_given(arguments, err);
-    if (result < 0) return result;
-    struct sim_training training = {.n_nodes = options.nodes,
-                                    .workers_per_node = options.workers,
-                                    .mtbf = options.mtbf,
-                                    .interval = options.interval,
-                                    .cost = options.cost,
-                                    .restart = options.restart,
-                                    .length = options.length,
-                                    .seed = (uint64_t)options.seed};
-    return simulate(&training, format.format, err);
+    int code = options_apply(arguments, (void *[]){&options, &format}, err);
+    if (code < 0) return code;
+    for (size_t i = 0; i < ARRAY_SIZE(needed); i++)
+        if (options_value(arguments, needed[i]) == NULL)
+            return ty_fail(err, TY_EUSAGE,
+                           "option --%s is needed; `trainyard simulate --help` shows an example", needed[i]);
+    const struct sim_training training = {.n_nodes = options.nodes,
+                                          .workers_per_node = options.workers,
+                                          .mtbf = options.mtbf,
+                                          .interval = options.interval,
+                                          .cost = options.cost,
+                                          .restart = options.restart,
+                                          .length = options.length,
+                                          .seed = (uint64_t)options.seed};
+    struct sim_training_result result;
+    struct trial trials[TRIAL_COUNT];
+    code = check_size(&training, err);
+    if (code >= 0) code = sim_training_run(&training, &result, err);
+    if (code >= 0) code = try_intervals(&training, trials, err);
+    if (code < 0) return code;
+    CLEANUP(buffer_done) struct buffer text = {0};
+    if (format.format == FORMAT_JSON)
+        format_json(&training, &result, trials, &text);
+    else
+        format_text(&training, &result, trials, &text);
+    return cli_print(&text, err);
 }
 
 const struct command command_simulate = {

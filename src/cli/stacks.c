@@ -64,10 +64,6 @@ static int read_workers(void *context, struct journal *journal, ty_error *err) {
     return journal_replay(journal, context, err);
 }
 
-static bool is_running(const struct replay_worker *worker) {
-    return worker->state == WORKER_STARTED || worker->state == WORKER_READY;
-}
-
 /* Of a node that has joined, and is of another machine, pids say nothing here. Where several joined on one
  * machine a number stands behind its name. */
 static bool is_foreign(const struct run_replay *replay, size_t rank) {
@@ -119,7 +115,7 @@ static int save_one(const char *run_path, const struct stack_sampled *worker, in
     return result < 0 ? ty_fail(err, -EIO, "cannot write %s: %s", path.data, strerror(-result)) : 0;
 }
 
-/* "1 rank (2): load_batch data.py:88" and the frames below. */
+/* "1 rank (2): load_batch data.py:88", the frames below, and an empty line. */
 static void group_text(const struct stack_group *group, struct buffer *out) {
     const char *line = group->frames;
     size_t size = strcspn(line, "\n");
@@ -132,6 +128,7 @@ static void group_text(const struct stack_group *group, struct buffer *out) {
         size = strcspn(line, "\n");
         buffer_printf(out, "    %.*s\n", (int)size, line);
     }
+    buffer_char(out, '\n');
 }
 
 static int save_all(const char *name, const char *run_path, const struct stack_sampled *workers, size_t n,
@@ -157,10 +154,8 @@ static int save_all(const char *name, const char *run_path, const struct stack_s
         stack_groups_json(&groups, &out);
         buffer_text(&out, "}\n");
     } else {
-        for (size_t i = 0; i < groups.n && n > 1; i++) {
+        for (size_t i = 0; i < groups.n && n > 1; i++)
             group_text(&groups.items[i], &out);
-            buffer_char(&out, '\n');
-        }
         if (whole.size > 0) buffer_append(&out, whole.data, whole.size);
     }
     if (result < 0 || whole.failed || out.failed) return ty_fail_memory(err);
@@ -202,13 +197,14 @@ struct sampled_place {
     struct idset ranks;
 };
 
+/* Those where they stood most often come first. */
 static int compare_places(const void *a, const void *b) {
     const struct sampled_place *x = a, *y = b;
     if (x->times != y->times) return x->times > y->times ? -1 : 1;
     return strcmp(x->line, y->line);
 }
 
-/* Where they stood most often, the innermost frame first. */
+/* The innermost frame first. */
 static void place_text(const struct sampled_place *place, size_t all, struct buffer *out) {
     size_t end = strlen(place->line), n = idset_count(&place->ranks);
     buffer_printf(out, "%5.1f %%  %zu rank%s (", 100.0 * (double)place->times / (double)all, n,
@@ -225,34 +221,29 @@ static void place_text(const struct sampled_place *place, size_t all, struct buf
     buffer_text(out, end > 0 ? " < ...\n" : "\n");
 }
 
-static int gather_places(const struct stack_sampled *workers, size_t n, struct hash *known,
-                         struct sampled_place **places, size_t *n_places) {
-    for (size_t i = 0; i < n; i++) {
-        size_t at = 0;
-        uintptr_t times;
-        for (const char *line; (line = hash_next(workers[i].counts, &at, &times)) != NULL;) {
-            const uintptr_t *index = hash_get(known, line);
-            size_t place = index != NULL ? *index : *n_places;
-            if (index == NULL) {
-                if (ARRAY_GROW(*places, *n_places) < 0 || hash_set(known, line, *n_places) < 0) return -ENOMEM;
-                (*places)[(*n_places)++] = (struct sampled_place){.line = line};
-            }
-            (*places)[place].times += times;
-            if (idset_add(&(*places)[place].ranks, workers[i].rank) < 0) return -ENOMEM;
-        }
-    }
-    return 0;
-}
-
 static int sampled_text(const char *name, const struct stacks_options *options,
                         const struct stack_sampled *workers, size_t n, const struct buffer *nodes,
                         struct buffer *out, ty_error *err) {
     struct sampled_place *places = NULL;
-    struct hash *known = hash_create();
+    struct hash *known = hash_create(); /* the index of a line's place */
     size_t n_places = 0, all = 0;
-    int result = known != NULL ? gather_places(workers, n, known, &places, &n_places) : -ENOMEM;
-    for (size_t i = 0; i < n; i++)
+    int result = known != NULL ? 0 : -ENOMEM;
+    for (size_t i = 0; i < n; i++) {
+        size_t at = 0;
+        uintptr_t times;
         all += workers[i].n;
+        for (const char *line; result >= 0 && (line = hash_next(workers[i].counts, &at, &times)) != NULL;) {
+            const uintptr_t *index = hash_get(known, line);
+            size_t place = index != NULL ? *index : n_places;
+            if (index == NULL && (ARRAY_GROW(places, n_places) < 0 || hash_set(known, line, place) < 0)) {
+                result = -ENOMEM;
+                break;
+            }
+            if (index == NULL) places[n_places++] = (struct sampled_place){.line = line};
+            places[place].times += times;
+            result = idset_add(&places[place].ranks, workers[i].rank);
+        }
+    }
     buffer_printf(out, "%s: %zu looks at %zu worker%s in ", name, all, n, n == 1 ? "" : "s");
     duration_format(options->length, out);
     buffer_char(out, '\n');
@@ -304,28 +295,8 @@ static void ask_others(const char *name, const struct run_replay *replay, const 
     of->asked = -1;
 }
 
-/* A line of the controller's answer, as controller/control_socket.h has them. */
-static void take_line(const char *name, struct stacks_of *of, char *line, struct buffer *nodes) {
-    const char *rest;
-    char *node;
-    if (str_prefix(line, "rank ", &rest)) {
-        (void)stack_sample_unfold(of->workers + of->here, of->n - of->here, line);
-        return;
-    }
-    bool silent = str_prefix(line, "silent ", &rest);
-    if ((!silent && !str_prefix(line, "node ", &rest)) || (node = strchr(rest, ' ')) == NULL) return;
-    *node++ = '\0';
-    const char *several = strpbrk(rest, ",-") != NULL ? "s" : "";
-    if (!silent) {
-        buffer_printf(nodes, "on %s: rank%s %s\n", node, several, rest);
-        return;
-    }
-    CLEANUP(buffer_done) struct buffer text = {0};
-    buffer_printf(&text, "%s: node %s, rank%s %s: no answer", name, node, several, rest);
-    if (!text.failed) terminal_warning("stacks", text.data);
-}
-
-/* `nodes` gets a line for each that answered. */
+/* What the controller answers, as controller/control_socket.h has it. `nodes` gets a line for each node that
+ * answered. */
 static int hear_others(const char *name, const struct stacks_options *options, struct stacks_of *of,
                        struct buffer *nodes) {
     CLEANUP(buffer_done) struct buffer answer = {0};
@@ -340,7 +311,23 @@ static int hear_others(const char *name, const struct stacks_options *options, s
     if (answer.failed) return -ENOMEM;
     for (char *line = answer.data, *end; (end = strchr(line, '\n')) != NULL; line = end + 1) {
         *end = '\0';
-        take_line(name, of, line, nodes);
+        const char *rest;
+        if (str_prefix(line, "rank ", &rest)) {
+            (void)stack_sample_unfold(of->workers + of->here, of->n - of->here, line);
+            continue;
+        }
+        bool silent = str_prefix(line, "silent ", &rest);
+        char *node = silent || str_prefix(line, "node ", &rest) ? strchr(rest, ' ') : NULL;
+        if (node == NULL) continue;
+        *node++ = '\0';
+        const char *several = strpbrk(rest, ",-") != NULL ? "s" : "";
+        if (silent) {
+            CLEANUP(buffer_done) struct buffer text = {0};
+            buffer_printf(&text, "%s: node %s, rank%s %s: no answer", name, node, several, rest);
+            if (!text.failed) terminal_warning("stacks", text.data);
+        } else {
+            buffer_printf(nodes, "on %s: rank%s %s\n", node, several, rest);
+        }
     }
     return 0;
 }
@@ -379,7 +366,8 @@ static void add_workers(const struct stacks_options *options, const struct run_r
     for (size_t rank = 0; rank < replay->n_workers; rank++) {
         const struct replay_worker *worker = &replay->workers[rank];
         if (options->wanted.chosen && !idset_has(&options->wanted.ranks, (int64_t)rank)) continue;
-        if (is_running(worker) && is_here(replay, rank) == here)
+        bool running = worker->state == WORKER_STARTED || worker->state == WORKER_READY;
+        if (running && is_here(replay, rank) == here)
             of->workers[of->n++] = (struct stack_sampled){.rank = (int)rank, .pid = (pid_t)worker->pid};
     }
 }
@@ -399,18 +387,6 @@ static int show(const struct stacks_options *options, const char *name, const ch
                    of.n > 0 ? "; those of others are looked at with --seconds" : "");
 }
 
-/* The journal says which processes are looked at, and its directory takes what is found: both are another's,
- * who may have chosen them. */
-static int check_owner(const char *name, const char *path, ty_error *err) {
-    struct stat status;
-    if (stat(path, &status) < 0) return ty_fail(err, TY_EUSAGE, "cannot look at %s: %s", path, strerror(errno));
-    if (status.st_uid == geteuid()) return 0;
-    return ty_fail(err, TY_EUSAGE,
-                   "%s belongs to user %u, whose stacks are for that user to save: setpriv --reuid=%u "
-                   "--clear-groups trainyard stacks ...",
-                   name, (unsigned)status.st_uid, (unsigned)status.st_uid);
-}
-
 static int command_stacks_run(const struct arguments *arguments, ty_error *err) {
     CLEANUP(idset_done) struct idset ranks = {0};
     struct stacks_options options = {.rate = RATE};
@@ -421,7 +397,16 @@ static int command_stacks_run(const struct arguments *arguments, ty_error *err) 
     ranks = options.wanted.ranks;
     if (result < 0) return result;
     CLEANUP_FREE char *path = run_directory_find(storage.storage_path, name, err);
-    if (path == NULL || check_owner(name, path, err) < 0) return err->code;
+    if (path == NULL) return err->code;
+    /* The journal says which processes are looked at, and its directory takes what is found: both are another's,
+     * who may have chosen them. */
+    struct stat status;
+    if (stat(path, &status) < 0) return ty_fail(err, TY_EUSAGE, "cannot look at %s: %s", path, strerror(errno));
+    if (status.st_uid != geteuid())
+        return ty_fail(err, TY_EUSAGE,
+                       "%s belongs to user %u, whose stacks are for that user to save: setpriv --reuid=%u "
+                       "--clear-groups trainyard stacks ...",
+                       name, (unsigned)status.st_uid, (unsigned)status.st_uid);
     if (!run_lock_is_held(path))
         return ty_fail(err, TY_EUSAGE, "%s is not running; stacks that were saved are in %s/logs", name, path);
     result = journal_read(path, read_workers, &replay, err);
