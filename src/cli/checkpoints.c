@@ -39,76 +39,55 @@ static int add_score(void *context, const struct journal_checkpoint *row) {
     return 0;
 }
 
-/* The state of one: "ok", "outside" (nobody but its owner can tell), or what is wrong with it. */
-static const char *look(struct survey *survey, const char *name, const char *path, ty_error *err) {
-    bool place = checkpoint_is_place(name);
-    if (!survey->verify) return place ? "outside" : "";
-    if (place && checkpoint_check_place(survey->run_path, "", path, err) >= 0) return "outside";
-    if (!place && checkpoint_verify(path, err) >= 0) return "ok";
-    if (survey->bad.code == 0) survey->bad = *err;
-    return err->message;
-}
-
-static bool is_best(const struct survey *survey) {
-    return survey->n_scores > 0 && survey->n == survey->best;
-}
-
-static bool is_latest(const struct survey *survey) {
-    return survey->n + 1 == survey->n_scores;
-}
-
-static void add_heads(struct survey *survey) {
+static void add_row(struct survey *survey, const struct journal_checkpoint *row, int64_t bytes, bool best,
+                    bool latest) {
     static const char *const heads[] = {"NAME", "ATTEMPT", "COMMITTED", "BYTES", "AMONG THESE"};
-    CLEANUP(buffer_done) struct buffer text = {0};
+    const char *attribute = survey->attribute;
     struct text_table *table = &survey->table;
-    table->n_columns = ARRAY_SIZE(heads) + (survey->attribute != NULL ? 2 : 1);
-    for (size_t i = 0; i < ARRAY_SIZE(heads); i++)
-        table_cell(table, heads[i]);
-    if (survey->attribute != NULL) {
-        buffer_printf(&text, "SCORE: %s, %s", survey->attribute,
-                      survey->policy.score_order == SCORE_MIN ? "min" : "max");
-        table_take(table, &text);
+    CLEANUP(buffer_done) struct buffer text = {0};
+    if (survey->n == 0) {
+        table->n_columns = ARRAY_SIZE(heads) + (attribute != NULL ? 2 : 1);
+        for (size_t i = 0; i < ARRAY_SIZE(heads); i++)
+            table_cell(table, heads[i]);
+        bool least = survey->policy.score_order == SCORE_MIN;
+        if (attribute != NULL) buffer_printf(&text, "SCORE: %s, %s", attribute, least ? "min" : "max");
+        if (attribute != NULL) table_take(table, &text);
+        table_cell(table, "METRICS");
     }
-    table_cell(table, "METRICS");
-}
-
-static void add_row(struct survey *survey, const struct journal_checkpoint *row, int64_t bytes, double score) {
-    CLEANUP(buffer_done) struct buffer text = {0};
-    struct text_table *table = &survey->table;
     char when[32] = "";
     struct tm parts;
     time_t seconds = (time_t)(row->time / NS_PER_S);
     if (localtime_r(&seconds, &parts) != NULL) (void)strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S", &parts);
-    if (survey->n == 0) add_heads(survey);
     table_cell(table, row->name);
     buffer_printf(&text, "%d", row->attempt);
     table_take(table, &text);
     table_cell(table, when);
     buffer_printf(&text, "%lld", (long long)bytes);
     table_take(table, &text);
-    bool best = is_best(survey), latest = is_latest(survey);
     table_cell(table, best && latest ? "best, latest" : best ? "best" : latest ? "latest" : "");
+    double score = retention_score(row->metrics, attribute);
     if (!isnan(score)) buffer_printf(&text, "%.6g", score);
-    if (survey->attribute != NULL) table_take(table, &text);
+    if (attribute != NULL) table_take(table, &text);
     table_cell(table, row->metrics != NULL ? row->metrics : "");
 }
 
-/* JSON has no number for what is infinite; metrics have these words. */
-static json_t *score_json(double score) {
-    if (isnan(score)) return json_null();
-    return isinf(score) ? json_string(score > 0 ? "Infinity" : "-Infinity") : json_real(score);
-}
-
-static int add_entry(struct survey *survey, const struct journal_checkpoint *row, const char *path,
-                     double score, json_t **out) {
+/* Borrowed from the list; NULL for want of memory. */
+static json_t *add_entry(struct survey *survey, const struct journal_checkpoint *row, const char *path,
+                         bool best, bool latest) {
+    double score = retention_score(row->metrics, survey->attribute);
     json_t *metrics = row->metrics != NULL ? json_loads(row->metrics, 0, NULL) : NULL;
-    json_t *entry = json_pack(
-        "{s:I, s:s, s:s, s:i, s:f, s:o, s:b, s:b}", "number", (json_int_t)row->number, "name", row->name,
-        "path", path, "attempt", row->attempt, "time", (double)row->time / (double)NS_PER_S, "metrics",
-        metrics != NULL ? metrics : json_null(), "best", is_best(survey), "latest", is_latest(survey));
-    if (survey->attribute != NULL) (void)json_object_set_new(entry, "score", score_json(score));
-    *out = entry;
-    return json_array_append_new(survey->list, entry) < 0 ? -ENOMEM : 0;
+    json_t *entry = json_pack("{s:I, s:s, s:s, s:i, s:f, s:o, s:b, s:b}", "number", (json_int_t)row->number,
+                              "name", row->name, "path", path, "attempt", row->attempt, "time",
+                              (double)row->time / (double)NS_PER_S, "metrics",
+                              metrics != NULL ? metrics : json_null(), "best", best, "latest", latest);
+    /* JSON has no number for what is infinite; metrics have these words. */
+    const char *infinite = isinf(score) ? score > 0 ? "Infinity" : "-Infinity" : NULL;
+    if (survey->attribute != NULL)
+        (void)json_object_set_new(entry, "score",
+                                  isnan(score)       ? json_null()
+                                  : infinite != NULL ? json_string(infinite)
+                                                     : json_real(score));
+    return json_array_append_new(survey->list, entry) < 0 ? NULL : entry;
 }
 
 static int add(void *context, const struct journal_checkpoint *row) {
@@ -117,28 +96,35 @@ static int add(void *context, const struct journal_checkpoint *row) {
     ty_error err = {0};
     size_t n_files = 0;
     int64_t bytes = 0;
-    int result = 0;
     checkpoint_path(survey->run_path, row->name, &path);
     if (path.failed) return -ENOMEM;
-    const char *state = look(survey, row->name, path.data, &err);
-    bool measured = !checkpoint_is_place(row->name) && checkpoint_measure(path.data, &n_files, &bytes);
-    double score = retention_score(row->metrics, survey->attribute);
+    /* "ok", "outside" (nobody but its owner can tell), or what is wrong with it. */
+    bool place = checkpoint_is_place(row->name);
+    const char *state = place ? "outside" : "ok";
+    int whole = !survey->verify ? 0
+                : place         ? checkpoint_check_place(survey->run_path, "", path.data, &err)
+                                : checkpoint_verify(path.data, &err);
+    if (whole < 0) state = err.message;
+    if (whole < 0 && survey->bad.code == 0) survey->bad = err;
+    bool measured = !place && checkpoint_measure(path.data, &n_files, &bytes);
+    bool best = survey->n_scores > 0 && survey->n == survey->best;
+    bool latest = survey->n + 1 == survey->n_scores;
     if (survey->text && survey->verify) {
         utf8_escape(row->name, strlen(row->name), &survey->lines);
         buffer_text(&survey->lines, ": ");
         utf8_escape(state, strlen(state), &survey->lines);
         buffer_char(&survey->lines, '\n');
     } else if (survey->text) {
-        add_row(survey, row, bytes, score);
+        add_row(survey, row, bytes, best, latest);
     } else {
-        json_t *entry = NULL;
-        result = add_entry(survey, row, path.data, score, &entry);
+        json_t *entry = add_entry(survey, row, path.data, best, latest);
+        if (entry == NULL) return -ENOMEM;
         if (measured) (void)json_object_set_new(entry, "files", json_integer((json_int_t)n_files));
         if (measured) (void)json_object_set_new(entry, "bytes", json_integer(bytes));
         if (survey->verify) (void)json_object_set_new(entry, "state", json_string(state));
     }
     survey->n++;
-    return result;
+    return 0;
 }
 
 static int print(struct survey *survey, ty_error *err) {
@@ -151,20 +137,6 @@ static int print(struct survey *survey, ty_error *err) {
     if (text == NULL) return ty_fail_memory(err);
     buffer_printf(&survey->lines, "%s\n", text);
     return cli_print(&survey->lines, err);
-}
-
-/* A directory of a checkpoint itself, to be verified without its run. */
-static int verify_one(const char *path, bool text, ty_error *err) {
-    CLEANUP(buffer_done) struct buffer out = {0};
-    int result = checkpoint_verify(path, err);
-    if (result < 0) return result;
-    buffer_text(&out, text ? "" : "[{\"path\": ");
-    if (text)
-        utf8_escape(path, strlen(path), &out);
-    else
-        buffer_json_text(&out, path);
-    buffer_text(&out, text ? ": ok\n" : ", \"state\": \"ok\"}]\n");
-    return cli_print(&out, err);
 }
 
 static void forget(struct survey *survey) {
@@ -195,14 +167,6 @@ static int read_rows(void *context, struct journal *journal, ty_error *err) {
     return result == -ENOMEM ? ty_fail_memory(err) : result;
 }
 
-/* The run's directory: of a path itself, else found by the run's name. The caller frees. */
-static char *find_run(const char *word, const char *storage_path, ty_error *err) {
-    if (strchr(word, '/') == NULL) return run_directory_find(storage_path, word, err);
-    if (journal_exists(word)) return realpath(word, NULL);
-    (void)ty_fail(err, TY_EUSAGE, "%s is no directory of a run: it has no run.db", word);
-    return NULL;
-}
-
 static int checkpoints_run(const struct arguments *arguments, ty_error *err) {
     static const char *const actions[] = {"list", "verify"};
     struct storage_options options = {0};
@@ -218,8 +182,23 @@ static int checkpoints_run(const struct arguments *arguments, ty_error *err) {
     if (arguments->n_words < 2) return ty_fail(err, TY_EUSAGE, "of which run? `trainyard status` lists them");
     const char *word = arguments->words[1];
     bool text = format.format == FORMAT_TEXT;
-    if (verify && strchr(word, '/') != NULL && !journal_exists(word)) return verify_one(word, text, err);
-    CLEANUP_FREE char *path = find_run(word, options.storage_path, err);
+    bool is_path = strchr(word, '/') != NULL, is_run = !is_path || journal_exists(word);
+    if (!is_run && verify) {
+        /* A directory of a checkpoint itself, to be verified without its run. */
+        CLEANUP(buffer_done) struct buffer out = {0};
+        result = checkpoint_verify(word, err);
+        if (result < 0) return result;
+        buffer_text(&out, text ? "" : "[{\"path\": ");
+        if (text)
+            utf8_escape(word, strlen(word), &out);
+        else
+            buffer_json_text(&out, word);
+        buffer_text(&out, text ? ": ok\n" : ", \"state\": \"ok\"}]\n");
+        return cli_print(&out, err);
+    }
+    if (!is_run) return ty_fail(err, TY_EUSAGE, "%s is no directory of a run: it has no run.db", word);
+    CLEANUP_FREE char *path =
+        is_path ? realpath(word, NULL) : run_directory_find(options.storage_path, word, err);
     if (path == NULL) return err->code;
     struct survey survey = {.run_path = path, .verify = verify, .text = text};
     result = journal_read(path, read_rows, &survey, err);

@@ -35,30 +35,16 @@ static int set_rank(const struct option_spec *option, void *target, const char *
                    RENDEZVOUS_NODES_MAX - 1);
 }
 
-static int take_hosts(struct join_options *join, int (*read)(const char *, struct hosts *, ty_error *),
-                      const char *value, ty_error *err) {
+/* Of --hosts, or of the file of --hostfile. */
+static int set_hosts(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    struct join_options *join = target;
     struct hosts hosts = {0};
-    int result = read(value, &hosts, err);
+    int result =
+        str_equal(option->name, "hosts") ? hosts_parse(value, &hosts, err) : hosts_read(value, &hosts, err);
     if (result < 0) return result;
     hosts_done(&join->hosts);
     join->hosts = hosts;
     join->options.hosts = &join->hosts;
-    return 0;
-}
-
-static int set_hosts(const struct option_spec *option, void *target, const char *value, ty_error *err) {
-    (void)option;
-    return take_hosts(target, hosts_parse, value, err);
-}
-
-static int set_hostfile(const struct option_spec *option, void *target, const char *value, ty_error *err) {
-    (void)option;
-    return take_hosts(target, hosts_read, value, err);
-}
-
-static int set_copy(const struct option_spec *option, void *target, const char *value, ty_error *err) {
-    (void)option, (void)value, (void)err;
-    ((struct join_options *)target)->options.copy = true;
     return 0;
 }
 
@@ -74,10 +60,10 @@ static const struct option_spec join_specs[] = {
      "start agents on these hosts by ssh: a,b:8,gpu[01-04]; SLOTS is how many CPUs are taken there (default: "
      "all)",
      set_hosts, 0, NULL},
-    {"hostfile", 0, "FILE", "the same from a file, a line each: HOST, HOST:SLOTS, or HOST slots=N",
-     set_hostfile, 0, NULL},
+    {"hostfile", 0, "FILE", "the same from a file, a line each: HOST, HOST:SLOTS, or HOST slots=N", set_hosts,
+     0, NULL},
     {"copy", 0, NULL, "bring the trainyard command and its library to hosts of --hosts that do not have them",
-     set_copy, 0, NULL},
+     option_flag, offsetof(struct join_options, options.copy), NULL},
     {"key-file", 0, "FILE",
      "the key that all of them have, in a file that only you can read, instead of in TRAINYARD_RUN_KEY; "
      "`openssl rand -hex 32` makes "

@@ -31,18 +31,16 @@ struct kube_command {
     bool apply;
 };
 
-static int set_pods(const struct option_spec *option, void *target, const char *value, ty_error *err) {
-    (void)option;
-    return option_whole(value, 1, PODS_MAX, &((struct kube_command *)target)->request.pods, err);
+static int set_number(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    int64_t *number = (void *)((char *)target + option->offset);
+    bool port = number == &((struct kube_command *)target)->request.port;
+    return option_whole(value, 1, port ? PORT_MAX : PODS_MAX, number, err);
 }
 
-static int set_port(const struct option_spec *option, void *target, const char *value, ty_error *err) {
-    (void)option;
-    return option_whole(value, 1, PORT_MAX, &((struct kube_command *)target)->request.port, err);
-}
-
-/* NAME=VALUE; the text is kept for the life of the process. `alone`: the value may be left out. */
-static int add_pair(struct kubernetes_pairs *pairs, const char *text, bool alone, ty_error *err) {
+/* NAME=VALUE; the text is kept for the life of the process. Of a toleration the value may be left out. */
+static int add_pair(const struct option_spec *option, void *target, const char *text, ty_error *err) {
+    struct kubernetes_pairs *pairs = (void *)((char *)target + option->offset);
+    bool alone = pairs == &((struct kube_command *)target)->request.tolerations;
     const char *equals = strchr(text, '=');
     bool named = *text != '\0' && equals != text;
     if (!named || (equals == NULL && !alone) || (equals != NULL && equals[1] == '\0'))
@@ -62,21 +60,6 @@ static void pairs_done(struct kubernetes_pairs *pairs) {
     free(pairs->items);
 }
 
-static int add_request(const struct option_spec *option, void *target, const char *value, ty_error *err) {
-    (void)option;
-    return add_pair(&((struct kube_command *)target)->request.requests, value, false, err);
-}
-
-static int add_selector(const struct option_spec *option, void *target, const char *value, ty_error *err) {
-    (void)option;
-    return add_pair(&((struct kube_command *)target)->request.selectors, value, false, err);
-}
-
-static int add_toleration(const struct option_spec *option, void *target, const char *value, ty_error *err) {
-    (void)option;
-    return add_pair(&((struct kube_command *)target)->request.tolerations, value, true, err);
-}
-
 static int set_claim(const struct option_spec *option, void *target, const char *value, ty_error *err) {
     (void)option;
     const char *colon = strchr(value, ':');
@@ -86,16 +69,17 @@ static int set_claim(const struct option_spec *option, void *target, const char 
     return 0;
 }
 
-#define TEXT(member) option_text, offsetof(struct kube_command, request.member), NULL
-#define FLAG(member) option_flag, offsetof(struct kube_command, request.member), NULL
+#define OF(set, member) set, offsetof(struct kube_command, request.member), NULL
+#define TEXT(member) OF(option_text, member)
+#define FLAG(member) OF(option_flag, member)
 static const struct option_spec specs[] = {
     {"image", 0, "IMAGE", "the container image of all pods, with trainyard and the program in it", TEXT(image)},
     {"namespace", 0, "NAME", "the namespace of the objects (default: kubectl's)", TEXT(space)},
     {"nnodes", 0, "N",
      "pods, each a node of the run with an even share of the workers (default: one for each worker, one with "
      "STRICT_PACK, one for each TPU host)",
-     set_pods, 0, NULL},
-    {"port", 0, "N", "where the first pod waits for the others (default: 29400)", set_port, 0, NULL},
+     OF(set_number, pods)},
+    {"port", 0, "N", "where the first pod waits for the others (default: 29400)", OF(set_number, port)},
     {"command", 0, "PATH", "trainyard in the image (default: by its PATH)", TEXT(command)},
     {"claim", 0, "CLAIM:PATH",
      "a PersistentVolumeClaim that all pods mount at PATH; with --storage-path in it a run can be gone on with",
@@ -104,11 +88,11 @@ static const struct option_spec specs[] = {
     {"request", 0, "NAME=AMOUNT",
      "more that each pod needs, or another amount of it, by Kubernetes' name: ephemeral-storage=20Gi; may "
      "be given many times",
-     add_request, 0, NULL},
+     OF(add_pair, requests)},
     {"node-selector", 0, "KEY=VALUE",
-     "a label that nodes must have, by Kubernetes' name; may be given many times", add_selector, 0, NULL},
+     "a label that nodes must have, by Kubernetes' name; may be given many times", OF(add_pair, selectors)},
     {"toleration", 0, "KEY[=VALUE]", "a taint of nodes that pods put up with; may be given many times",
-     add_toleration, 0, NULL},
+     OF(add_pair, tolerations)},
     {"queue", 0, "NAME", "the Kueue queue that starts all pods at once", TEXT(queue)},
     {"spot", 0, NULL, "on GKE's spot nodes", FLAG(spot)},
     {"host-network", 0, NULL, "pods use their node's network", FLAG(host_network)},
@@ -131,14 +115,6 @@ static int say(struct words *line, const char *option, const char *value, ty_err
     int result = words_add(line, strdup(option));
     if (result >= 0 && value != NULL) result = words_add(line, strdup(value));
     return result < 0 ? ty_fail_memory(err) : 0;
-}
-
-/* A pod's nodes are chosen already: what is said of them here is not said there, where the labels are not
- * known. */
-static bool stays_here(const struct demand *demand, const char *option) {
-    static const char *const here[] = {"label-selector", "placement", "name", "resume", "config"};
-    if (str_find(option, here, ARRAY_SIZE(here)) >= 0) return true;
-    return demand->tpu.workers_per_slice == 0 && str_equal(option, "accelerator-type");
 }
 
 /* --env NAME alone means the value that it has here. */
@@ -178,13 +154,19 @@ static int say_share(struct words *line, const struct demand *demand, const stru
 static int make_line(const struct kube_command *command, const struct demand *demand,
                      const struct kubernetes_layout *layout, const struct arguments *arguments,
                      struct words *line, ty_error *err) {
+    /* A pod's nodes are chosen already: what is said of them here is not said there, where the labels are not
+     * known. */
+    static const char *const here[] = {"label-selector", "placement", "name", "resume", "config"};
     int result = say_share(line, demand, layout, err);
     if (result >= 0 && command->request.config != NULL) result = say(line, "--config", KUBERNETES_CONFIG, err);
     for (size_t i = 0; i < arguments->n_given && result >= 0; i++) {
         const struct option_given *given = &arguments->given[i];
+        const char *name = given->option->name;
         bool of_run = groups[given->group] == &scaling_group || groups[given->group] == &run_group ||
                       groups[given->group] == &run_policy_group;
-        if (of_run && !stays_here(demand, given->option->name)) result = say_option(line, given, err);
+        bool stays = str_find(name, here, ARRAY_SIZE(here)) >= 0 ||
+                     (demand->tpu.workers_per_slice == 0 && str_equal(name, "accelerator-type"));
+        if (of_run && !stays) result = say_option(line, given, err);
     }
     /* By this name a Job that is made anew goes on with its run, where the storage is still there. */
     if (result >= 0) result = say(line, "--name", command->request.name, err);
@@ -204,22 +186,6 @@ static int format_objects(json_t *objects, int format, struct buffer *out, ty_er
     json_decref(list);
     buffer_printf(out, "%s\n", text != NULL ? text : "");
     return text == NULL || out->failed ? ty_fail_memory(err) : 0;
-}
-
-/* The key is in it: nobody else may read the file. */
-static int write_file(const char *path, const struct buffer *text, ty_error *err) {
-    struct stat status;
-    CLEANUP_FD int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY, 0600);
-    if (fd < 0 || fstat(fd, &status) < 0)
-        return ty_fail(err, TY_EUSAGE, "--output: cannot open %.300s: %s", path, strerror(errno));
-    if (S_ISREG(status.st_mode) && status.st_uid != geteuid())
-        return ty_fail(err, TY_EUSAGE,
-                       "--output: %.300s is a file of user %u, who could read the key in it: name a new one",
-                       path, (unsigned)status.st_uid);
-    if (S_ISREG(status.st_mode) && (ftruncate(fd, 0) < 0 || fchmod(fd, 0600) < 0))
-        return ty_fail(err, -errno, "--output: cannot protect %.300s: %s", path, strerror(errno));
-    int result = file_write_all(fd, text->data, text->size);
-    return result < 0 ? ty_fail(err, result, "--output: cannot write %.300s: %s", path, strerror(-result)) : 0;
 }
 
 static int make_text(struct kube_command *command, const struct arguments *arguments,
@@ -250,15 +216,20 @@ static int make_text(struct kube_command *command, const struct arguments *argum
     return result;
 }
 
-static int make_and_give(struct kube_command *command, const struct arguments *arguments,
-                         const struct demand *demand, ty_error *err) {
-    CLEANUP(buffer_done) struct buffer text = {0};
-    struct kubernetes_layout layout;
-    int result = make_text(command, arguments, demand, &layout, &text, err);
-    if (result >= 0 && command->output != NULL) result = write_file(command->output, &text, err);
-    if (result < 0) return result;
-    if (command->apply) return kube_apply_and_follow(&command->request, &layout, text.data, err);
-    return command->output != NULL ? 0 : cli_print(&text, err);
+/* The key is in it: nobody else may read the file. */
+static int write_file(const char *path, const struct buffer *text, ty_error *err) {
+    struct stat status;
+    CLEANUP_FD int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY, 0600);
+    if (fd < 0 || fstat(fd, &status) < 0)
+        return ty_fail(err, TY_EUSAGE, "--output: cannot open %.300s: %s", path, strerror(errno));
+    if (S_ISREG(status.st_mode) && status.st_uid != geteuid())
+        return ty_fail(err, TY_EUSAGE,
+                       "--output: %.300s is a file of user %u, who could read the key in it: name a new one",
+                       path, (unsigned)status.st_uid);
+    if (S_ISREG(status.st_mode) && (ftruncate(fd, 0) < 0 || fchmod(fd, 0600) < 0))
+        return ty_fail(err, -errno, "--output: cannot protect %.300s: %s", path, strerror(errno));
+    int result = file_write_all(fd, text->data, text->size);
+    return result < 0 ? ty_fail(err, result, "--output: cannot write %.300s: %s", path, strerror(-result)) : 0;
 }
 
 static int check(struct kube_command *command, ty_error *err) {
@@ -277,27 +248,27 @@ static int check(struct kube_command *command, ty_error *err) {
     return 0;
 }
 
-static int resolve_and_make(struct kube_command *command, const struct arguments *arguments, ty_error *err) {
-    struct demand demand = {0};
-    int result = check(command, err);
-    if (result >= 0) result = scaling_resolve(&command->scaling.scaling, scaling_train_v1(), &demand, err);
-    if (result < 0) return result;
-    const char *const lines[] = {demand.deprecation, demand.warning};
-    for (size_t i = 0; i < ARRAY_SIZE(lines); i++)
-        if (lines[i] != NULL) terminal_warning("kube", lines[i]);
-    result = make_and_give(command, arguments, &demand, err);
-    demand_done(&demand);
-    return result;
-}
-
 static int kube_run(const struct arguments *arguments, ty_error *err) {
     struct kube_command command = {0};
+    struct demand demand = {0};
+    struct kubernetes_layout layout;
+    CLEANUP(buffer_done) struct buffer text = {0};
     int result = scaling_options_init(&command.scaling, arguments, err);
     if (result < 0) return result;
     command.run.settings = command.scaling.settings;
     result = options_apply(
         arguments, (void *[]){&command, &command.scaling, &command.run, &command.run, &command.format}, err);
-    if (result >= 0) result = resolve_and_make(&command, arguments, err);
+    if (result >= 0) result = check(&command, err);
+    if (result >= 0) result = scaling_resolve(&command.scaling.scaling, scaling_train_v1(), &demand, err);
+    if (result >= 0 && demand.deprecation != NULL) terminal_warning("kube", demand.deprecation);
+    if (result >= 0 && demand.warning != NULL) terminal_warning("kube", demand.warning);
+    if (result >= 0) result = make_text(&command, arguments, &demand, &layout, &text, err);
+    if (result >= 0 && command.output != NULL) result = write_file(command.output, &text, err);
+    if (result >= 0 && command.apply)
+        result = kube_apply_and_follow(&command.request, &layout, text.data, err);
+    else if (result >= 0 && command.output == NULL)
+        result = cli_print(&text, err);
+    demand_done(&demand);
     pairs_done(&command.request.requests);
     pairs_done(&command.request.selectors);
     pairs_done(&command.request.tolerations);

@@ -60,15 +60,6 @@ static int look(struct follow *follow, ty_error *err) {
     return 0;
 }
 
-static void tell_wait(struct follow *follow) {
-    if (follow->why.size == 0 || str_equal(follow->told.data, follow->why.data)) return;
-    char text[600];
-    (void)snprintf(text, sizeof text, "waiting for nodes: %.500s", follow->why.data);
-    terminal_error("kube", text);
-    buffer_clear(&follow->told);
-    buffer_text(&follow->told, follow->why.data);
-}
-
 static bool phase_is(const struct follow *follow, const char *phase) {
     return str_equal(follow->phase.data, phase);
 }
@@ -87,7 +78,13 @@ static int wait_for_pod(struct follow *follow, ty_error *err) {
         lost = 0;
         if (phase_is(follow, "Running") || phase_is(follow, "Succeeded") || phase_is(follow, "Failed"))
             return 0;
-        tell_wait(follow);
+        const char *why = follow->why.data;
+        if (follow->why.size == 0 || str_equal(follow->told.data, why)) continue;
+        char text[600];
+        (void)snprintf(text, sizeof text, "waiting for nodes: %.500s", why);
+        terminal_error("kube", text);
+        buffer_clear(&follow->told);
+        buffer_text(&follow->told, why);
     }
 }
 

@@ -50,22 +50,17 @@ static const struct option_spec *option_lettered(const struct options_reader *re
     return NULL;
 }
 
-/* The only option that begins with `name`: what getopt_long takes it for. */
-static const char *option_beginning(const struct options_reader *reader, const char *name) {
-    const char *found = NULL;
-    for (size_t i = 0; i < reader->n; i++) {
-        if (!str_prefix(reader->options[i]->name, name, NULL)) continue;
-        if (found != NULL) return NULL;
-        found = reader->options[i]->name;
-    }
-    return found;
-}
-
 static int fail_unknown(const struct options_reader *reader, const char *name, ty_error *err) {
-    const char *near = option_beginning(reader, name), *names[MAX_OPTIONS];
-    for (size_t i = 0; i < reader->n; i++)
+    const char *near = NULL, *names[MAX_OPTIONS];
+    size_t n_near = 0;
+    /* The only option that begins with the name is what getopt_long would take the name for. */
+    for (size_t i = 0; i < reader->n; i++) {
         names[i] = reader->options[i]->name;
-    if (near == NULL) near = str_nearest(name, names, reader->n);
+        if (!str_prefix(names[i], name, NULL)) continue;
+        near = names[i];
+        n_near++;
+    }
+    if (n_near != 1) near = str_nearest(name, names, reader->n);
     if (near != NULL) return ty_fail(err, TY_EUSAGE, "unknown option --%.80s; did you mean --%s?", name, near);
     return ty_fail(err, TY_EUSAGE, "unknown option --%.80s; --help lists those there are", name);
 }
@@ -98,7 +93,9 @@ static int explain_long(const struct options_reader *reader, const char *word, t
     return fail_no_argument(option, err);
 }
 
-static int explain_letters(const struct options_reader *reader, const char *word, ty_error *err) {
+/* getopt_long does not tell what it has against a word. */
+static int explain(const struct options_reader *reader, const char *word, ty_error *err) {
+    if (str_prefix(word, "--", NULL)) return explain_long(reader, word, err);
     for (const char *letter = word + 1; *letter != '\0'; letter++) {
         const struct option_spec *option = option_lettered(reader, *letter);
         if (option == NULL && letter == word + 1 && *letter >= '0' && *letter <= '9')
@@ -114,23 +111,8 @@ static int explain_letters(const struct options_reader *reader, const char *word
     return ty_fail(err, TY_EUSAGE, "cannot understand %.80s", word);
 }
 
-/* getopt_long does not tell what it has against a word. */
-static int explain(const struct options_reader *reader, const char *word, ty_error *err) {
-    if (str_prefix(word, "--", NULL)) return explain_long(reader, word, err);
-    return explain_letters(reader, word, err);
-}
-
 static bool is_optional(const struct option_spec *option) {
     return option->argument != NULL && option->argument[0] == '[';
-}
-
-/* The next word, for an option whose value may be left out: where the program is still to come, behind a
- * "--". */
-static char *take_value(const struct options_reader *reader) {
-    if (!reader->rest || optind >= reader->argc || reader->argv[optind][0] == '-') return NULL;
-    for (int i = optind + 1; i < reader->argc; i++)
-        if (str_equal(reader->argv[i], "--")) return reader->argv[optind++];
-    return NULL;
 }
 
 static void take_option(struct options_reader *reader, size_t index, char *value) {
@@ -140,7 +122,14 @@ static void take_option(struct options_reader *reader, size_t index, char *value
         arguments->help = true;
         return;
     }
-    if (is_optional(option) && value == NULL) value = take_value(reader);
+    /* A value that may be left out is the next word, where the program is still to come, behind a "--". */
+    if (is_optional(option) && value == NULL && reader->rest && optind < reader->argc &&
+        reader->argv[optind][0] != '-') {
+        int dashes = optind + 1;
+        while (dashes < reader->argc && !str_equal(reader->argv[dashes], "--"))
+            dashes++;
+        if (dashes < reader->argc) value = reader->argv[optind++];
+    }
     arguments->given[arguments->n_given++] =
         (struct option_given){.option = option, .group = reader->group[index], .value = value};
 }
@@ -177,14 +166,6 @@ static void fill(struct options_reader *reader, const struct option_group *const
     *letters = '\0';
 }
 
-static size_t index_of(const struct options_reader *reader, int key) {
-    if (key >= FIRST_KEY) return (size_t)(key - FIRST_KEY);
-    size_t i = 0;
-    while (reader->options[i]->letter != key)
-        i++;
-    return i;
-}
-
 /* mpirun's "-np 2" is "-n 2", although it reads as -n with the value "p"; others of its options have one dash,
  * and read as letters too. */
 static int take_one_dash(const struct options_reader *reader, const char *word, char **value, ty_error *err) {
@@ -212,7 +193,9 @@ static int go_through(struct options_reader *reader, const char *letters, const 
             take_words(reader, optind - 1, last);
             if (reader->rest) return 0;
         } else {
-            size_t index = index_of(reader, key);
+            size_t index = key >= FIRST_KEY ? (size_t)(key - FIRST_KEY) : 0;
+            while (key < FIRST_KEY && reader->options[index]->letter != key)
+                index++;
             const char *name;
             bool shortened = str_prefix(reader->argv[at], "--", &name) &&
                              strcspn(name, "=") != strlen(reader->options[index]->name);

@@ -73,32 +73,25 @@ int plan_environment_text(const struct plan_environment *view, struct buffer *ou
     return 0;
 }
 
-static int put(const struct plan_environment *view, size_t rank, const uint16_t *ports, json_t *worker,
-               ty_error *err) {
-    CLEANUP(environment_done) struct environment environment = {0};
-    int result = make(view, rank, ports, &environment, err);
-    json_t *map = json_object();
-    for (size_t i = 0; i < environment.n && result >= 0; i++) {
-        char *equals = strchr(environment.items[i], '=');
-        *equals = '\0';
-        if (json_object_set_new(map, environment.items[i], json_string(equals + 1)) < 0) result = -ENOMEM;
-        *equals = '=';
-    }
-    if (result >= 0 && json_object_set(worker, "env", map) < 0) result = -ENOMEM;
-    json_decref(map);
-    return result == -ENOMEM ? ty_fail_memory(err) : result;
-}
-
 int plan_environment_json(const struct plan_environment *view, struct buffer *json, ty_error *err) {
     CLEANUP_FREE uint16_t *ports = some_ports(view, err);
     if (ports == NULL) return -ENOMEM;
-    json_t *tree = json_loadb(json->data, json->size, 0, NULL), *worker;
-    size_t rank;
-    int result = tree == NULL ? ty_fail_memory(err) : 0;
-    json_array_foreach(json_object_get(tree, "workers"), rank, worker) {
-        if (result >= 0) result = put(view, rank, ports, worker, err);
+    json_t *tree = json_loadb(json->data, json->size, 0, NULL), *workers = json_object_get(tree, "workers");
+    int result = tree == NULL ? -ENOMEM : 0;
+    for (size_t rank = 0; rank < json_array_size(workers) && result >= 0; rank++) {
+        CLEANUP(environment_done) struct environment environment = {0};
+        json_t *map = json_object();
+        result = make(view, rank, ports, &environment, err);
+        for (size_t i = 0; i < environment.n && result >= 0; i++) {
+            char *equals = strchr(environment.items[i], '=');
+            *equals = '\0';
+            if (json_object_set_new(map, environment.items[i], json_string(equals + 1)) < 0) result = -ENOMEM;
+            *equals = '=';
+        }
+        if (result >= 0 && json_object_set(json_array_get(workers, rank), "env", map) < 0) result = -ENOMEM;
+        json_decref(map);
     }
     if (result >= 0) return cli_json_put(tree, json, err);
     json_decref(tree);
-    return result;
+    return result == -ENOMEM ? ty_fail_memory(err) : result;
 }

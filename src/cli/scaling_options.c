@@ -17,36 +17,14 @@ static int set_workers(const struct option_spec *option, void *target, const cha
     return scaling_parse_workers(&((struct scaling_options *)target)->scaling, value, err);
 }
 
-static int set_use_gpu(const struct option_spec *option, void *target, const char *value, ty_error *err) {
-    (void)option, (void)value, (void)err;
-    ((struct scaling_options *)target)->scaling.use_gpu = true;
-    return 0;
-}
-
-static int set_use_tpu(const struct option_spec *option, void *target, const char *value, ty_error *err) {
-    (void)option, (void)value, (void)err;
-    ((struct scaling_options *)target)->scaling.use_tpu = true;
-    return 0;
-}
-
-static int set_owned(char **field, const char *value, ty_error *err) {
+static int set_owned(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    char **field = (void *)((char *)target + option->offset);
     if (*value == '\0') return ty_fail(err, TY_EUSAGE, "must not be empty");
     char *copy = strdup(value);
     if (copy == NULL) return ty_fail_memory(err);
     free(*field);
     *field = copy;
     return 0;
-}
-
-static int set_topology(const struct option_spec *option, void *target, const char *value, ty_error *err) {
-    (void)option;
-    return set_owned(&((struct scaling_options *)target)->scaling.topology, value, err);
-}
-
-static int set_accelerator_type(const struct option_spec *option, void *target, const char *value,
-                                ty_error *err) {
-    (void)option;
-    return set_owned(&((struct scaling_options *)target)->scaling.accelerator_type, value, err);
 }
 
 /* Adds to a list of amounts, whose names must be fit for resources. */
@@ -59,25 +37,15 @@ static int parse_amounts(struct resources *resources, const char *value, ty_erro
 }
 
 /* The first time, what the file said is dropped. */
-static int add_resources(struct resources *resources, bool *own, bool *has, const char *value, ty_error *err) {
+static int add_resources(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    struct scaling_options *options = target;
+    struct resources *resources = (void *)((char *)target + option->offset);
+    bool trainer = resources == &options->scaling.trainer_resources;
+    bool *own = trainer ? &options->own_trainer_resources : &options->own_resources;
     if (!*own) resources_done(resources);
-    *own = *has = true;
+    *own = true;
+    *(trainer ? &options->scaling.has_trainer_resources : &options->scaling.has_resources) = true;
     return parse_amounts(resources, value, err);
-}
-
-static int set_resources(const struct option_spec *option, void *target, const char *value, ty_error *err) {
-    (void)option;
-    struct scaling_options *options = target;
-    return add_resources(&options->scaling.resources_per_worker, &options->own_resources,
-                         &options->scaling.has_resources, value, err);
-}
-
-static int set_trainer_resources(const struct option_spec *option, void *target, const char *value,
-                                 ty_error *err) {
-    (void)option;
-    struct scaling_options *options = target;
-    return add_resources(&options->scaling.trainer_resources, &options->own_trainer_resources,
-                         &options->scaling.has_trainer_resources, value, err);
 }
 
 static int set_placement(const struct option_spec *option, void *target, const char *value, ty_error *err) {
@@ -121,19 +89,22 @@ static int set_interval(const struct option_spec *option, void *target, const ch
 static const char *const strategies[] = {PLACEMENT_STRATEGIES(X) NULL};
 #undef X
 
+#define AT(field) offsetof(struct scaling_options, scaling.field)
+
 static const struct option_spec scaling_specs[] = {
     {"num-workers", 'n', "N|MIN:MAX",
      "how many workers; MIN:MAX takes as many as fit, at least MIN (default: 1)", set_workers, 0, NULL},
-    {"use-gpu", 0, NULL, "each worker holds a GPU, or as many as --resources says", set_use_gpu, 0, NULL},
+    {"use-gpu", 0, NULL, "each worker holds a GPU, or as many as --resources says", option_flag, AT(use_gpu),
+     NULL},
     {"use-tpu", 0, NULL, "each worker holds the TPU chips of a host, or as many as --resources says",
-     set_use_tpu, 0, NULL},
-    {"topology", 0, "T", "topology of the TPU slices: 4x4, 2x2x2", set_topology, 0, NULL},
+     option_flag, AT(use_tpu), NULL},
+    {"topology", 0, "T", "topology of the TPU slices: 4x4, 2x2x2", set_owned, AT(topology), NULL},
     {"accelerator-type", 0, "X",
      "only nodes with this accelerator: A100, TPU-V6E; `trainyard accelerators types` lists the known ones",
-     set_accelerator_type, 0, NULL},
+     set_owned, AT(accelerator_type), NULL},
     {"resources", 0, "NAME=AMOUNT[,...]",
      "what each worker needs: CPU=4,GPU=0.5,memory=8GiB,custom=1 (default: CPU=1, with --use-gpu GPU=1)",
-     set_resources, 0, NULL},
+     add_resources, AT(resources_per_worker), NULL},
     {"placement", 0, "PACK|SPREAD|STRICT_PACK|STRICT_SPREAD",
      "workers together on few nodes or apart on many; STRICT refuses what cannot be so (default: PACK)",
      set_placement, 0, strategies},
@@ -142,8 +113,8 @@ static const struct option_spec scaling_specs[] = {
     {"elastic-resize-monitor-interval", 0, "DURATION",
      "with MIN:MAX workers, the time between two looks at whether more would fit (default: 60s)", set_interval,
      0, NULL},
-    {"trainer-resources", 0, "NAME=AMOUNT[,...]", "reserved beside rank 0 (deprecated)", set_trainer_resources,
-     0, NULL},
+    {"trainer-resources", 0, "NAME=AMOUNT[,...]", "reserved beside rank 0 (deprecated)", add_resources,
+     AT(trainer_resources), NULL},
     {"config", 0, "FILE",
      "YAML or JSON with the fields of ScalingConfig, or with the sections scaling_config and run_config; "
      "options win over it",
@@ -172,22 +143,11 @@ void scaling_options_done(struct scaling_options *options) {
 
 enum { MAX_COUNT = 1000000000 };
 
-static int set_count(double *count, const char *value, ty_error *err) {
+static int set_count(const struct option_spec *option, void *target, const char *value, ty_error *err) {
     int64_t number = 0;
-    if (!str_to_int64(value, 0, MAX_COUNT, &number))
-        return ty_fail(err, TY_EUSAGE, "must be a whole number from 0 to %d", MAX_COUNT);
-    *count = (double)number;
-    return 0;
-}
-
-static int set_cpus(const struct option_spec *option, void *target, const char *value, ty_error *err) {
-    (void)option;
-    return set_count(&((struct cluster_options *)target)->overrides.num_cpus, value, err);
-}
-
-static int set_gpus(const struct option_spec *option, void *target, const char *value, ty_error *err) {
-    (void)option;
-    return set_count(&((struct cluster_options *)target)->overrides.num_gpus, value, err);
+    int result = option_whole(value, 0, MAX_COUNT, &number, err);
+    if (result == 0) *(double *)(void *)((char *)target + option->offset) = (double)number;
+    return result;
 }
 
 static int set_node_resources(const struct option_spec *option, void *target, const char *value,
@@ -223,6 +183,8 @@ static int add_slurm_option(const struct option_spec *option, void *target, cons
     return 0;
 }
 
+#define OVERRIDE(field) offsetof(struct cluster_options, overrides.field)
+
 static const struct option_spec cluster_specs[] = {
     {"engine", 0, "auto|local|slurm",
      "where agents run: on this machine, or on the nodes of a Slurm allocation (default: auto, which is slurm "
@@ -236,9 +198,9 @@ static const struct option_spec cluster_specs[] = {
      add_slurm_option, 0, NULL},
     {"cluster", 0, "FILE", "nodes from a cluster file instead of this machine; `run` gives each an agent here",
      option_text, offsetof(struct cluster_options, cluster_file), NULL},
-    {"num-cpus", 0, "N", "CPUs of this machine, instead of those found", set_cpus, 0, NULL},
-    {"num-gpus", 0, "N", "GPUs of this machine, instead of those found; may be more than there are", set_gpus,
-     0, NULL},
+    {"num-cpus", 0, "N", "CPUs of this machine, instead of those found", set_count, OVERRIDE(num_cpus), NULL},
+    {"num-gpus", 0, "N", "GPUs of this machine, instead of those found; may be more than there are", set_count,
+     OVERRIDE(num_gpus), NULL},
     {"node-resources", 0, "NAME=AMOUNT[,...]", "other resources of this machine, added or replaced",
      set_node_resources, 0, NULL},
 };

@@ -9,17 +9,6 @@
 #include "base/str.h"
 #include "cli/command.h"
 
-/* The value of partition=NAME, or p=NAME; NULL: the default one. */
-static const char *chosen_partition(const struct cluster_options *options) {
-    const char *name = NULL;
-    for (size_t i = 0; i < options->n_slurm_options; i++) {
-        const char *text = options->slurm_options[i];
-        text += strspn(text, "-");
-        if (!str_prefix(text, "partition=", &name)) (void)str_prefix(text, "p=", &name);
-    }
-    return name;
-}
-
 int slurm_view_look(const struct cluster_options *options, const struct demand *demand, struct slurm_view *view,
                     ty_error *err) {
     view->inside = slurm_inside(NULL);
@@ -30,8 +19,15 @@ int slurm_view_look(const struct cluster_options *options, const struct demand *
             "the two",
             options->cluster_file);
     struct slurm_inquiry inquiry = {0};
-    return view->inside ? slurm_look_at_allocation(&inquiry, demand, &view->site, err)
-                        : slurm_look_at_site(chosen_partition(options), demand, &view->site, err);
+    if (view->inside) return slurm_look_at_allocation(&inquiry, demand, &view->site, err);
+    /* The partition's name is the value of partition=NAME, or p=NAME; NULL: the default one. */
+    const char *partition = NULL;
+    for (size_t i = 0; i < options->n_slurm_options; i++) {
+        const char *text = options->slurm_options[i];
+        text += strspn(text, "-");
+        if (!str_prefix(text, "partition=", &partition)) (void)str_prefix(text, "p=", &partition);
+    }
+    return slurm_look_at_site(partition, demand, &view->site, err);
 }
 
 int slurm_view_ask(const struct cluster_options *options, const struct demand *demand, struct slurm_view *view,
