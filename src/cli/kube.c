@@ -179,15 +179,6 @@ static int make_line(const struct kube_command *command, const struct demand *de
 
 /* -- the manifests -- */
 
-static int format_objects(json_t *objects, int format, struct buffer *out, ty_error *err) {
-    if (format == FORMAT_TEXT) return document_write(objects, out, err);
-    json_t *list = json_pack("{s:s, s:s, s:O}", "apiVersion", "v1", "kind", "List", "items", objects);
-    CLEANUP_FREE char *text = json_format(list, JSON_INDENT(2));
-    json_decref(list);
-    buffer_printf(out, "%s\n", text != NULL ? text : "");
-    return text == NULL || out->failed ? ty_fail_memory(err) : 0;
-}
-
 static int make_text(struct kube_command *command, const struct arguments *arguments,
                      const struct demand *demand, struct kubernetes_layout *layout, struct buffer *text,
                      ty_error *err) {
@@ -208,7 +199,15 @@ static int make_text(struct kube_command *command, const struct arguments *argum
     command->request.words = (const char *const *)line.items;
     command->request.key = key.text;
     result = kubernetes_objects(&command->request, demand, &objects, err);
-    if (result >= 0) result = format_objects(objects, command->format.format, text, err);
+    if (result >= 0 && command->format.format == FORMAT_TEXT) {
+        result = document_write(objects, text, err);
+    } else if (result >= 0) {
+        json_t *list = json_pack("{s:s, s:s, s:O}", "apiVersion", "v1", "kind", "List", "items", objects);
+        CLEANUP_FREE char *json = json_format(list, JSON_INDENT(2));
+        json_decref(list);
+        buffer_printf(text, "%s\n", json != NULL ? json : "");
+        if (json == NULL || text->failed) result = ty_fail_memory(err);
+    }
     json_decref(objects);
     key_forget(&key);
     command->request.words = NULL;

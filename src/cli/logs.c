@@ -78,24 +78,20 @@ static void put_line(struct log_view *logs, int rank, const char *text, size_t s
     buffer_char(&logs->out, '\n');
 }
 
-/* Appends what stands at `at`, a chunk at most; how much, 0 at the end or where it cannot be read. */
-static int64_t read_chunk(int fd, int64_t at, struct buffer *text) {
-    char *room = buffer_reserve(text, LOG_CHUNK);
-    ssize_t size = room == NULL ? 0 : pread(fd, room, LOG_CHUNK, at);
-    if (size <= 0) return 0;
-    text->size += (size_t)size;
-    return size;
-}
-
 /* Where in a log a byte stands that is at `position` of the file, had nothing been left out of it. The mark may
  * be anywhere in a file that is, since it has one, not large. */
 static int64_t place_in_log(int fd, int64_t position, int64_t *mark_end, uint64_t *left_out) {
     CLEANUP(buffer_done) struct buffer text = {0};
     size_t offset;
+    ssize_t size;
     *mark_end = 0;
     *left_out = 0;
-    for (int64_t at = 0, size; (size = read_chunk(fd, at, &text)) > 0; at += size) {
-        size_t kept = text.size - (size_t)size;
+    for (int64_t at = 0;; at += size) {
+        char *room = buffer_reserve(&text, LOG_CHUNK);
+        size = room == NULL ? 0 : pread(fd, room, LOG_CHUNK, at);
+        if (size <= 0) break;
+        size_t kept = text.size;
+        text.size += (size_t)size;
         if (log_mark_find(text.data, text.size, &offset, left_out)) {
             *mark_end = at - (int64_t)kept + (int64_t)offset + LOG_MARK_SIZE;
             break;

@@ -255,22 +255,18 @@ struct metrics_writing {
     struct tensorboard *board;
 };
 
-/* What is there of the rows; `last`: the run is over. */
-static int write_rows(struct metrics_writing *writing, bool last, ty_error *err) {
-    if (writing->board != NULL) return tensorboard_write(writing->board, last, err);
-    if (writing->csv != NULL) return view_csv_write_rows(writing->csv, write_out, writing->outlet, err);
-    return view_jsonl_write(writing->path, &writing->selection, write_out, writing->outlet, err);
-}
-
-/* With --follow again when there is more, until the run is over. */
-static int follow_rows(struct metrics_writing *writing, const struct metrics_options *options, ty_error *err) {
+/* Writes the rows that are there; with --follow again when there are more, until the run is over. */
+static int write_rows(struct metrics_writing *writing, const struct metrics_options *options, ty_error *err) {
     bool csv = options->format == METRICS_CSV;
     int result = csv ? view_csv_open(writing->path, &writing->selection, &writing->csv, err) : 0;
     if (csv && result >= 0) result = view_csv_write_head(writing->csv, write_out, writing->outlet, err);
     CLEANUP_FD int watch = result >= 0 && options->follow ? view_watch_open(writing->path) : -1;
     for (bool last = false; result >= 0;) {
         last = !options->follow || !run_lock_is_held(writing->path);
-        result = write_rows(writing, last, err);
+        result = csv ? view_csv_write_rows(writing->csv, write_out, writing->outlet, err)
+                 : writing->board != NULL
+                     ? tensorboard_write(writing->board, last, err)
+                     : view_jsonl_write(writing->path, &writing->selection, write_out, writing->outlet, err);
         if (last) break;
         if (result >= 0) view_watch_wait(watch, VIEW_LOOK_MS * NS_PER_MS);
     }
@@ -284,7 +280,7 @@ static int write_format(const char *name, struct metrics_writing *writing,
         return write_curves(writing->path, options, writing->outlet, err);
     if (options->format == METRICS_TABLE)
         return write_table(writing->path, &writing->selection, writing->outlet, err);
-    if (options->format != METRICS_OPENMETRICS) return follow_rows(writing, options, err);
+    if (options->format != METRICS_OPENMETRICS) return write_rows(writing, options, err);
     CLEANUP(buffer_done) struct buffer text = {0};
     const struct view_exposition how = {.openmetrics = true, .per_rank = options->per_rank};
     int result = view_exposition_encode(&(struct view_exposed){name, writing->path}, 1, &how, &text, err);
@@ -321,7 +317,7 @@ static int show(const char *name, const char *path, const struct metrics_options
             return ty_fail(err, TY_EUSAGE,
                            "--format tensorboard writes a directory: name it with --output DIR");
         result = tensorboard_open(path, options->output, &writing.selection, &writing.board, err);
-        if (result >= 0) result = follow_rows(&writing, options, err);
+        if (result >= 0) result = write_rows(&writing, options, err);
         tensorboard_close(writing.board);
         return result;
     }

@@ -111,32 +111,14 @@ static int take_rank(uint32_t rank, struct buffer *out) {
 
 /* -- the job */
 
-/* Lines "NAME FIRST_RANK RANKS", one for each place. */
-static int read_places(char *text, uint32_t n, struct pmix_place *places) {
-    uint32_t i = 0;
-    char *rest = text;
-    for (char *line; (line = strsep(&rest, "\n")) != NULL && *line != '\0'; i++) {
-        char *size = strrchr(line, ' '), *first;
-        int64_t ranks, from;
-        if (i == n || size == NULL) return -EPROTO;
-        *size++ = '\0';
-        first = strrchr(line, ' ');
-        if (first == NULL) return -EPROTO;
-        *first++ = '\0';
-        if (!str_to_int64(first, 0, INT32_MAX, &from) || !str_to_int64(size, 1, INT32_MAX, &ranks))
-            return -EPROTO;
-        places[i] = (struct pmix_place){line, (uint32_t)from, (uint32_t)ranks};
-    }
-    return i == n ? 0 : -EPROTO;
-}
-
-/* Who is where: each node tells the others. What is made is kept for the life of the process. */
+/* Who is where: each node tells the others, in lines "NAME FIRST_RANK RANKS", one for each place. What is made is
+ * kept for the life of the process. */
 static int find_places(const struct ty_worker *worker, const char *node, ty_error *err) {
     CLEANUP(buffer_done) struct buffer mine = {0}, all = {0};
-    int64_t n = 0;
+    int64_t n = 0, first, ranks;
     (void)str_to_int64(getenv("GROUP_WORLD_SIZE"), 1, INT32_MAX, &n);
     struct pmix_place *places = calloc((size_t)n + 1, sizeof *places);
-    uint32_t *everywhere = calloc((size_t)n + 1, sizeof *everywhere);
+    CLEANUP_FREE uint32_t *everywhere = calloc((size_t)n + 1, sizeof *everywhere);
     job.n_places = (uint32_t)n;
     job.here = (uint32_t)worker->node_rank;
     job.places = places;
@@ -145,11 +127,20 @@ static int find_places(const struct ty_worker *worker, const char *node, ty_erro
     for (uint32_t i = 0; i < job.n_places; i++)
         everywhere[i] = i;
     int result = job.n_places > 1 ? exchange("places", everywhere, job.n_places, &mine, &all) : 0;
-    char *text = result < 0 ? NULL : buffer_take(job.n_places > 1 ? &all : &mine);
-    free(everywhere);
-    if (text == NULL || read_places(text, job.n_places, places) < 0)
-        return ty_fail(err, TY_ECOMM, "the nodes of the run did not find each other");
-    return 0;
+    char *rest = result < 0 ? NULL : buffer_take(job.n_places > 1 ? &all : &mine);
+    uint32_t found = 0;
+    for (char *line; found < job.n_places && (line = strsep(&rest, "\n")) != NULL && *line != '\0'; found++) {
+        char *last = strrchr(line, ' ');
+        if (last == NULL) break;
+        *last++ = '\0';
+        char *middle = strrchr(line, ' ');
+        if (middle == NULL) break;
+        *middle++ = '\0';
+        if (!str_to_int64(middle, 0, INT32_MAX, &first) || !str_to_int64(last, 1, INT32_MAX, &ranks)) break;
+        places[found] = (struct pmix_place){line, (uint32_t)first, (uint32_t)ranks};
+    }
+    if (found == job.n_places && (rest == NULL || *rest == '\0')) return 0;
+    return ty_fail(err, TY_ECOMM, "the nodes of the run did not find each other");
 }
 
 static void mark(uint32_t rank, bool begun) {
@@ -177,22 +168,15 @@ static int describe_job(const struct ty_worker *worker, ty_error *err) {
     return find_places(worker, node, err);
 }
 
-/* What Open MPI does not ask PMIx for, where the user has not said it. Its shared memory lies where it is
- * removed whichever way its processes end. Version 4 takes itself for alone where it knows no launcher by name,
- * or one that did not start it, unless its parts that say so are left out. Cores are the agent's to bind. */
-static void add_open_mpi(struct buffer *environment) {
-    const char *const settings[][2] = {{"OMPI_MCA_btl_vader_backing_directory", job.directory},
-                                       {"OMPI_MCA_btl_sm_backing_directory", job.directory},
-                                       {"OMPI_MCA_schizo", "^orte,slurm"},
-                                       {"OMPI_MCA_hwloc_base_binding_policy", "none"}};
-    for (size_t i = 0; i < ARRAY_SIZE(settings); i++) {
-        if (getenv(settings[i][0]) != NULL) continue;
-        buffer_printf(environment, "%s=%s", settings[i][0], settings[i][1]);
-        buffer_append(environment, "", 1);
-    }
-}
-
 const struct pmix_module *mpi_pmix_serve(void) {
+    /* What Open MPI does not ask PMIx for, where the user has not said it. Its shared memory lies where it is
+     * removed whichever way its processes end. Version 4 takes itself for alone where it knows no launcher by
+     * name, or one that did not start it, unless its parts that say so are left out. Cores are the agent's to
+     * bind. */
+    static const char *const open_mpi[][2] = {{"OMPI_MCA_btl_vader_backing_directory", NULL}, /* the job's */
+                                              {"OMPI_MCA_btl_sm_backing_directory", NULL},
+                                              {"OMPI_MCA_schizo", "^orte,slurm"},
+                                              {"OMPI_MCA_hwloc_base_binding_policy", "none"}};
     CLEANUP(worker_done) struct ty_worker worker;
     CLEANUP(buffer_done) struct buffer told = {0};
     ty_error err = {0};
@@ -202,7 +186,12 @@ const struct pmix_module *mpi_pmix_serve(void) {
     int result = module == NULL ? err.code : describe_job(&worker, &err);
     buffer_char(&told, VARIABLES_FOLLOW);
     if (result == 0) result = module->start(&job, &told, &err);
-    if (result == 0) add_open_mpi(&told);
+    for (size_t i = 0; result == 0 && i < ARRAY_SIZE(open_mpi); i++) {
+        const char *name = open_mpi[i][0], *value = open_mpi[i][1];
+        if (getenv(name) != NULL) continue;
+        buffer_printf(&told, "%s=%s", name, value != NULL ? value : job.directory);
+        buffer_append(&told, "", 1);
+    }
     if (result < 0) {
         buffer_clear(&told);
         buffer_text(&told, err.message);
@@ -215,19 +204,6 @@ const struct pmix_module *mpi_pmix_serve(void) {
 }
 
 /* -- in each rank */
-
-static int set_variables(const struct buffer *told) {
-    for (size_t at = 1; at < told->size; at += strlen(told->data + at) + 1) {
-        char *name = told->data + at, *value = strchr(name, '=');
-        if (value == NULL) return -EPROTO;
-        *value = '\0';
-        bool rank = str_equal(name, "PMIX_RANK");
-        int result = setenv(name, rank ? getenv("RANK") : value + 1, 1);
-        *value = '=';
-        if (result < 0) return -ENOMEM;
-    }
-    return 0;
-}
 
 int mpi_pmix_join(struct buffer *why, ty_error *err) {
     CLEANUP(worker_done) struct ty_worker worker;
@@ -243,5 +219,14 @@ int mpi_pmix_join(struct buffer *why, ty_error *err) {
         buffer_append(why, told.data, told.size);
         return 0;
     }
-    return set_variables(&told) < 0 ? ty_fail_memory(err) : 0;
+    for (size_t at = 1; at < told.size; at += strlen(told.data + at) + 1) {
+        char *name = told.data + at, *value = strchr(name, '=');
+        if (value == NULL) return ty_fail_memory(err);
+        *value = '\0';
+        bool rank = str_equal(name, "PMIX_RANK");
+        result = setenv(name, rank ? getenv("RANK") : value + 1, 1);
+        *value = '=';
+        if (result < 0) return ty_fail_memory(err);
+    }
+    return 0;
 }

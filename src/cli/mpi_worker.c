@@ -83,19 +83,9 @@ static int on_maxes(struct server *server, const char *line) {
                  PMI_VALUE_SIZE);
 }
 
-static int on_appnum(struct server *server, const char *line) {
-    (void)line;
-    return reply(server, "cmd=appnum appnum=0\n");
-}
-
 static int on_universe(struct server *server, const char *line) {
     (void)line;
     return reply(server, "cmd=universe_size size=%s\n", getenv("WORLD_SIZE"));
-}
-
-static int on_name(struct server *server, const char *line) {
-    (void)line;
-    return reply(server, "cmd=my_kvsname kvsname=trainyard\n");
 }
 
 static int on_put(struct server *server, const char *line) {
@@ -142,21 +132,6 @@ static int on_abort(struct server *server, const char *line) {
     return kill(getppid(), SIGKILL) < 0 ? -errno : 0;
 }
 
-static int on_publish(struct server *server, const char *line) {
-    (void)line;
-    return reply(server, "cmd=publish_result rc=-1 msg=not_supported\n");
-}
-
-static int on_unpublish(struct server *server, const char *line) {
-    (void)line;
-    return reply(server, "cmd=unpublish_result rc=-1 msg=not_supported\n");
-}
-
-static int on_lookup(struct server *server, const char *line) {
-    (void)line;
-    return reply(server, "cmd=lookup_result rc=-1 msg=not_supported\n");
-}
-
 /* The only command of several lines: its last one is answered. */
 static int on_spawn(struct server *server, const char *line) {
     return str_equal(line, "endcmd") ? reply(server, "cmd=spawn_result rc=-1 msg=not_supported\n") : 0;
@@ -165,50 +140,47 @@ static int on_spawn(struct server *server, const char *line) {
 static const struct {
     const char *begins; /* how its line does */
     int (*act)(struct server *server, const char *line);
+    const char *reply; /* where there is nothing to do for it */
 } commands[] = {
-    {"cmd=init ", on_init},
-    {"cmd=get_maxes", on_maxes},
-    {"cmd=get_appnum", on_appnum},
-    {"cmd=get_universe_size", on_universe},
-    {"cmd=get_my_kvsname", on_name},
-    {"cmd=put ", on_put},
-    {"cmd=get ", on_get},
-    {"cmd=barrier_in", on_barrier},
-    {"cmd=finalize", on_finalize},
-    {"cmd=abort", on_abort},
-    {"cmd=publish_name", on_publish},
-    {"cmd=unpublish_name", on_unpublish},
-    {"cmd=lookup_name", on_lookup},
-    {"mcmd=spawn", on_spawn},
-    {"endcmd", on_spawn},
+    {"cmd=init ", on_init, NULL},
+    {"cmd=get_maxes", on_maxes, NULL},
+    {"cmd=get_appnum", NULL, "cmd=appnum appnum=0\n"},
+    {"cmd=get_universe_size", on_universe, NULL},
+    {"cmd=get_my_kvsname", NULL, "cmd=my_kvsname kvsname=trainyard\n"},
+    {"cmd=put ", on_put, NULL},
+    {"cmd=get ", on_get, NULL},
+    {"cmd=barrier_in", on_barrier, NULL},
+    {"cmd=finalize", on_finalize, NULL},
+    {"cmd=abort", on_abort, NULL},
+    {"cmd=publish_name", NULL, "cmd=publish_result rc=-1 msg=not_supported\n"},
+    {"cmd=unpublish_name", NULL, "cmd=unpublish_result rc=-1 msg=not_supported\n"},
+    {"cmd=lookup_name", NULL, "cmd=lookup_result rc=-1 msg=not_supported\n"},
+    {"mcmd=spawn", on_spawn, NULL},
+    {"endcmd", on_spawn, NULL},
 };
 
-/* A line that is none of these belongs to a spawn that is refused at its end. */
-static int answer(struct server *server, const char *line) {
-    for (size_t i = 0; i < ARRAY_SIZE(commands); i++)
-        if (str_prefix(line, commands[i].begins, NULL)) return commands[i].act(server, line);
-    return str_prefix(line, "cmd=", NULL) ? -EPROTO : 0;
-}
-
-static int answer_lines(struct server *server) {
-    char *newline;
-    while (server->in.size > 0 && (newline = memchr(server->in.data, '\n', server->in.size)) != NULL) {
-        *newline = '\0';
-        if (newline > server->in.data && newline[-1] == ' ') newline[-1] = '\0';
-        int result = answer(server, server->in.data);
-        if (result < 0) return result;
-        buffer_consume(&server->in, (size_t)(newline + 1 - server->in.data));
-    }
-    return server->in.size < PMI_LINE_SIZE ? 0 : -EMSGSIZE;
-}
-
-/* False when the talk is over. */
+/* Answers the lines that have come. False when the talk is over. */
 static bool talk(struct server *server) {
-    char bytes[PMI_LINE_SIZE];
+    char bytes[PMI_LINE_SIZE], *newline;
     ssize_t n = read(server->fd, bytes, sizeof bytes);
     if (n < 0 && errno == EINTR) return true;
     if (n > 0) buffer_append(&server->in, bytes, (size_t)n);
-    return n > 0 && !server->in.failed && answer_lines(server) >= 0;
+    if (n <= 0 || server->in.failed) return false;
+    while (server->in.size > 0 && (newline = memchr(server->in.data, '\n', server->in.size)) != NULL) {
+        const char *line = server->in.data;
+        size_t i = 0;
+        *newline = '\0';
+        if (newline > line && newline[-1] == ' ') newline[-1] = '\0';
+        while (i < ARRAY_SIZE(commands) && !str_prefix(line, commands[i].begins, NULL))
+            i++;
+        /* A line that is none of these belongs to a spawn that is refused at its end. */
+        int result = i == ARRAY_SIZE(commands)   ? (str_prefix(line, "cmd=", NULL) ? -EPROTO : 0)
+                     : commands[i].reply != NULL ? reply(server, "%s", commands[i].reply)
+                                                 : commands[i].act(server, line);
+        if (result < 0) return false;
+        buffer_consume(&server->in, (size_t)(newline + 1 - line));
+    }
+    return server->in.size < PMI_LINE_SIZE;
 }
 
 static const struct pmix_module *pmix; /* NULL: this process is no server of it */
@@ -220,11 +192,25 @@ static void on_orphaned(int number) {
     if (pmix == NULL || !pmix->is_needed()) _exit(0);
 }
 
-/* Until the talk is over; a server of PMIx also until the program has ended, and nobody needs it. */
-static _Noreturn void serve(int fd, int program) {
+/* The child has nothing to say, lives as long as the program, and hears of no stop: who is told to end may still
+ * have to meet the others. It answers until the talk is over; the first of a node, the server of PMIx, is needed
+ * until the program has ended, and perhaps a moment longer. */
+static _Noreturn void serve(int fd, pid_t program) {
+    CLEANUP_FD int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    bool first = str_equal(getenv("LOCAL_RANK"), "0");
+    int held = first ? kernel_hold(program) : -1;
+    (void)signal(SIGUSR1, on_orphaned);
+    (void)prctl(PR_SET_PDEATHSIG, first ? SIGUSR1 : SIGKILL);
+    if (getppid() != program) _exit(0);
+    const int stops[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+    for (size_t i = 0; i < ARRAY_SIZE(stops); i++)
+        (void)signal(stops[i], SIG_IGN);
+    for (int i = 0; i <= STDERR_FILENO && null >= 0; i++)
+        (void)dup2(null, i);
+    pmix = first ? mpi_pmix_serve() : NULL;
     struct server server = {.fd = fd, .worker = ty_worker_self(NULL)};
-    struct pollfd fds[] = {{.fd = fd, .events = POLLIN}, {.fd = program, .events = POLLIN}};
-    while (fds[0].fd >= 0 || (pmix != NULL && program >= 0)) {
+    struct pollfd fds[] = {{.fd = fd, .events = POLLIN}, {.fd = held, .events = POLLIN}};
+    while (fds[0].fd >= 0 || (pmix != NULL && held >= 0)) {
         if (poll(fds, ARRAY_SIZE(fds), -1) < 0 && errno != EINTR) break;
         if (fds[1].revents != 0) break;
         if (fds[0].revents == 0 || (server.worker != NULL && talk(&server))) continue;
@@ -233,23 +219,6 @@ static _Noreturn void serve(int fd, int program) {
     }
     if (pmix != NULL) pmix->wait();
     _exit(0);
-}
-
-/* It has nothing to say, lives as long as the program, and hears of no stop: who is told to end may still have
- * to meet the others. The first of a node may be needed a moment longer. */
-static _Noreturn void become_server(int fd, pid_t program) {
-    CLEANUP_FD int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-    bool first = str_equal(getenv("LOCAL_RANK"), "0");
-    int held = first ? kernel_hold(program) : -1;
-    (void)signal(SIGUSR1, on_orphaned);
-    (void)prctl(PR_SET_PDEATHSIG, first ? SIGUSR1 : SIGKILL);
-    if (getppid() != program) _exit(0);
-    for (int i = SIGHUP; i <= SIGTERM; i++)
-        if (i == SIGHUP || i == SIGINT || i == SIGQUIT || i == SIGTERM) (void)signal(i, SIG_IGN);
-    for (int i = 0; i <= STDERR_FILENO && null >= 0; i++)
-        (void)dup2(null, i);
-    pmix = first ? mpi_pmix_serve() : NULL;
-    serve(fd, held);
 }
 
 static int fail(const char *what, const char *why) {
@@ -268,7 +237,7 @@ static int offer_pmi(void) {
     if (child < 0) return -errno;
     if (child == 0) {
         (void)close(ends[1]);
-        become_server(ends[0], program);
+        serve(ends[0], program);
     }
     (void)close(ends[0]);
     (void)snprintf(text, sizeof text, "%d", ends[1]);

@@ -162,40 +162,34 @@ static pmix_status_t start_asking(struct question *question) {
     return failed == 0 ? PMIX_SUCCESS : PMIX_ERR_OUT_OF_RESOURCE;
 }
 
-static bool is_of(const pmix_proc_t *proc, const struct pmix_place *place) {
-    return proc->rank == PMIX_RANK_WILDCARD ||
-           (proc->rank >= place->first_rank && proc->rank - place->first_rank < place->n_ranks);
-}
-
-/* The places of these processes, in their order; -1: memory is short. */
-static int find_places(struct question *question, const pmix_proc_t procs[], size_t n) {
+/* Notes the places of these processes, in their order, and the name of this fence of theirs. -1: memory is short.
+ * Called in libpmix's thread alone. */
+static int name_fence(struct question *question, const pmix_proc_t procs[], size_t n) {
     const struct pmix_job *job = server.job;
     question->places = calloc(job->n_places, sizeof *question->places);
     if (question->places == NULL) return -1;
-    for (uint32_t place = 0; place < job->n_places; place++)
-        for (size_t i = 0; i < n; i++)
-            if (is_of(&procs[i], &job->places[place])) {
-                question->places[question->n_places++] = place;
-                break;
-            }
-    return 0;
-}
-
-/* Called in libpmix's thread alone. */
-static int name_fence(struct question *question, const pmix_proc_t procs[], size_t n) {
+    for (uint32_t at = 0; at < job->n_places; at++) {
+        const struct pmix_place *place = &job->places[at];
+        bool takes_part = false;
+        for (size_t i = 0; i < n && !takes_part; i++)
+            takes_part =
+                procs[i].rank == PMIX_RANK_WILDCARD ||
+                (procs[i].rank >= place->first_rank && procs[i].rank - place->first_rank < place->n_ranks);
+        if (takes_part) question->places[question->n_places++] = at;
+    }
     uint64_t of = 14695981039346656037u; /* FNV-1a of the ranks, in the order that all name them in */
     for (size_t i = 0; i < n; i++)
         for (unsigned shift = 0; shift < 32; shift += 8)
             of = (of ^ (procs[i].rank >> shift & 0xff)) * 1099511628211u;
-    size_t at = 0;
-    while (at < server.n_fences && server.fences[at].of != of)
-        at++;
-    if (at == server.n_fences) {
+    size_t fence = 0;
+    while (fence < server.n_fences && server.fences[fence].of != of)
+        fence++;
+    if (fence == server.n_fences) {
         if (ARRAY_GROW(server.fences, server.n_fences) < 0) return -1;
         server.fences[server.n_fences++] = (struct fence_count){.of = of};
     }
     (void)snprintf(question->key, sizeof question->key, "fence/%016llx/%u", (unsigned long long)of,
-                   server.fences[at].n++);
+                   server.fences[fence].n++);
     return 0;
 }
 
@@ -204,7 +198,7 @@ static pmix_status_t on_fence(const pmix_proc_t procs[], size_t n, const pmix_in
                               char *bytes, size_t size, pmix_modex_cbfunc_t answer, void *data) {
     (void)info, (void)n_info;
     struct question *question = server.job->n_places > 1 ? calloc(1, sizeof *question) : NULL;
-    if (question != NULL && (find_places(question, procs, n) < 0 || name_fence(question, procs, n) < 0)) {
+    if (question != NULL && name_fence(question, procs, n) < 0) {
         free_question(question);
         return PMIX_ERR_NOMEM;
     }
@@ -243,11 +237,6 @@ static void add(struct facts *facts, const char *key, const void *value, pmix_da
     facts->n++;
 }
 
-static void facts_done(struct facts *facts) {
-    for (size_t i = 0; i < facts->n; i++)
-        PMIX_INFO_DESTRUCT(&facts->items[i]);
-}
-
 static void add_number(struct facts *facts, const char *key, uint32_t value) {
     add(facts, key, &value, PMIX_UINT32);
 }
@@ -266,7 +255,8 @@ static void fill_rank(pmix_info_t *item, const struct pmix_place *place, uint32_
     add(&facts, PMIX_HOSTNAME, place->name, PMIX_STRING);
     pmix_data_array_t array = {.type = PMIX_INFO, .size = facts.n, .array = facts.items};
     PMIX_INFO_LOAD(item, PMIX_PROC_DATA, &array, PMIX_DATA_ARRAY);
-    facts_done(&facts);
+    for (size_t i = 0; i < facts.n; i++)
+        PMIX_INFO_DESTRUCT(&facts.items[i]);
 }
 
 /* Each by itself: ranges are not understood everywhere. */
@@ -299,7 +289,7 @@ static int add_maps(struct facts *facts) {
     return made ? 0 : -1;
 }
 
-static int add_job(struct facts *facts) {
+static void add_job(struct facts *facts) {
     const struct pmix_job *job = server.job;
     const struct pmix_place *here = &job->places[job->here];
     bool yes = true;
@@ -316,14 +306,14 @@ static int add_job(struct facts *facts) {
     add(facts, PMIX_TMPDIR, job->directory, PMIX_STRING);
     add(facts, PMIX_NSDIR, job->directory, PMIX_STRING);
     add(facts, PMIX_TDIR_RMCLEAN, &yes, PMIX_BOOL);
-    return add_maps(facts);
 }
 
 /* Registered facts: the job's, then each rank's. */
 static int register_job(ty_error *err) {
     const struct pmix_job *job = server.job;
     struct facts facts = {0}; /* taken over by `all` */
-    if (add_job(&facts) < 0) return ty_fail(err, TY_EUNSUPPORTED, "libpmix cannot name the nodes of the run");
+    add_job(&facts);
+    if (add_maps(&facts) < 0) return ty_fail(err, TY_EUNSUPPORTED, "libpmix cannot name the nodes of the run");
     size_t n = facts.n;
     pmix_info_t *all = NULL;
     PMIX_INFO_CREATE(all, n + job->world_size);
@@ -365,6 +355,7 @@ static int register_ranks(ty_error *err) {
     return 0;
 }
 
+/* What the first rank of ours is to find. */
 static int name_environment(struct buffer *environment, ty_error *err) {
     pmix_proc_t proc;
     char **list = NULL;

@@ -231,20 +231,6 @@ static void run_text(const struct view_summary *summary, struct buffer *out) {
     phases_text(summary, out);
 }
 
-static int show_one(const char *storage_path, const char *name, int format, struct buffer *out, ty_error *err) {
-    CLEANUP_FREE char *path = run_directory_find(storage_path, name, err);
-    if (path == NULL) return err->code;
-    struct view_summary summary;
-    int result = view_summary_read(name, path, &summary, err);
-    if (result < 0) return result;
-    if (format == FORMAT_JSON)
-        put_json(view_summary_json(&summary, true), out);
-    else
-        run_text(&summary, out);
-    view_summary_done(&summary);
-    return 0;
-}
-
 /* Newest first. */
 static int compare_began(const void *a, const void *b) {
     const struct view_summary *x = a, *y = b;
@@ -340,11 +326,22 @@ static int status_run(const struct arguments *arguments, ty_error *err) {
     int result = options_apply(arguments, (void *[]){&all, &options, &format}, err);
     if (result < 0) return result;
     CLEANUP(buffer_done) struct buffer text = {0};
-    if (arguments->n_words > 0)
-        result = show_one(options.storage_path, arguments->words[0], format.format, &text, err);
-    else
+    const char *name = arguments->words[0];
+    if (name == NULL) {
         result = show_all(options.storage_path, all, format.format, &text, err);
-    return result < 0 ? result : cli_print(&text, err);
+        return result < 0 ? result : cli_print(&text, err);
+    }
+    CLEANUP_FREE char *path = run_directory_find(options.storage_path, name, err);
+    if (path == NULL) return err->code;
+    struct view_summary summary;
+    result = view_summary_read(name, path, &summary, err);
+    if (result < 0) return result;
+    if (format.format == FORMAT_JSON)
+        put_json(view_summary_json(&summary, true), &text);
+    else
+        run_text(&summary, &text);
+    view_summary_done(&summary);
+    return cli_print(&text, err);
 }
 
 const struct command command_status = {

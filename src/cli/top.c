@@ -258,16 +258,6 @@ static void cut_lines(const struct buffer *text, size_t columns, bool ascii, str
     }
 }
 
-static int print_frame(struct top_view *top, ty_error *err) {
-    struct braille_size size = braille_terminal(24);
-    CLEANUP(buffer_done) struct buffer frame = {0}, cut = {0};
-    int result = make_frame(top, size.ascii, &frame, err);
-    if (result < 0) return result;
-    if (frame.failed) return ty_fail_memory(err);
-    cut_lines(&frame, isatty(STDOUT_FILENO) ? size.columns : 1000, size.ascii, &cut);
-    return cli_print(&cut, err);
-}
-
 /* -- as JSON */
 
 static int print_json(struct top_view *top, ty_error *err) {
@@ -409,7 +399,15 @@ static int show(struct top_view *top, const struct top_options *options, int for
     const char *terminal = getenv("TERM");
     bool plain =
         !isatty(STDOUT_FILENO) || !isatty(STDIN_FILENO) || terminal == NULL || str_equal(terminal, "dumb");
-    if (options->once || plain) return print_frame(top, err);
+    if (options->once || plain) {
+        struct braille_size size = braille_terminal(24);
+        CLEANUP(buffer_done) struct buffer frame = {0}, cut = {0};
+        int result = make_frame(top, size.ascii, &frame, err);
+        if (result < 0) return result;
+        if (frame.failed) return ty_fail_memory(err);
+        cut_lines(&frame, isatty(STDOUT_FILENO) ? size.columns : 1000, size.ascii, &cut);
+        return cli_print(&cut, err);
+    }
     const struct screen_module *screen = module_load("screen", err);
     if (screen == NULL) return ty_wrap(err, "`trainyard top --once` prints the same");
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};

@@ -26,7 +26,7 @@
 #define SHUTDOWN_STANDARD_S "30"
 
 struct torchrun_options {
-    struct run_options *run;
+    struct run_options run;
     const char *processes, *run_id, *endpoint, *role, *master_address, *local_address, *signals, *python;
     const char *redirects, *tee, *shown;
     int64_t master_port; /* 0: none */
@@ -83,7 +83,7 @@ static int set_restarts(const struct option_spec *option, void *target, const ch
     int64_t restarts = 0;
     (void)option;
     int result = option_whole(value, 0, SETTING_COUNT_MAX, &restarts, err);
-    if (result == 0) ((struct torchrun_options *)target)->run->settings.failures.max_failures = (int)restarts;
+    if (result == 0) ((struct torchrun_options *)target)->run.settings.failures.max_failures = (int)restarts;
     return result;
 }
 
@@ -136,20 +136,13 @@ static int set_numa(const struct option_spec *option, void *target, const char *
     (void)option;
     if (!str_equal(value, "node"))
         return ty_fail(err, TY_EUSAGE, "is not there: node binds workers near their devices, as by default");
-    ((struct torchrun_options *)target)->run->settings.bind = BIND_NUMA;
-    return 0;
-}
-
-static int set_log_dir(const struct option_spec *option, void *target, const char *value, ty_error *err) {
-    (void)option;
-    if (*value == '\0') return ty_fail(err, TY_EUSAGE, "must not be empty");
-    ((struct torchrun_options *)target)->run->settings.storage_path = value;
+    ((struct torchrun_options *)target)->run.settings.bind = BIND_NUMA;
     return 0;
 }
 
 static int set_shutdown(const struct option_spec *option, void *target, const char *value, ty_error *err) {
     (void)option;
-    return setting_set_text(setting_find(NULL, "grace_s"), &((struct torchrun_options *)target)->run->settings,
+    return setting_set_text(setting_find(NULL, "grace_s"), &((struct torchrun_options *)target)->run.settings,
                             value, err);
 }
 
@@ -215,8 +208,8 @@ static int set_signals(const struct option_spec *option, void *target, const cha
                        "must be names as SIGTERM, with one at most beside SIGTERM, SIGINT, SIGHUP and SIGQUIT");
     options->signals = value;
     if (other == NULL) return 0;
-    return setting_set_text(setting_find(NULL, "preempt_signal"), &options->run->settings,
-                            other + strlen("SIG"), err);
+    return setting_set_text(setting_find(NULL, "preempt_signal"), &options->run.settings, other + strlen("SIG"),
+                            err);
 }
 
 /* -- the table */
@@ -250,7 +243,7 @@ static const struct option_spec specs[] = {
      NULL},
     {"role", 0, "NAME", "what workers find as ROLE_NAME (default: default)", option_text, FIELD(role), NULL},
     {"log-dir", 0, "DIR", "where the run's directory is made, with the logs in it, as --storage-path",
-     set_log_dir, 0, NULL},
+     option_text, FIELD(run.settings.storage_path), NULL},
     {"redirects", 'r', "N|RANK:N[,...]",
      "streams that are not shown, for all or for each local rank: 0 none, 1 output, 2 errors, 3 both; logs "
      "have "
@@ -348,51 +341,43 @@ static int check_port(int64_t port, ty_error *err) {
                    (long long)port, strerror(errno));
 }
 
-static int add_variable(struct words *variables, const char *name, const char *value, size_t size) {
-    char *text;
-    if (value == NULL) return 0;
-    if (asprintf(&text, "%s=%.*s", name, (int)size, value) < 0) text = NULL;
-    return words_add(variables, text);
-}
-
-/* Address and port of an endpoint, "[::1]:29400" without its brackets. */
-static void split_endpoint(const char *endpoint, const char **address, size_t *size, int64_t *port) {
-    const char *colon = strrchr(endpoint, ':'), *bracket = strrchr(endpoint, ']');
-    bool has_port = colon != NULL && (bracket == NULL || colon > bracket);
-    if (has_port) (void)str_to_int64(colon + 1, 0, UINT16_MAX, port);
-    *address = endpoint[0] == '[' && bracket != NULL ? endpoint + 1 : endpoint;
-    *size = endpoint[0] == '[' && bracket != NULL ? (size_t)(bracket - *address)
-            : has_port                            ? (size_t)(colon - endpoint)
-                                                  : strlen(endpoint);
-}
-
-/* Where the world's store is, when the user says so. */
-static int add_address(const struct torchrun_options *options, struct words *variables, ty_error *err) {
+/* What workers find in place of what a run says: where the world's store is, and names. */
+static int choose_variables(const struct torchrun_options *options, struct words *variables, ty_error *err) {
     const char *address = options->master_address != NULL ? options->master_address : options->local_address;
+    const char *endpoint = options->endpoint;
+    int64_t port = options->master_port;
     size_t size = address != NULL ? strlen(address) : 0;
-    int64_t port = options->standalone ? 0 : options->master_port;
     char text[8];
-    if (options->standalone) address = NULL;
-    if (!options->standalone && options->endpoint != NULL)
-        split_endpoint(options->endpoint, &address, &size, &port);
+    if (endpoint != NULL) { /* "[::1]:29400" without its brackets */
+        const char *colon = strrchr(endpoint, ':'), *bracket = strrchr(endpoint, ']');
+        bool has_port = colon != NULL && (bracket == NULL || colon > bracket);
+        bool bracketed = endpoint[0] == '[' && bracket != NULL;
+        if (has_port) (void)str_to_int64(colon + 1, 0, UINT16_MAX, &port);
+        address = bracketed ? endpoint + 1 : endpoint;
+        size = bracketed  ? (size_t)(bracket - address)
+               : has_port ? (size_t)(colon - endpoint)
+                          : strlen(endpoint);
+    }
+    if (options->standalone) port = 0, size = 0;
     int result = port > 0 ? check_port(port, err) : 0;
     if (result < 0) return result;
     (void)snprintf(text, sizeof text, "%lld", (long long)port);
-    if (size > 0 && add_variable(variables, "MASTER_ADDR", address, size) < 0) return ty_fail_memory(err);
-    if (port > 0 && add_variable(variables, "MASTER_PORT", text, sizeof text) < 0) return ty_fail_memory(err);
+    const struct {
+        const char *name, *value;
+        int size; /* -1: all of it */
+    } made[] = {{"ROLE_NAME", options->role, -1},
+                {"TORCHELASTIC_RUN_ID", options->standalone ? NULL : options->run_id, -1},
+                {"TORCHELASTIC_SIGNALS_TO_HANDLE", options->signals, -1},
+                {"LOCAL_RANK", options->virtual_local_rank ? "0" : NULL, -1},
+                {"MASTER_ADDR", size > 0 ? address : NULL, (int)size},
+                {"MASTER_PORT", port > 0 ? text : NULL, -1}};
+    for (size_t i = 0; i < ARRAY_SIZE(made); i++) {
+        char *variable;
+        if (made[i].value == NULL) continue;
+        if (asprintf(&variable, "%s=%.*s", made[i].name, made[i].size, made[i].value) < 0) variable = NULL;
+        if (words_add(variables, variable) < 0) return ty_fail_memory(err);
+    }
     return 0;
-}
-
-static int choose_variables(const struct torchrun_options *options, struct words *variables, ty_error *err) {
-    const char *const pairs[][2] = {{"ROLE_NAME", options->role},
-                                    {"TORCHELASTIC_RUN_ID", options->standalone ? NULL : options->run_id},
-                                    {"TORCHELASTIC_SIGNALS_TO_HANDLE", options->signals},
-                                    {"LOCAL_RANK", options->virtual_local_rank ? "0" : NULL}};
-    for (size_t i = 0; i < ARRAY_SIZE(pairs); i++)
-        if (add_variable(variables, pairs[i][0], pairs[i][1], pairs[i][1] == NULL ? 0 : strlen(pairs[i][1])) <
-            0)
-            return ty_fail_memory(err);
-    return add_address(options, variables, err);
 }
 
 /* Which streams are shown: those that are not redirected, or teed, of the ranks that are to be seen. */
@@ -447,10 +432,10 @@ static int drive(const struct torchrun_options *options, struct scaling *scaling
     if (result >= 0) result = choose_scaling(options, scaling, err);
     if (result >= 0) result = choose_variables(options, &variables, err);
     if (result >= 0) result = choose_hidden(options, scaling->max_workers, &hidden, err);
-    if (result >= 0) result = run_environment_make(&options->run->environment, NULL, &environment, err);
+    if (result >= 0) result = run_environment_make(&options->run.environment, NULL, &environment, err);
     if (result < 0) return result;
     struct run_request request = {
-        .settings = options->run->settings,
+        .settings = options->run.settings,
         .scaling = scaling,
         .argv = (const char *const *)program.items,
         .environment = environment.items,
@@ -464,30 +449,27 @@ static int drive(const struct torchrun_options *options, struct scaling *scaling
     return run_to_its_end(command_torchrun.name, &request, NULL, err);
 }
 
-/* What torchrun does by default, before any option. */
-static int init(struct torchrun_options *options, ty_error *err) {
-    const char *timeout = getenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT");
-    int result = site_settings(&options->run->settings, err);
-    if (result < 0) return result;
-    options->run->settings.framework = "torch";
-    options->run->settings.start_method = "auto";
-    result = setting_set_text(setting_find(NULL, "grace_s"), &options->run->settings,
-                              timeout != NULL ? timeout : SHUTDOWN_STANDARD_S, err);
-    return result < 0 ? ty_wrap(err, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT=%.80s", timeout) : 0;
-}
-
 static int run_torchrun(const struct arguments *arguments, ty_error *err) {
-    struct run_options run = {0};
-    struct torchrun_options options = {.run = &run, .processes = "1"};
+    struct torchrun_options options = {.processes = "1"};
+    struct run_settings *settings = &options.run.settings;
     struct scaling scaling;
     scaling_init(&scaling);
-    int result = init(&options, err);
-    if (result >= 0) result = options_apply(arguments, (void *[]){&options, &run, &run}, err);
-    if (result >= 0) result = settings_finish(&run.settings, FACE_COMMAND, err);
+    /* What torchrun does by default, before any option. */
+    const char *timeout = getenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT");
+    int result = site_settings(settings, err);
+    if (result >= 0) {
+        settings->framework = "torch";
+        settings->start_method = "auto";
+        result = setting_set_text(setting_find(NULL, "grace_s"), settings,
+                                  timeout != NULL ? timeout : SHUTDOWN_STANDARD_S, err);
+        if (result < 0) result = ty_wrap(err, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT=%.80s", timeout);
+    }
+    if (result >= 0) result = options_apply(arguments, (void *[]){&options, &options.run, &options.run}, err);
+    if (result >= 0) result = settings_finish(settings, FACE_COMMAND, err);
     if (result >= 0 && *arguments->words[0] == '\0')
         result = ty_fail(err, TY_EUSAGE, "the script's name is empty");
     if (result >= 0) result = drive(&options, &scaling, arguments->words, err);
-    run_environment_done(&run.environment);
+    run_environment_done(&options.run.environment);
     scaling_done(&scaling);
     return result;
 }

@@ -57,39 +57,29 @@ static const struct option_spec *find_option(const char *name, char letter) {
     return n == 1 ? found : NULL;
 }
 
-/* "--nproc_per_node=4" and "--nproc=4" as "--nproc-per-node=4"; `*option` is the one that it names. */
-static char *spell_long(const char *word, const struct option_spec **option) {
-    size_t size = strcspn(word + 2, "=");
-    CLEANUP_FREE char *name = strndup(word + 2, size);
-    if (name == NULL) return NULL;
-    for (char *letter = name; *letter != '\0'; letter++)
-        if (*letter == '_') *letter = '-';
-    *option = find_option(name, 0);
-    return made_text("--%s%s", *option != NULL ? (*option)->name : name, word + 2 + size);
-}
-
-/* "-r=3" as "-r3". */
-static char *spell_letter(const char *word, const struct option_spec **option) {
-    *option = find_option(NULL, word[1]);
-    bool equals = *option != NULL && (*option)->argument != NULL && word[2] == '=';
-    return equals ? made_text("-%c%s", word[1], word + 3) : strdup(word);
-}
-
-/* Whether the option's value is the next word. */
-static bool takes_next(const struct option_spec *option, const char *spelled) {
-    if (option == NULL || option->argument == NULL || option->argument[0] == '[') return false;
-    return spelled[1] == '-' ? strchr(spelled, '=') == NULL : spelled[2] == '\0';
-}
-
 /* The options, up to the script; what follows is its own. */
 static int spell(char **argv, struct words *made) {
     while (*argv != NULL && (*argv)[0] == '-' && (*argv)[1] != '\0' && !str_equal(*argv, "--")) {
-        const struct option_spec *option = NULL;
-        char *spelled = (*argv)[1] == '-' ? spell_long(*argv, &option) : spell_letter(*argv, &option);
+        const char *word = *argv++;
+        const struct option_spec *option;
+        char *spelled;
+        if (word[1] == '-') { /* "--nproc_per_node=4" and "--nproc=4" as "--nproc-per-node=4" */
+            size_t size = strcspn(word + 2, "=");
+            CLEANUP_FREE char *name = strndup(word + 2, size);
+            if (name == NULL) return -ENOMEM;
+            for (char *letter = name; *letter != '\0'; letter++)
+                if (*letter == '_') *letter = '-';
+            option = find_option(name, 0);
+            spelled = made_text("--%s%s", option != NULL ? option->name : name, word + 2 + size);
+        } else { /* "-r=3" as "-r3" */
+            option = find_option(NULL, word[1]);
+            bool equals = option != NULL && option->argument != NULL && word[2] == '=';
+            spelled = equals ? made_text("-%c%s", word[1], word + 3) : strdup(word);
+        }
         if (words_add(made, spelled) < 0) return -ENOMEM;
-        argv++;
-        if (takes_next(option, spelled) && *argv != NULL && words_add(made, strdup(*argv++)) < 0)
-            return -ENOMEM;
+        bool needs_value = option != NULL && option->argument != NULL && option->argument[0] != '[';
+        bool has_value = spelled[1] == '-' ? strchr(spelled, '=') != NULL : spelled[2] != '\0';
+        if (needs_value && !has_value && *argv != NULL && words_add(made, strdup(*argv++)) < 0) return -ENOMEM;
     }
     for (; *argv != NULL; argv++)
         if (words_add(made, strdup(*argv)) < 0) return -ENOMEM;
