@@ -274,7 +274,9 @@ def test_what_is_not_provided_says_so_when_it_is_used(module, name):
         (lambda ray: ray.remote(num_gpus=1), "Trainyard is not a task system"),
         (lambda ray: ray.put([1]), "train_loop_config"),
         (lambda ray: ray.data.read_sql("x"), "ray.data.read_sql is not provided: Trainyard reads data sets to train on"),
-        (lambda ray: ray.data.range(1).groupby("id"), "Dataset.groupby is not provided"),
+        (lambda ray: ray.data.range(1).join(ray.data.range(1)), "Dataset.join is not provided"),
+        (lambda ray: ray.data.aggregate.ValueCounter("x"), "ray.data.aggregate.ValueCounter is not provided"),
+        (lambda ray: ray.data.expressions.udf(int), "ray.data.expressions.udf is not provided"),
         (lambda ray: ray.tune.Tuner.restore("x"), "ray.tune.Tuner.restore is not provided"),
         (lambda ray: type("Mine", (ray.tune.Callback,), {}), "ray.tune.Callback is not provided"),
         (lambda ray: list(ray.data.Datasource), "ray.data.Datasource is not provided"),
@@ -282,7 +284,7 @@ def test_what_is_not_provided_says_so_when_it_is_used(module, name):
     ],
 )
 def test_using_it_names_it_and_the_way_out(use, part):
-    for module in ("ray.data", "ray.tune", "ray.train.lightning"):
+    for module in ("ray.data.aggregate", "ray.data.expressions", "ray.tune", "ray.train.lightning"):
         importlib.import_module(module)
     with pytest.raises(NotImplementedError) as refusal:
         use(ray())

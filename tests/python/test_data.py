@@ -238,10 +238,12 @@ def test_sums():
 
 
 def test_what_is_not_provided_is_refused_by_name():
-    for name in ("groupby", "write_parquet", "join", "to_spark"):
+    for name in ("mix", "write_images", "join", "to_spark"):
         with pytest.raises(NotImplementedError, match=f"Dataset.{name} is not provided: "):
             getattr(data.range(1), name)
-    assert not hasattr(data.range(1), "no_such_thing")
+    with pytest.raises(NotImplementedError, match="DataIterator.to_tf is not provided: "):
+        data.range(1).iterator().to_tf()
+    assert not hasattr(data.range(1), "no_such_thing") and not hasattr(data.range(1).iterator(), "no_such_thing")
 
 
 # -- orders

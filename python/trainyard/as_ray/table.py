@@ -29,13 +29,14 @@ _DATA_READ = (
 )
 _DATA_ABSENT = (
     "BlockBasedFileDatasink Catalog CatalogAccessMode ClickHouseTableSettings DatabricksUnityCatalog DatasetSummary Datasink "
-    "Datasource KafkaAuthConfig MixStoppingCondition NodeIdStr ReadTask ReaderFormat ResolvedSource RowBasedFileDatasink SaveMode "
-    "SinkMode aggregate datasource expressions from_arrow_refs from_daft from_dask from_mars from_modin from_numpy_refs "
-    "from_pandas_refs from_spark from_tf grouped_data list_stats_summaries llm read_audio read_avro read_bigquery read_clickhouse "
+    "Datasource KafkaAuthConfig MixStoppingCondition NodeIdStr ReadTask ReaderFormat ResolvedSource RowBasedFileDatasink "
+    "SinkMode datasource from_arrow_refs from_daft from_dask from_mars from_modin from_numpy_refs "
+    "from_pandas_refs from_spark from_tf list_stats_summaries llm read_audio read_avro read_bigquery read_clickhouse "
     "read_databricks_tables read_datasource read_delta read_delta_sharing_tables read_hudi read_iceberg read_kafka read_lance "
     "read_lerobot read_mcap read_mongo read_orc read_snowflake read_sql read_tfrecords read_unity_catalog read_videos "
     "read_webdataset read_zarr"
 )
+_DATA_AGGREGATES = "AbsMax AggregateFn AsList Count CountDistinct Max Mean Min Quantile Std Sum Unique"
 _COLLATE = "ArrowBatchCollateFn NumpyBatchCollateFn PandasBatchCollateFn"
 _PREPROCESSORS = (
     "BatchMapper Chain Concatenator LabelEncoder MaxAbsScaler MinMaxScaler Normalizer OneHotEncoder OrdinalEncoder "
@@ -80,12 +81,28 @@ _TABLE: dict[str, dict[str, str]] = {
         _DATA: f"{_DATASETS} {_DATA_OPTIONS} {_DATA_READ}",
         f"{_DATA}.tensors": _COLLATE,
         f"{_DATA}.preprocessors": "Preprocessor",
+        f"{_DATA}.writing": "SaveMode",
         ABSENT: _DATA_ABSENT,
+    },
+    "ray.data.aggregate": {
+        f"{_DATA}.aggregate": _DATA_AGGREGATES,
+        ABSENT: "AggregateFnV2 ApproximateQuantile ApproximateTopK MissingValuePercentage ValueCounter ZeroPercentage",
     },
     "ray.data.block": {f"{_DATA}.block": "Block"},
     "ray.data.collate_fn": {f"{_DATA}.tensors": f"{_COLLATE} DefaultCollateFn CollateFn"},
     "ray.data.context": {_DATA: "DataContext"},
     "ray.data.dataset": {_DATA: "Dataset MaterializedDataset Schema"},
+    "ray.data.datasource": {
+        f"{_DATA}.writing": "FilenameProvider",
+        f"{_DATA}.config": "FileShuffleConfig",
+        ABSENT: "BlockBasedFileDatasink Datasink Datasource FileBasedDatasource PartitionStyle Partitioning PathPartitionFilter "
+        "PathPartitionParser ReadTask Reader RowBasedFileDatasink WriteResult",
+    },
+    "ray.data.expressions": {
+        f"{_DATA}.expression": "Expr col lit",
+        ABSENT: "download monotonically_increasing_id pyarrow_udf random star udf unnest uuid",
+    },
+    "ray.data.grouped_data": {f"{_DATA}.grouped": "GroupedData"},
     "ray.data.iterator": {_DATA: "DataIterator"},
     "ray.data.preprocessor": {f"{_DATA}.preprocessors": "Preprocessor PreprocessorNotFittedException"},
     "ray.data.preprocessors": {f"{_DATA}.preprocessors": _PREPROCESSORS, ABSENT: _PREPROCESSORS_ABSENT},
@@ -197,7 +214,7 @@ NEEDS = {
 ABSENT_MODULES = (
     *(
         f"ray.{name}"
-        for name in "actor autoscaler client_builder dag data.datasource data.llm experimental internal job_submission llm".split()
+        for name in "actor autoscaler client_builder dag data.datatype data.llm experimental internal job_submission llm".split()
     ),
     *(
         f"ray.{name}"

@@ -8,27 +8,16 @@ from typing import Any, Callable, Iterable, Iterator, Mapping
 import numpy as np
 
 from . import plan as plans
-from . import steps
+from . import steps, writing
 from .block import Block, as_numpy, blocks_missing, concat, described, missing
 from .config import DataContext, RandomSeedConfig
+from .expression import Expr
+from .grouped import GroupedData, part_of_each
 from .iterator import DataIterator
 from .not_provided import refuse
 from .plan import Plan, Reading
 from .shards import Shard
 from .sources import Held, Range, Rows
-
-# Options of steps that say where and how often Ray runs them: here the process that reads runs them.
-_PLACES = frozenset(
-    "compute concurrency num_cpus num_gpus memory zero_copy_batch udf_modifying_row_count ray_remote_args_fn ray_remote_args "
-    "resources accelerator_type runtime_env label_selector fallback_strategy max_calls scheduling_strategy max_retries "
-    "retry_exceptions num_partitions".split()
-)
-
-
-def _check_places(method: str, options: Mapping[str, Any]) -> None:
-    for name in options:
-        if name not in _PLACES:
-            raise TypeError(f"Dataset.{method}() got an unexpected keyword argument {name!r}")
 
 
 class Schema:
@@ -91,7 +80,7 @@ class Dataset:
         **places: Any,
     ) -> Dataset:
         """`fn` of each row, a dict, which gives another."""
-        _check_places("map", places)
+        steps.check_places("map", places)
         return self._then(
             steps.Map(steps.Function(fn, fn_args, fn_kwargs, fn_constructor_args, fn_constructor_kwargs))
         )
@@ -104,7 +93,7 @@ class Dataset:
         """`fn` of batches of `batch_size` rows (None: as they are read), which gives a batch, or yields several.
 
         A callable class is made once in each process that reads."""
-        _check_places("map_batches", places)
+        steps.check_places("map_batches", places)
         size = None if batch_size in ("default", "auto") else batch_size
         function = steps.Function(fn, fn_args, fn_kwargs, fn_constructor_args, fn_constructor_kwargs)
         return self._then(steps.MapBatches(function, size, batch_format))  # type: ignore[arg-type]
@@ -120,7 +109,7 @@ class Dataset:
         **places: Any,
     ) -> Dataset:
         """`fn` of each row, which gives a list of rows."""
-        _check_places("flat_map", places)
+        steps.check_places("flat_map", places)
         return self._then(
             steps.FlatMap(steps.Function(fn, fn_args, fn_kwargs, fn_constructor_args, fn_constructor_kwargs))
         )
@@ -128,7 +117,7 @@ class Dataset:
     def filter(
         self,
         fn: Any = None,
-        expr: str | None = None,
+        expr: str | Expr | None = None,
         *,
         fn_args: Any = None,
         fn_kwargs: Any = None,
@@ -136,8 +125,8 @@ class Dataset:
         fn_constructor_kwargs: Any = None,
         **places: Any,
     ) -> Dataset:
-        """The rows for which `fn`, or an expression such as "x > 3 and kind == 'a'", is true."""
-        _check_places("filter", places)
+        """The rows for which `fn`, or an expression such as "x > 3 and kind == 'a'" or col("x") > 3, is true."""
+        steps.check_places("filter", places)
         if (fn is None) == (expr is None):
             raise ValueError("Exactly one of 'fn' or 'expr' must be provided to `filter`.")
         if expr is not None:
@@ -150,11 +139,27 @@ class Dataset:
         self, col: str, fn: Callable[[Any], Any], *, batch_format: str | None = "pandas", **places: Any
     ) -> Dataset:
         """With one more column: `fn` of a batch."""
-        _check_places("add_column", places)
+        steps.check_places("add_column", places)
         return self._then(steps.AddColumn(col, steps.Function(fn), batch_format))
 
+    def with_column(self, column_name: str, expr: Expr, **places: Any) -> Dataset:
+        """With one more column, or another one of the name: an expression over the others, as col("x") * 2."""
+        return self.with_columns({column_name: expr}, **places)
+
+    def with_columns(self, exprs: Mapping[str, Expr], **places: Any) -> Dataset:
+        """The same with several, all of them over the columns that are there now."""
+        steps.check_places("with_columns", places)
+        if not isinstance(exprs, Mapping):
+            raise TypeError(
+                f"`with_columns` arguments must be mappings from column name to expression, got {type(exprs).__name__}."
+            )
+        for name, expression in exprs.items():
+            if not isinstance(expression, Expr):
+                raise TypeError(f"`with_column` expects an expression for {name!r}, as col('x') * 2, not {expression!r}")
+        return self._then(steps.WithColumns(exprs)) if exprs else self
+
     def select_columns(self, cols: str | list[str], **places: Any) -> Dataset:
-        _check_places("select_columns", places)
+        steps.check_places("select_columns", places)
         names = _names(cols, "cols")
         pruned = _pruned(self.plan, names)
         return Dataset(
@@ -162,11 +167,11 @@ class Dataset:
         )
 
     def drop_columns(self, cols: str | list[str], **places: Any) -> Dataset:
-        _check_places("drop_columns", places)
+        steps.check_places("drop_columns", places)
         return self._then(steps.columns(f"Drop({cols})", steps.dropped, _names(cols, "cols")))
 
     def rename_columns(self, names: Mapping[str, str] | list[str], **places: Any) -> Dataset:
-        _check_places("rename_columns", places)
+        steps.check_places("rename_columns", places)
         return self._then(steps.columns("Rename", steps.renamed, names))
 
     def random_sample(self, fraction: float, *, seed: Any = None) -> Dataset:
@@ -187,7 +192,7 @@ class Dataset:
     def random_shuffle(self, *, seed: Any = None, num_blocks: int | None = None, **places: Any) -> Dataset:
         """In an order that is drawn, in each epoch another one; with a seed always the same. Rows of files are mixed with those
         that are read near them, and the files' parts are drawn from all of them."""
-        _check_places("random_shuffle", places)
+        steps.check_places("random_shuffle", places)
         return Dataset(plans.Shuffled(self.plan, self._draw(seed)), self._name)
 
     def randomize_block_order(self, *, seed: Any = None) -> Dataset:
@@ -251,6 +256,28 @@ class Dataset:
 
         return Dataset(plans.Together(self.plan, ordered, f"Sort({keys}, {down})"), self._name)
 
+    # By groups
+
+    @classmethod
+    def _of(cls, plan: Plan, before: Dataset) -> Dataset:
+        return Dataset(plan, before._name)
+
+    def groupby(self, key: str | list[str] | None, num_partitions: int | None = None) -> GroupedData:
+        """The rows by the values of one column, or several."""
+        if num_partitions is not None and num_partitions <= 0:
+            raise ValueError("`num_partitions` must be a positive integer")
+        names = [] if key is None else _names(key, "key")
+        schema = self.schema(fetch_if_missing=False)
+        for name in names:
+            if schema is not None and name not in schema.names:
+                raise ValueError(f"You specified the column '{name}', but there's no such column in the dataset.")
+        return GroupedData(self, key)
+
+    def aggregate(self, *aggs: Any) -> dict[str, Any] | None:
+        """What all rows come to, by the name of each aggregation; None without rows."""
+        found = self.groupby(None).aggregate(*aggs).take(1)
+        return found[0] if found else None
+
     # In several data sets
 
     def _between(self, edges: list[int]) -> list[Dataset]:
@@ -303,9 +330,7 @@ class Dataset:
     ) -> tuple[Dataset, Dataset]:
         """One to train with and one to test with, of this part or number of the rows, at the end or drawn."""
         if stratify is not None:
-            raise NotImplementedError(
-                "train_test_split(stratify=...) is not provided: split each class, and join them by union"
-            )
+            return self._stratified(test_size, shuffle, stratify)
         whole = self.random_shuffle(seed=seed) if shuffle else self
         rows = self.count()
         if isinstance(test_size, float):
@@ -323,6 +348,28 @@ class Dataset:
             edge = rows - test_size
         train, test = whole._between([0, edge, rows])
         return train, test
+
+    def _stratified(self, test_size: int | float, shuffle: bool, column: str) -> tuple[Dataset, Dataset]:
+        """Of each value of the column the same part of its rows."""
+        if shuffle:
+            raise ValueError("Cannot specify both 'shuffle=True' and 'stratify' parameters: the order within a class stays")
+        if not isinstance(test_size, float):
+            rows = self.count()
+            if not 0 < test_size < rows:
+                raise ValueError(f"`test_size`={test_size} must be bigger than 0 and smaller than the dataset ({rows})")
+            test_size = test_size / rows
+        elif not 0 < test_size < 1:
+            raise ValueError(f"If `test_size` is a float, it must be bigger than 0 and smaller than 1. Got {test_size}.")
+        part = test_size
+
+        def made(is_last: bool) -> Dataset:
+            name = f"Stratified({column!r}, {'test' if is_last else 'train'})"
+            chosen = plans.Together(
+                self.plan, lambda block: part_of_each(block, column, part, is_last), name, keeps_rows=False
+            )
+            return self._of(chosen, self)
+
+        return made(False), made(True)
 
     def streaming_split(
         self, n: int, *, equal: bool = False, locality_hints: Any = None
@@ -430,6 +477,57 @@ class Dataset:
         """Read once, and kept in memory; workers share what they read of it."""
         parts = self.plan.parts(Reading())
         return MaterializedDataset.holding([concat(list(part.blocks())) for part in parts], self._name)
+
+    # In files
+
+    def write_parquet(
+        self,
+        path: Any,
+        *,
+        partition_cols: list[str] | None = None,
+        filesystem: Any = None,
+        arrow_parquet_args_fn: Callable[[], Mapping[str, Any]] | None = None,
+        **options: Any,
+    ) -> None:
+        """In files of a directory, by this process, a file for each part of the data set that has rows; with `partition_cols` in
+        directories "kind=a". min_rows_per_file, filename_provider and mode as in Ray; others go to pyarrow.parquet.write_table."""
+        ours, theirs = writing.divided(options)
+        more = arrow_parquet_args_fn() if arrow_parquet_args_fn else {}
+        put = writing.parquet({**theirs, **more})
+        writing.write(self, writing.Target(path, filesystem), "parquet", put, ours, partition_cols)
+
+    def write_csv(
+        self,
+        path: Any,
+        *,
+        filesystem: Any = None,
+        arrow_csv_args_fn: Callable[[], Mapping[str, Any]] | None = None,
+        **options: Any,
+    ) -> None:
+        """As write_parquet, by pyarrow.csv.write_csv."""
+        ours, theirs = writing.divided(options)
+        put = writing.csv({**theirs, **(arrow_csv_args_fn() if arrow_csv_args_fn else {})})
+        writing.write(self, writing.Target(path, filesystem), "csv", put, ours)
+
+    def write_json(
+        self,
+        path: Any,
+        *,
+        filesystem: Any = None,
+        pandas_json_args_fn: Callable[[], Mapping[str, Any]] | None = None,
+        **options: Any,
+    ) -> None:
+        """As write_parquet, a line for each row, by pandas.DataFrame.to_json."""
+        ours, theirs = writing.divided(options)
+        put = writing.json({**theirs, **(pandas_json_args_fn() if pandas_json_args_fn else {})})
+        writing.write(self, writing.Target(path, filesystem), "json", put, ours)
+
+    def write_numpy(self, path: Any, *, column: str, filesystem: Any = None, **options: Any) -> None:
+        """As write_parquet, one column, by numpy.save."""
+        ours, theirs = writing.divided(options)
+        if theirs:
+            raise TypeError(f"Dataset.write_numpy() got an unexpected keyword argument {next(iter(theirs))!r}")
+        writing.write(self, writing.Target(path, filesystem), "npy", writing.numpy(column), ours)
 
     # What a column comes to
 

@@ -13,6 +13,7 @@ from typing import Any, Callable, Generator, Iterable, Iterator
 import numpy as np
 
 from .block import Block, check_format, concat, rebatched
+from .not_provided import refuse
 from .shards import Shard
 
 _END = object()
@@ -185,6 +186,10 @@ class DataIterator:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The next iteration goes on from there, also among another number of ranks."""
         self._shard.go_on(state)
+
+    def __getattr__(self, name: str) -> Any:
+        refuse(name, "DataIterator")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __iter__(self) -> Iterator[Any]:
         raise TypeError(

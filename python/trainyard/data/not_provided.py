@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 _READ = "give its rows to the other library by to_pandas(), take_all() or iter_batches()"
-_WRITE = "write in the training function, or take_all(), to_pandas() and the library that writes it"
-_GROUP = "group in a map_batches, or with to_pandas().groupby()"
+_WRITE = "use write_parquet, write_csv, write_json, write_numpy, or to_pandas() and the library that writes it"
+_GROUP = "use groupby, or to_pandas() and what pandas has"
 _LINEAGE = "pickle the data set itself"
 _ADVICE = {
-    "aggregate groupby join summary": _GROUP,
+    "join summary": _GROUP,
     "get_internal_block_refs iter_internal_ref_bundles to_arrow_refs to_numpy_refs to_pandas_refs": "there is no object store",
     "deserialize_lineage has_serializable_lineage serialize_lineage": _LINEAGE,
     "iter_tf_batches to_tf": "there are trainers for PyTorch and JAX: iter_batches gives arrays",
     "mix": "use union and random_shuffle",
     "streaming_train_test_split": "use train_test_split",
     "to_daft to_dask to_mars to_modin to_random_access_dataset to_spark": _READ,
-    "with_column with_columns": "use add_column or map_batches",
-    "write_avro write_bigquery write_clickhouse write_csv write_databricks write_datasink write_delta write_iceberg write_images "
-    "write_json write_kafka write_lance write_mongo write_numpy write_orc write_parquet write_snowflake write_sql write_tfrecords "
+    "write_avro write_bigquery write_clickhouse write_databricks write_datasink write_delta write_iceberg write_images "
+    "write_kafka write_lance write_mongo write_orc write_snowflake write_sql write_tfrecords "
     "write_turbopuffer write_webdataset": _WRITE,
 }
 _OF_EACH = {name: advice for names, advice in _ADVICE.items() for name in names.split()}
 
 
-def refuse(name: str) -> None:
+def refuse(name: str, kind: str = "Dataset") -> None:
     """NotImplementedError for a method that is known to be missing."""
     if name in _OF_EACH:
-        raise NotImplementedError(f"Dataset.{name} is not provided: {_OF_EACH[name]}")
+        raise NotImplementedError(f"{kind}.{name} is not provided: {_OF_EACH[name]}")

@@ -131,14 +131,14 @@ class Stepped(Part):
 
 
 class Whole(Part):
-    """All of several parts at once, as a function makes it of them: it must know how to keep the number of rows."""
+    """All of several parts at once, as a function makes it of them."""
 
-    def __init__(self, parts: list[Part], function: Callable[[Block], Block], key: tuple):
-        self.parts, self.function = parts, function
+    def __init__(self, parts: list[Part], function: Callable[[Block], Block], key: tuple, keeps_rows: bool = True):
+        self.parts, self.function, self.keeps_rows = parts, function, keeps_rows
         self.key = (*key, tuple(part.key for part in parts))
 
     def rows(self, presume: bool = False) -> int | None:
-        return total(self.parts, presume)
+        return total(self.parts, presume) if self.keeps_rows else None
 
     def blocks(self) -> Iterator[Block]:
         blocks = [block for part in self.parts for block in part.blocks()]

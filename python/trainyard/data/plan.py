@@ -10,7 +10,7 @@ import numpy as np
 
 from .block import Block
 from .parts import Chain, Drawn, Given, Part, Stepped, Whole, Zipped, cut
-from .steps import Step
+from .steps import Step, new_identity
 
 EXACT = 1 << 22  # rows of which any order can be drawn, in place of an order of parts
 MIXED_ROWS = 1 << 16  # that are mixed with each other where it is an order of parts
@@ -212,11 +212,12 @@ class BlockOrder(Plan):
 class Together(Plan):
     """What needs all rows at once, as sorting does. Every rank that reads of it reads it whole."""
 
-    def __init__(self, plan: Plan, function: Callable[[Block], Block], name: str):
-        self.inputs, self.function, self.name = (plan,), function, name
+    def __init__(self, plan: Plan, function: Callable[[Block], Block], name: str, keeps_rows: bool = True):
+        self.inputs, self.function, self.name, self.keeps_rows = (plan,), function, name, keeps_rows
+        self.identity = new_identity()
 
     def parts(self, reading: Reading) -> list[Part]:
-        return [Whole(self.inputs[0].parts(reading), self.function, (self.name,))]
+        return [Whole(self.inputs[0].parts(reading), self.function, (self.name, self.identity), self.keeps_rows)]
 
 
 class Zip(Plan):

@@ -10,12 +10,32 @@ import threading
 from typing import Any, Callable, Iterable, Iterator, Mapping
 
 from .block import Block, as_numpy, check_format, gathered, of_batch, of_records, rebatched
-from .expression import Expression
+from .expression import Expr, Expression
 
 ROWS = 1024  # of a block that rows are gathered in
 _numbers = itertools.count()
 _made: dict[tuple, Any] = {}  # objects of callable classes in this process
 _making = threading.Lock()
+
+
+# Options of steps that say where and how often Ray runs them: here the process that reads runs them.
+_PLACES = frozenset(
+    "compute concurrency num_cpus num_gpus memory zero_copy_batch udf_modifying_row_count ray_remote_args_fn ray_remote_args "
+    "resources accelerator_type runtime_env label_selector fallback_strategy max_calls scheduling_strategy max_retries "
+    "retry_exceptions num_partitions".split()
+)
+
+
+def check_places(method: str, options: Mapping[str, Any]) -> None:
+    """TypeError for an option of a data set's method that Ray has not either."""
+    for name in options:
+        if name not in _PLACES:
+            raise TypeError(f"Dataset.{method}() got an unexpected keyword argument {name!r}")
+
+
+def new_identity() -> str:
+    """By which all ranks know what was made once, in the driver."""
+    return f"{os.getpid()}-{next(_numbers)}"
 
 
 class Step:
@@ -27,7 +47,7 @@ class Step:
     name = ""
 
     def __init__(self) -> None:
-        self.identity = f"{os.getpid()}-{next(_numbers)}"
+        self.identity = new_identity()
         self.changed = False  # what a step of unknown kind was seen to do to the number of rows
 
     def run(self, blocks: Iterator[Block]) -> Iterator[Block]:
@@ -65,7 +85,7 @@ class Function:
         self.call = call
         self.args, self.kwargs = tuple(args or ()), dict(kwargs or {})
         self.constructor = tuple(constructor_args or ()), dict(constructor_kwargs or {})
-        self.identity = f"{os.getpid()}-{next(_numbers)}"
+        self.identity = new_identity()
         self.name = getattr(call, "__name__", type(call).__name__)
 
     def __call__(self, value: Any) -> Any:
@@ -191,6 +211,20 @@ class AddColumn(Step):
             if made.rows != block.rows:
                 raise ValueError(f"{self.name} gave {made.rows} values for {block.rows} rows")
             yield Block({**block.columns, **made.columns}, block.rows)
+
+
+class WithColumns(Step):
+    """With more columns, an expression each; all are of the columns that were there."""
+
+    def __init__(self, expressions: Mapping[str, Expr]):
+        super().__init__()
+        self.expressions = dict(expressions)
+        self.name = f"WithColumns({list(expressions)})"
+
+    def run(self, blocks: Iterator[Block]) -> Iterator[Block]:
+        for block in blocks:
+            made = {name: expression.column(block) for name, expression in self.expressions.items()}
+            yield Block({**block.columns, **made}, block.rows) if block.columns else block
 
 
 class Columns(Step):

@@ -1,0 +1,214 @@
+"""What data sets have for preparing them: columns by expressions, groups and what they come to, files."""
+
+import os
+
+import numpy as np
+import pytest
+from trainyard import data
+from trainyard.data import aggregate
+from trainyard.data.expression import col, lit
+from trainyard.data.writing import FilenameProvider, SaveMode
+
+pytest.importorskip("pyarrow")
+pandas = pytest.importorskip("pandas")
+
+
+@pytest.fixture
+def rows():
+    """k: 0, 1, 2, 0, ..; v: 0.0 to 9.0; s: a, b, a, .."""
+    return data.range(10, override_num_blocks=3).map(
+        lambda row: {"k": row["id"] % 3, "v": float(row["id"]), "s": "ab"[row["id"] % 2]}
+    )
+
+
+@pytest.mark.parametrize(
+    "expression, expected",
+    [
+        (col("id") * 2 + 1, [1, 3, 5, 7]),
+        (10 - col("id"), [10, 9, 8, 7]),
+        (col("id") / 2, [0, 0, 1, 1]),  # whole numbers, as in pyarrow
+        (-col("id") / 2, [0, 0, -1, -1]),
+        (col("id") / 2.0, [0, 0.5, 1, 1.5]),
+        (col("id") // 2, [0, 0, 1, 1]),
+        (lit("x"), ["x"] * 4),
+        ((col("id") - 2).abs(), [2, 1, 0, 1]),
+        (col("id").power(2).alias("other"), [0, 1, 4, 9]),
+        ((col("id") > 0) & ~col("id").is_in([2]), [False, True, False, True]),
+        (col("id").not_in([1]) | (col("id") == 1), [True] * 4),
+        (col("id").is_null(), [False] * 4),
+        (col("id").cast("string"), ["0", "1", "2", "3"]),
+    ],
+)
+def test_a_column_by_an_expression(expression, expected):
+    dataset = data.range(4).with_column("made", expression)
+    assert [row["made"] for row in dataset.take_all()] == expected
+    assert dataset.columns() == ["id", "made"]
+
+
+def test_several_columns_are_of_those_that_were_there():
+    dataset = data.range(2).with_columns({"id": col("id") + 10, "old": col("id")})
+    assert dataset.take_all() == [{"id": 10, "old": 0}, {"id": 11, "old": 1}]
+
+
+def test_expressions_filter_too():
+    assert [row["id"] for row in data.range(9).filter(expr=(col("id") > 5) & (col("id") != 7)).take_all()] == [6, 8]
+
+
+@pytest.mark.parametrize(
+    "wrong, error, words",
+    [
+        (lambda: data.range(2).with_column("x", 3), TypeError, "expects an expression for 'x'"),
+        (lambda: data.range(2).with_columns([col("id")]), TypeError, "must be mappings"),
+        (lambda: data.range(2).with_column("x", col("y")).take_all(), KeyError, "no column 'y'"),
+        (lambda: data.range(2).with_column("x", col("id") / 0).take_all(), ZeroDivisionError, "divide by zero"),
+        (lambda: bool(col("id") > 3), TypeError, "`&` for and"),
+        (lambda: col("id").str.upper(), NotImplementedError, "map_batches"),
+    ],
+)
+def test_wrong_expressions(wrong, error, words):
+    with pytest.raises(error, match=words):
+        wrong()
+
+
+def test_groups_come_in_the_order_of_their_keys(rows):
+    shuffled = rows.random_shuffle(seed=3)
+    assert shuffled.groupby("k").sum("v").take_all() == [
+        {"k": 0, "sum(v)": 18.0},
+        {"k": 1, "sum(v)": 12.0},
+        {"k": 2, "sum(v)": 15.0},
+    ]
+    assert [(row["s"], row["k"], row["count()"]) for row in shuffled.groupby(["s", "k"]).count().take_all()] == [
+        ("a", 0, 2), ("a", 1, 1), ("a", 2, 2), ("b", 0, 2), ("b", 1, 2), ("b", 2, 1)
+    ]  # fmt: skip
+    assert rows.groupby("s").max(["v", "k"]).take_all() == [
+        {"s": "a", "max(v)": 8.0, "max(k)": 2},
+        {"s": "b", "max(v)": 9.0, "max(k)": 2},
+    ]
+    assert rows.groupby(None).min("v").take_all() == [{"min(v)": 0.0}]
+    assert rows.drop_columns("s").groupby("k").mean().columns() == ["k", "mean(v)"]
+    assert data.range(0).groupby("id").count().take_all() == []
+
+
+def test_aggregations(rows):
+    product = aggregate.AggregateFn(
+        init=lambda key: 1, accumulate_row=lambda so_far, row: so_far * (row["k"] + 1), merge=lambda a, b: a * b, name="product"
+    )
+    length = aggregate.AggregateFn(
+        init=lambda key: key, accumulate_block=lambda so_far, table: f"{so_far}{table.num_rows}", merge=None, name="length"
+    )
+    found = rows.groupby("s").aggregate(
+        aggregate.Count(),
+        aggregate.Std("v", ddof=0),
+        aggregate.Quantile("v", q=0.25),
+        aggregate.Unique("k"),
+        aggregate.CountDistinct("k"),
+        aggregate.AsList("v"),
+        product,
+        length,
+    )
+    first = found.take(1)[0]
+    assert first.pop("std(v)") == pytest.approx(8**0.5)
+    assert first == {
+        "s": "a", "count()": 5, "quantile(v)": 2.0, "unique(k)": [0, 2, 1], "count_distinct(k)": 3,
+        "list(v)": [0.0, 2.0, 4.0, 6.0, 8.0], "product": 1 * 3 * 2 * 1 * 3, "length": "a5",
+    }  # fmt: skip
+    assert rows.aggregate(aggregate.Max("v"), aggregate.AbsMax("v", alias_name="m"), aggregate.Sum("v"), aggregate.Sum("v")) == {
+        "max(v)": 9.0, "m": 9.0, "sum(v)": 45.0, "sum(v)_2": 45.0
+    }  # fmt: skip
+    assert data.range(0).aggregate(aggregate.Sum("id")) is None
+
+
+def test_missing_values_in_groups():
+    some = data.from_items([{"k": "x", "v": 1}, {"k": None, "v": 2}, {"k": "x", "v": None}, {"k": "a", "v": None}])
+    assert some.groupby("k").sum("v").take_all() == [
+        {"k": "a", "sum(v)": None},
+        {"k": "x", "sum(v)": 1},
+        {"k": None, "sum(v)": 2},
+    ]
+    assert [row["sum(v)"] for row in some.groupby("k").sum("v", ignore_nulls=False).take_all()] == [None, None, 2]
+    assert some.aggregate(aggregate.Count("v"), aggregate.Count("v", ignore_nulls=True, alias_name="n")) == {"count(v)": 4, "n": 2}
+
+
+def test_a_function_of_each_group(rows):
+    def centred(group):
+        return group.assign(v=group["v"] - group["v"].mean())
+
+    found = rows.groupby("s").map_groups(centred, batch_format="pandas").take_all()
+    assert [row["v"] for row in found] == [-4, -2, 0, 2, 4] * 2
+    sizes = rows.groupby("k").map_groups(lambda group: ({"n": np.array([one])} for one in (len(group["v"]), 0)))
+    assert [row["n"] for row in sizes.take_all()] == [4, 0, 3, 0, 3, 0]
+    with pytest.raises(TypeError, match="unexpected keyword argument 'nothing'"):
+        rows.groupby("k").map_groups(centred, nothing=1)
+    with pytest.raises(ValueError, match="there is no column 'z'"):
+        rows.groupby("z").count().take_all()
+    with pytest.raises(ValueError, match="no such column"):
+        data.range(3).groupby("z")
+    with pytest.raises(TypeError, match="takes aggregations"):
+        rows.groupby("k").aggregate("v")
+
+
+def test_each_class_has_the_same_part_of_its_rows(rows):
+    train, test = rows.train_test_split(0.4, stratify="s")
+    assert [row["v"] for row in test.take_all()] == [6, 8, 7, 9]
+    assert sorted(row["v"] for part in (train, test) for row in part.take_all()) == list(range(10))
+    assert rows.train_test_split(4, stratify="s")[1].count() == 4
+    with pytest.raises(ValueError, match="Cannot specify both"):
+        rows.train_test_split(0.5, stratify="s", shuffle=True)
+
+
+@pytest.mark.parametrize("form", ["parquet", "csv", "json"])
+def test_what_is_written_is_read_again(rows, tmp_path, form):
+    getattr(rows, f"write_{form}")(tmp_path / "out")
+    assert len(os.listdir(tmp_path / "out")) == 3
+    again = getattr(data, f"read_{form}")(str(tmp_path / "out"))
+    assert sorted((row["v"], row["k"], row["s"]) for row in again.take_all()) == [(n, n % 3, "ab"[n % 2]) for n in range(10)]
+
+
+def test_a_column_is_written_as_an_array(tmp_path):
+    data.range(5).write_numpy(tmp_path / "out", column="id")
+    arrays = [np.load(tmp_path / "out" / name) for name in sorted(os.listdir(tmp_path / "out"))]
+    assert np.concatenate(arrays).tolist() == [0, 1, 2, 3, 4]
+    with pytest.raises(ValueError, match="no column 'x'"):
+        data.range(5).write_numpy(tmp_path / "other", column="x")
+
+
+def test_files_by_rows_names_and_directories(rows, tmp_path):
+    class Named(FilenameProvider):
+        def get_filename_for_task(self, write_uuid, task_index):
+            return f"mine-{task_index}.{self.file_format}"
+
+    rows.write_csv(tmp_path / "sized", min_rows_per_file=4, filename_provider=Named(file_format="csv"))
+    assert sorted(os.listdir(tmp_path / "sized")) == ["mine-0.csv", "mine-1.csv", "mine-2.csv"]
+    rows.write_parquet(tmp_path / "parts", partition_cols=["s"], compression="none")
+    assert sorted(os.listdir(tmp_path / "parts")) == ["s=a", "s=b"]
+    assert sorted(data.read_parquet(str(tmp_path / "parts" / "s=a")).columns()) == ["k", "v"]
+
+
+def test_what_is_there_already(rows, tmp_path):
+    def files():
+        return set(os.listdir(tmp_path / "out"))
+
+    rows.write_json(tmp_path / "out")
+    first = files()
+    rows.write_json(tmp_path / "out", mode=SaveMode.IGNORE)
+    assert files() == first
+    with pytest.raises(ValueError, match="already exists"):
+        rows.write_json(tmp_path / "out", mode="error")
+    rows.write_json(tmp_path / "out")
+    assert first < files()
+    rows.write_json(tmp_path / "out", mode=SaveMode.OVERWRITE)
+    assert len(files()) == 3 and not files() & first
+
+
+def test_two_of_one_name_are_counted_apart(rows):
+    few, many = (rows.groupby("k").map_groups(lambda group, n=n: {"n": np.arange(n)}) for n in (1, 2))
+    assert few.union(many).split_at_indices([3])[1].count() == 6
+
+
+def test_another_file_system(rows, tmp_path):
+    from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
+
+    there = SubTreeFileSystem(str(tmp_path), LocalFileSystem())
+    rows.write_parquet("some/where", filesystem=there)
+    assert data.read_parquet("some/where", filesystem=there).count() == 10
+    assert len(os.listdir(tmp_path / "some/where")) == 3
