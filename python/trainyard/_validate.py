@@ -30,7 +30,7 @@ def main(call: int, exchange: int) -> int:
         objects, facts = payload.load_objects(payload.contents(call))
         again = objects["retry_exceptions"]
         _take_facts(facts)
-        answer = {"metrics": _metrics.dump(_validate(objects, told))}
+        answer = {"metrics": _metrics.dump(_validate(objects, told, facts))}
     except BaseException as error:
         classes = tuple(again) if isinstance(again, (list, tuple)) else ()
         worth_it = again is True or isinstance(error, classes)
@@ -70,11 +70,13 @@ def _take_facts(facts: dict[str, Any]) -> None:
         defaults.current = defaults.Defaults(**{**facts["defaults"], "join": None})
 
 
-def _validate(objects: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
-    from .checkpoint import Checkpoint
+def _validate(objects: dict[str, Any], told: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
+    from . import there
 
+    run = os.path.basename(os.path.dirname(told["path"]))
+    checkpoint = there.found(told["path"], there.told(facts.get("storage"), run))
     keywords = {**objects["defaults"], **_metrics.load(told["fn_kwargs"])}
-    made = objects["validation"](Checkpoint(told["path"]), **keywords)
+    made = objects["validation"](checkpoint, **keywords)
     if not isinstance(made, dict):
         raise ValueError(
             f"The validation function must return a dictionary of metrics. Got {type(made)} instead."

@@ -33,6 +33,12 @@ class UserCallback(RayTrainCallback):
         """Called last: with the Result that `fit` is about to return, or with the exception that it is about to raise, which
         nothing that is raised here takes the place of."""
 
+    def before_run(self, run_context: Any) -> None:
+        """As on_run_start; Ray Train's name."""
+
+    def after_run(self, run_context: Any, result: Result) -> None:
+        """Called last for a run that has begun; `result.error` is what `fit` is about to raise, and None where it succeeded."""
+
     def after_report(self, run_context: Any, metrics: list[dict[str, Any]], checkpoint: Checkpoint | None) -> None:
         """Called when every rank has made a report of one number.
 

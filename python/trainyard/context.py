@@ -50,6 +50,8 @@ class TrainContext:
         """Where the run keeps its files; NotImplementedError with num_workers=0."""
         if self._session.run_path is None:
             raise NotImplementedError("there is no storage with num_workers=0: nothing is kept")
+        if self._session.storage_there and self._session.there is not None:
+            return Storage(self._session.there.path, self._session.there.filesystem)
         return Storage(self._session.run_path)
 
     def _deprecated(self, name: str) -> NoReturn:
@@ -75,11 +77,12 @@ class TrainContext:
 
 
 class Storage:
-    """The run's directory."""
+    """The run's directory, on this machine or on `filesystem`."""
 
-    def __init__(self, run_path: str):
+    def __init__(self, run_path: str, filesystem: Any = None):
         import os
 
+        self._filesystem = filesystem
         self.experiment_fs_path = run_path
         self.storage_fs_path, self.experiment_dir_name = os.path.split(run_path)
 
@@ -88,7 +91,7 @@ class Storage:
         """Where it lies, as pyarrow names it; None where pyarrow is not installed."""
         from . import filesystem
 
-        return filesystem.local()
+        return filesystem.local() if self._filesystem is None else self._filesystem
 
     def build_checkpoint_path_from_name(self, checkpoint_name: str) -> str:
         """Where the checkpoint that is reported with this `checkpoint_dir_name` lies."""
@@ -110,9 +113,15 @@ class Storage:
 
     def persist_current_checkpoint(self, checkpoint: Checkpoint, checkpoint_dir_name: str) -> Checkpoint:
         """Copies the checkpoint's files to where one of this name lies, as a `checkpoint_upload_fn` may; the copy."""
+        from . import filesystem
         from .checkpoint import Checkpoint
 
-        return Checkpoint(checkpoint.to_directory(self.build_checkpoint_path_from_name(checkpoint_dir_name)))
+        place = self.build_checkpoint_path_from_name(checkpoint_dir_name)
+        if self._filesystem is None:
+            return Checkpoint(checkpoint.to_directory(place))
+        with checkpoint.as_directory() as directory:
+            filesystem.send(self._filesystem, directory, place)
+        return Checkpoint(place, self._filesystem)
 
     def __repr__(self) -> str:
         return f"Storage({self.experiment_fs_path!r})"

@@ -45,8 +45,8 @@ class Policy:
     run_name makes the name of a run, which the RunConfig then has from the start; without it the library gives one to each run.
     tracebacks: whether what `fit` raises tells them though the screen has shown them, and is chained to the first failure.
     exits_fail: whether a SystemExit of a training function is its failure. manifest: where that of a checkpoint stands, "inside"
-    or "beside". called, package: what messages call it and
-    the package."""
+    or "beside". storage_there: whether `get_storage()` of a run that is kept on another file system is that side of it. called,
+    package: what messages call it and the package."""
 
     storage_path: str | None = None
     run_name: Callable[[], str] | None = None
@@ -54,6 +54,7 @@ class Policy:
     exits_fail: bool = False
     resume: bool = False
     manifest: str = "inside"
+    storage_there: bool = False
     called: str = "Trainyard"
     package: str = "trainyard"
     isolate_devices: bool = False

@@ -94,6 +94,7 @@ class Driver:
         self._display = _display(self._config, self._run_path)
         if self._display is not None:
             _refuse_input(self._config)
+        self._find_remote()
         with contextlib.ExitStack() as stack:
             self._returned = stack.enter_context(payload.Returned())
             data = stack.enter_context(
@@ -102,7 +103,7 @@ class Driver:
             if self._display is not None:
                 stack.enter_context(self._display)
             signals = stack.enter_context(_Signals(self))
-            self._find_remote()
+            self._prepare_remote()
             stack.callback(self._find_validations())
             self._run = self._begun(data)
             try:
@@ -127,15 +128,27 @@ class Driver:
             self._finish_remote(error)
             result = self._conclude(summary, error)
         except BaseException as raised:
-            with contextlib.suppress(Exception):
-                self._each("on_run_end", result=None, error=raised)
+            self._tell_end(summary, raised)
             raise
         result.return_value = returned
         try:
             self._each("on_run_end", result=result, error=None)
+            self._each("after_run", result=result)
         except Exception as raised:
             raise ControllerError(raised) from raised
         return result
+
+    def _tell_end(self, summary: dict[str, Any], error: BaseException) -> None:
+        """To the callbacks of a run that failed; nothing that one raises takes the place of the error."""
+        from . import result
+
+        with contextlib.suppress(Exception):
+            self._each("on_run_end", result=None, error=error)
+        if summary and isinstance(error, Exception):
+            with contextlib.suppress(Exception):
+                failed = result.told(summary, self._config.checkpoint_config, self._remote)
+                failed.error = error
+                self._each("after_run", result=failed)
 
     def _begun(self, data: bytes) -> Any:
         """The run. On nodes that come and go it waits until its workers, of an elastic one the least, fit."""
@@ -155,7 +168,7 @@ class Driver:
                 time.sleep(min(self._scaling.elastic_resize_monitor_interval_s, _LOOK_S))
 
     def _find_remote(self) -> None:
-        """The other side of a run that is kept on another file system, tried before anything is started."""
+        """The other side of a run that is kept on another file system."""
         config = self._config
         if not config._is_remote():
             return
@@ -163,7 +176,12 @@ class Driver:
 
         base, filesystem = remote.find(config.storage_path, config.storage_filesystem)
         self._remote = remote.Remote(base, filesystem, _warn)
-        self._remote.prepare(config.name, _core.storage_path(), self._config.resume or defaults.policy.resume)
+
+    def _prepare_remote(self) -> None:
+        """Tries it before anything is started."""
+        if self._remote is not None:
+            resume = self._config.resume or defaults.policy.resume
+            self._remote.prepare(self._config.name, _core.storage_path(), resume)
 
     def _find_validations(self) -> Callable[[], None]:
         """Makes ready what is validated beside the training, also what an earlier `fit` of the run left; gives what ends it."""
@@ -326,6 +344,8 @@ class Driver:
             "returned": self._returned.place,
             "exits_fail": defaults.policy.exits_fail,
             "validates": self._trainer.validation_config is not None,
+            "storage": self._remote.sent() if self._remote is not None else None,
+            "storage_there": defaults.policy.storage_there,
             "score": score and (score, self._config.checkpoint_config.checkpoint_score_order),
         }
 
@@ -447,8 +467,9 @@ class Driver:
     def _call_back(self, kind: str, event: dict[str, Any]) -> None:
         if kind == "run":
             self._each("on_run_start")
+            self._each("before_run")
         elif kind == "attempt":
-            self._reports = reports.Reports(event["workers"])
+            self._reports = reports.Reports(event["workers"], self._remote and self._remote.there)
             self._each("on_attempt_start", attempt=event["attempt"], num_workers=event["workers"])
         elif kind in reports.KINDS and self._reports is not None:
             for metrics, checkpoint in self._reports.take(event):

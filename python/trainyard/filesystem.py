@@ -96,6 +96,14 @@ def fetch(filesystem: Any, source: str, target: str, is_same: Callable[..., Any]
                     os.utime(temporary, ns=(info.mtime_ns, info.mtime_ns))
 
 
+def send(filesystem: Any, source: str, target: str) -> None:
+    """The files below `source` here to `target` there."""
+    from pyarrow.fs import copy_files
+
+    filesystem.create_dir(target, recursive=True)
+    copy_files(source, target, source_filesystem=local(), destination_filesystem=filesystem)
+
+
 def is_directory(filesystem: Any, path: str) -> bool:
     from pyarrow.fs import FileType
 

@@ -26,6 +26,7 @@ from typing import Any, Callable, Iterator, Mapping
 
 from . import defaults, manifest
 from . import filesystem as filesystems
+from . import there as _there
 from .paths import JOURNAL
 from .screen import harmless
 
@@ -74,6 +75,14 @@ class Remote:
         self._thread: threading.Thread | None = None
         self._failed: list[str] = []
         self._given_up = False
+
+    @property
+    def there(self) -> _there.There:
+        return _there.There(self.path, self.filesystem)
+
+    def sent(self) -> tuple[str, bytes] | None:
+        """What workers are told of it."""
+        return _there.sent(self.base, self.filesystem)
 
     # -- before the run
 
@@ -256,6 +265,9 @@ class Remote:
         target = f"{self.path}/{name}"
         if name in self._state["checkpoints"]:  # reported again: until all of it is there it is none
             self._drop_list(target)
+        if _there.noted(source) == name:  # the training function brought its files there
+            self._write_list(target)
+            return
         listed = manifest.place(source)
         metadata = os.path.join(source, manifest.INSIDE)
         self._send_tree(source, target, but=manifest.INSIDE)
@@ -265,6 +277,15 @@ class Remote:
             filesystems.write(self.filesystem, manifest.beside_name(target), json.dumps(manifest.listed(source)).encode())
         if listed != metadata and os.path.exists(metadata):
             self._send_file(metadata, f"{target}/{manifest.INSIDE}")
+
+    def _write_list(self, target: str) -> None:
+        """Of the files that are there."""
+        from pyarrow.fs import FileSelector, FileType
+
+        found = self.filesystem.get_file_info(FileSelector(target, recursive=True))
+        files = [{"path": os.path.relpath(one.path, target), "size": one.size} for one in found if one.type == FileType.File]
+        text = json.dumps({"trainyard": {"files": files}})
+        filesystems.write(self.filesystem, manifest.beside_name(target), text.encode())
 
     def _drop_list(self, target: str) -> None:
         for place in self._lists(target):
@@ -341,11 +362,10 @@ class Remote:
 
     def checkpoint(self, name: str) -> Any:
         """The checkpoint of this name on the other side; None where it is not there as a whole."""
-        from .checkpoint import Checkpoint
-
         if not self._lists(f"{self.path}/{name}"):
             return None
-        return Checkpoint(f"{self.path}/{name}", filesystem=self.filesystem)
+        note = filesystems.read(self.filesystem, f"{self.path}/{name}/{_there.NOTE}")
+        return self.there.checkpoint((note and _there.name_in(note)) or name)
 
     def _read_state(self, path: str) -> dict[str, Any]:
         data = filesystems.read(self.filesystem, f"{path}/{STATE}")

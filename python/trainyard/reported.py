@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .checkpoint import Checkpoint
+    from .there import There
 
 
 class CheckpointUploadMode(enum.Enum):
@@ -18,7 +19,7 @@ class CheckpointUploadMode(enum.Enum):
     ASYNC = "ASYNC"  # copied behind the training
     NO_UPLOAD = "NO_UPLOAD"  # already where it is to stay
 
-    def _default_delete_local_checkpoint_after_upload(self) -> bool:
+    def default_delete_local_checkpoint_after_upload(self) -> bool:
         return self is CheckpointUploadMode.ASYNC
 
 
@@ -63,16 +64,16 @@ def check(consistency_mode: CheckpointConsistencyMode, timeout_s: float | None) 
         raise ValueError(f"`timeout_s`={timeout_s!r} must be a number of seconds, 0 or more, or None")
 
 
-def read(core: Any, end: float | None = None) -> list[ReportedCheckpoint]:
+def read(core: Any, end: float | None = None, there: There | None = None) -> list[ReportedCheckpoint]:
     """The kept checkpoints as this worker's agent tells them, once all that was reported is, or at `end` of the monotonic clock."""
     from . import metrics
-    from .checkpoint import Checkpoint
+    from .there import found as checkpoint_at
 
     found = []
     for row in json.loads(core.checkpoints_reported(-1.0 if end is None else max(0.0, end - time.monotonic()))):
         told = row.get("metrics") or {}
         status = _status(metrics.validation(told))
-        found.append(ReportedCheckpoint(Checkpoint(row["path"]), metrics.restore(told), status))
+        found.append(ReportedCheckpoint(checkpoint_at(row["path"], there), metrics.restore(told), status))
     return found
 
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 from typing import Any, Iterator
 
 from . import metrics as _metrics
+from . import there as _there
 from .checkpoint import Checkpoint
 
 KINDS = ("report", "checkpoint", "checkpoint_lost")
 
 
 class Reports:
-    """Of one attempt of `world_size` workers. What stays incomplete is dropped with it."""
+    """Of one attempt of `world_size` workers. What stays incomplete is dropped with it. `there` is the run's other side."""
 
-    def __init__(self, world_size: int):
+    def __init__(self, world_size: int, there: _there.There | None = None):
         self._world_size = world_size
+        self._there = there
         self._metrics: dict[int, dict[int, Any]] = {}
         self._with_checkpoint: set[int] = set()
         self._paths: dict[int, str | None] = {}
@@ -31,7 +33,8 @@ class Reports:
         while self._metrics and self._is_complete(first := min(self._metrics)):
             by_rank = self._metrics.pop(first)
             path = self._paths.pop(first, None)
-            yield [by_rank[rank] for rank in range(self._world_size)], Checkpoint(path) if path else None
+            checkpoint = _there.found(path, self._there) if path else None
+            yield [by_rank[rank] for rank in range(self._world_size)], checkpoint
 
     def _is_complete(self, number: int) -> bool:
         if len(self._metrics[number]) < self._world_size:

@@ -5,6 +5,7 @@ There are two kinds: a worker of a run (here), and this very process (`local.py`
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import signal
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from .backend import Backend
     from .checkpoint import Checkpoint
     from .reported import CheckpointConsistencyMode, ReportedCheckpoint
+    from .there import There
 
 _session: Session | None = None
 
@@ -43,6 +45,8 @@ class Session:
     devices: list[int] = []
     resources: dict[str, float] = {}
     datasets: Any = None  # what trainyard.data makes the shards of
+    there: There | None = None  # the run's other side
+    storage_there = False  # whether that is its storage
 
     def report(self, metrics: Mapping[str, Any], checkpoint: Checkpoint | None = None, **options: Any) -> None:
         raise NotImplementedError
@@ -89,6 +93,8 @@ class WorkerSession(Session):
         self.core = _core
         self.__dict__.update(_core.worker())
         self.resources = facts.get("resources", {})
+        self._storage = facts.get("storage")
+        self.storage_there = facts.get("storage_there", False)
         self._report = _core.report
         self._validates = facts.get("validates", False)
         self._score: tuple[str, str] | None = facts.get("score")  # by which checkpoints are ranked, and the order
@@ -99,6 +105,12 @@ class WorkerSession(Session):
         self._made = 0  # reports
         self.backend: Backend | None = None  # of rank 0, and where the calls of its hooks are (backend.py)
         self.backend_calls: itertools.count[int] = itertools.count()
+
+    @functools.cached_property
+    def there(self) -> There | None:  # type: ignore[override]
+        from . import there
+
+        return there.told(self._storage, self.run_name)
 
     def report(
         self,
@@ -139,10 +151,10 @@ class WorkerSession(Session):
         return made
 
     def checkpoint(self) -> Checkpoint | None:
-        from .checkpoint import Checkpoint
+        from .there import found
 
         path = self.core.checkpoint_latest()
-        return Checkpoint(path) if path else None
+        return found(path, self.there) if path else None
 
     def checkpoints_reported(
         self, consistency_mode: CheckpointConsistencyMode, timeout_s: float | None
@@ -152,7 +164,7 @@ class WorkerSession(Session):
         reported.check(consistency_mode, timeout_s)
         end = None if timeout_s is None else time.monotonic() + timeout_s
         with waiting.watched(self, "get_all_reported_checkpoints"):
-            found = reported.read(self.core, end)
+            found = reported.read(self.core, end, self.there)
         if reported.CheckpointConsistencyMode(consistency_mode) is reported.CheckpointConsistencyMode.VALIDATED:
             found = waiting.until_validated(self, found, end)
         if self._score is None:

@@ -30,6 +30,10 @@ class BackendConfig:
     reads_torchrun = False  # with num_workers=0 an outer torchrun gives the ranks
     backend_cls: type[Backend] | None = None  # hooks that are called once, in rank 0, with all workers at hand (backend.py)
 
+    def to_dict(self) -> dict[str, Any]:
+        """What of it can be shown."""
+        return {}
+
     def prepare(self, scaling_config: ScalingConfig) -> None:
         """Refuses (ValueError) or warns about what cannot work, and fills in what depends on the scaling config."""
 

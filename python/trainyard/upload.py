@@ -6,11 +6,13 @@ import contextlib
 import logging
 import os
 import shutil
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from . import defaults, filesystem, limits, paths, waiting
+from . import there as _there
 from .checkpoint import Checkpoint
 from .reported import CheckpointUploadMode
 
@@ -44,23 +46,31 @@ class Uploads:
     ) -> None:
         """See context.report. `function(checkpoint, name)` gives the Checkpoint of where it put the files."""
         check(checkpoint, mode, function)
-        if not filesystem.is_local(checkpoint._filesystem):
-            raise ValueError(f"`checkpoint` must lie on this machine to be reported: {checkpoint!r}")
-        if mode is not CheckpointUploadMode.NO_UPLOAD and not os.path.exists(checkpoint.path):
+        is_local = filesystem.is_local(checkpoint._filesystem)
+        if is_local and mode is not CheckpointUploadMode.NO_UPLOAD and not os.path.exists(checkpoint.path):
             raise FileNotFoundError(f"checkpoint {checkpoint.path}: No such file or directory")
         if not isinstance(delete, (bool, type(None))):
             raise ValueError(
                 f"`delete_local_checkpoint_after_upload` must be True, False or None, not {delete!r}"
             )
         if delete is None:
-            delete = mode._default_delete_local_checkpoint_after_upload()
+            delete = mode.default_delete_local_checkpoint_after_upload()
+        if mode is CheckpointUploadMode.NO_UPLOAD and not is_local:
+            noted = self._name_there(checkpoint, "`checkpoint`")
+            with _there.standing_for(noted) as directory:
+                self.report(metrics, Checkpoint(directory), name or noted, CheckpointUploadMode.SYNC, False, None)
+            return
+        if function is None and not is_local:
+            copy = checkpoint.to_directory(tempfile.mkdtemp(prefix="trainyard-report-"))
+            self.report(metrics, Checkpoint(copy), name, mode, True, None)
+            return
         if function is None or mode is CheckpointUploadMode.NO_UPLOAD:
             with _slow(self._session), self._waiting(mode):
                 told(self._core.report(metrics, checkpoint.path, name, _NUMBERS[mode], delete))
             return
         self._raise_what_failed()
-        number, _ = self._core.report_begin(metrics, name)
-        arguments = (number, checkpoint, name or f"checkpoint_{number:06}", delete, function)
+        number, staging = self._core.report_begin(metrics, name)
+        arguments = (number, staging, checkpoint, name or f"checkpoint_{number:06}", delete, function)
         if mode is CheckpointUploadMode.SYNC:
             with waiting.watched(self._session, "report"):
                 self._put_away(*arguments)
@@ -73,8 +83,20 @@ class Uploads:
             future.exception()
         self._raise_what_failed()
 
+    def _name_there(self, checkpoint: Checkpoint, what: str) -> str:
+        """What a checkpoint of another file system is called in the run's directory there. ValueError where it lies elsewhere."""
+        there = self._session.there
+        name = None if there is None else there.name_of(checkpoint)
+        if name is None:
+            run = self._session.run_path if there is None else f"{filesystem.name(there.filesystem)}:{there.path}"
+            raise ValueError(
+                f"{what} {checkpoint!r} is outside the experiment directory, {run}: a place of another file system must lie "
+                "directly below it, as get_context().get_storage() names it"
+            )
+        return name
+
     def _put_away(
-        self, number: int, checkpoint: Checkpoint, name: str, delete: bool, function: Callable[..., Any]
+        self, number: int, staging: str, checkpoint: Checkpoint, name: str, delete: bool, function: Callable[..., Any]
     ) -> None:
         try:
             with _slow(self._session):
@@ -84,13 +106,18 @@ class Uploads:
                     f"checkpoint_upload_fn must return a `{defaults.policy.package}.Checkpoint`, that of where the files are, "
                     f"not {type(made).__name__}"
                 )
+            place = made.path
+            if not filesystem.is_local(made._filesystem):
+                place = staging
+                _there.note(staging, self._name_there(made, "Your `checkpoint_upload_fn` returned a checkpoint that"))
         except BaseException:
             with contextlib.suppress(Exception):
                 self._core.report_end(number, None)
             raise
-        lost = self._core.report_end(number, made.path)
+        lost = self._core.report_end(number, place)
         told(lost)
-        if delete and lost is None and self._is_given(checkpoint.path, made.path):
+        is_local = filesystem.is_local(checkpoint._filesystem)
+        if delete and lost is None and is_local and self._is_given(checkpoint.path, place):
             shutil.rmtree(checkpoint.path, ignore_errors=True)
 
     def _is_given(self, source: str, place: str) -> bool:

@@ -121,5 +121,5 @@ def until_validated(
         session.heartbeat()
         time.sleep(left)
         pause = min(1.0, 1.5 * pause)
-        found = reported.read(session.core, end)
+        found = reported.read(session.core, end, session.there)
     return found

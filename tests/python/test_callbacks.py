@@ -148,6 +148,34 @@ def test_start_attempts_and_end(storage):
     assert ends.heard[-1] == ("end", None, WorkerGroupError)
 
 
+class Runs(UserCallback):
+    def __init__(self):
+        self.heard = []
+
+    def before_run(self, run_context):
+        self.heard.append(run_context.get_run_config().name)
+
+    def after_run(self, run_context, result):
+        self.heard.append((result.metrics, result.error))
+        raise RuntimeError("broken")
+
+
+def test_before_and_after_a_run(storage):
+    runs = Runs()
+    with pytest.raises(ControllerError, match="broken"):
+        fit(storage, lambda: trainyard.report({"a": 1}), runs, workers=1)
+    assert (len(runs.heard), runs.heard[1]) == (2, ({"a": 1}, None))
+
+    def fails():
+        trainyard.report({"a": 2})
+        raise ValueError("of the function")
+
+    runs = Runs()
+    with pytest.raises(WorkerGroupError) as raised:  # not what the callback raises
+        fit(storage, fails, runs, workers=1)
+    assert runs.heard[1:] == [({"a": 2}, raised.value)]
+
+
 @pytest.mark.parametrize("where", ["start", "attempt", "end"])
 def test_one_that_raises_at_any_of_them_fails_the_run(storage, where):
     ends = Ends(where)

@@ -155,6 +155,102 @@ def test_what_a_program_puts_into_the_run_s_directory_itself(there, elsewhere):
             assert sorted(os.listdir(folder + "/part")) == [str(part) for part in range(first + 2)]
 
 
+def bring(config):
+    """Two steps from where the last checkpoint ends, whose files the function itself brings to the other side."""
+    import tempfile
+
+    context = trainyard.get_context()
+    storage, start = context.get_storage(), 0
+    if (last := trainyard.get_checkpoint()) is not None:
+        with last.as_directory() as folder:
+            start = len(os.listdir(folder + "/part"))
+    for step in range(start, start + 2):
+        with tempfile.TemporaryDirectory() as folder:
+            os.mkdir(folder + "/part")
+            for part in range(step + 1):
+                with open(f"{folder}/part/{part}", "w") as file:
+                    file.write("x")
+            name, given = f"mine-{step}", Checkpoint(folder)
+            if config["mode"] == "NO_UPLOAD":
+                given = storage.persist_current_checkpoint(given, name)
+                options = {}
+            else:
+                options = {
+                    "checkpoint_dir_name": name,
+                    "checkpoint_upload_fn": storage.persist_current_checkpoint,
+                    "delete_local_checkpoint_after_upload": False,
+                }
+            mode = trainyard.CheckpointUploadMode[config["mode"]]
+            trainyard.report({"step": step}, given, checkpoint_upload_mode=mode, **options)
+            told = [one.checkpoint for one in trainyard.get_all_reported_checkpoints()]
+            assert [one.path for one in told][-1] == storage.build_checkpoint_path_from_name(name)
+            assert told[-1].filesystem == storage.storage_filesystem
+            assert config["mode"] == "ASYNC" or told[-1] == trainyard.get_checkpoint()
+    return storage.experiment_fs_path
+
+
+class Seen(trainyard.UserCallback):
+    def __init__(self):
+        self.checkpoints = []
+
+    def after_report(self, run_context, metrics, checkpoint):
+        self.checkpoints.append(checkpoint)
+
+
+@pytest.mark.parametrize("mode", ["NO_UPLOAD", "SYNC", "ASYNC"])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_a_program_brings_there_itself(there, elsewhere, monkeypatch, mode, workers):
+    monkeypatch.setattr(defaults.policy, "storage_there", True)
+    place, filesystem = there
+    for first in (0, 2):
+        seen = Seen()
+        run = RunConfig(
+            name="run",
+            storage_path="bucket/runs",
+            storage_filesystem=filesystem,
+            progress="none",
+            resume=first > 0,
+            callbacks=[seen],
+            checkpoint_config=CheckpointConfig(num_to_keep=2),
+        )
+        trainer = DataParallelTrainer(
+            bring, train_loop_config={"mode": mode}, scaling_config=ScalingConfig(num_workers=workers), run_config=run
+        )
+        result = trainer.fit()
+        paths = [f"bucket/runs/run/mine-{step}" for step in (first, first + 1)]
+        assert result.return_value == "bucket/runs/run"
+        assert [one.path for one in seen.checkpoints] == [one.path for one, _ in result.best_checkpoints] == paths
+        assert all(one.filesystem == filesystem for one in [result.checkpoint, *seen.checkpoints])
+        assert sorted(os.listdir(place / "bucket/runs/run" / f"mine-{first + 1}")) == ["part"]
+        assert not os.path.exists(place / "bucket/runs/run/mine-0") or first == 0
+        elsewhere()
+        again = Result.from_path("bucket/runs/run", storage_filesystem=filesystem)
+        assert again.best_checkpoints == result.best_checkpoints
+
+
+def test_a_checkpoint_on_another_file_system_is_outside_of_the_run_or_copied(there, tmp_path, monkeypatch):
+    monkeypatch.setattr(defaults.policy, "storage_there", True)
+    place, filesystem = there
+    os.makedirs(place / "other/model")
+    (place / "other/model/weights").write_text("x")
+
+    def train(mode):
+        with pytest.raises(ValueError, match="is outside the experiment directory"):
+            trainyard.report(
+                {}, Checkpoint("other/model", filesystem), checkpoint_upload_mode=trainyard.CheckpointUploadMode.NO_UPLOAD
+            )
+        trainyard.report({}, Checkpoint("other/model", filesystem), checkpoint_upload_mode=trainyard.CheckpointUploadMode[mode])
+
+    places = {"here": dict(storage_path=str(tmp_path)), "there": dict(storage_path="runs", storage_filesystem=filesystem)}
+    for mode in ("SYNC", "ASYNC"):
+        for name, storage in places.items():
+            run = RunConfig(name=f"{name}-{mode}", progress="none", **storage)
+            result = DataParallelTrainer(train, train_loop_config=mode, run_config=run).fit()
+            with result.checkpoint.as_directory() as folder:
+                assert "weights" in os.listdir(folder)
+    assert (place / "other/model/weights").read_text() == "x"
+
+
 def test_it_goes_on_on_another_machine_and_back(there, elsewhere):
     place, filesystem = there
     keep = CheckpointConfig(num_to_keep=2)

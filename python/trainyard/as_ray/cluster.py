@@ -216,6 +216,10 @@ class Cluster:
         return SCHEME + os.path.join(self._folder, "cluster.yaml")
 
     @property
+    def gcs_address(self) -> str:
+        return self.address
+
+    @property
     def head_node(self) -> Node | None:
         return self._nodes[0] if self._nodes else None
 
@@ -241,6 +245,10 @@ class Cluster:
 
     def wait_for_nodes(self, timeout: float = 30) -> None:
         """They are there at once."""
+
+    def remaining_processes_alive(self) -> bool:
+        """There are none beside those of runs."""
+        return True
 
     def shutdown(self) -> None:
         self._nodes.clear()

@@ -93,6 +93,7 @@ def apply() -> None:
         exits_fail=True,
         resume=True,
         manifest="beside",
+        storage_there=True,
         called="Ray Train",
         package="ray.train",
         isolate_devices=not all(is_true(name, True) for name in sharing),

@@ -30,6 +30,9 @@ class JaxConfig(BackendConfig):
         """Importing JAX starts no thread and opens no device; on a TPU host it may look for chips."""
         return () if self.use_tpu else ("jax",)
 
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
     def prepare(self, scaling_config: Any) -> None:
         """ValueError for a field that cannot work."""
         for name in ("use_tpu", "use_gpu"):

@@ -62,6 +62,9 @@ class TorchConfig(BackendConfig):
             made.preload = ("torch", hints.COMPILER)
         return made
 
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
     def prepare(self, scaling_config: Any) -> None:
         """ValueError for a field that cannot work."""
         if self.init_method not in _METHODS:
