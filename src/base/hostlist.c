@@ -14,6 +14,7 @@
 #include "base/cleanup.h"
 
 enum { HOSTLIST_DIGITS = 18 };
+static const char name_characters[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-_:";
 
 struct range {
     uint64_t first, last;
@@ -66,19 +67,10 @@ static int refuse(struct hostlist_reader *reader, const char *problem) {
     return -EINVAL;
 }
 
-static bool is_digit(char c) {
-    return c >= '0' && c <= '9';
-}
-
-static bool is_name_char(char c) {
-    return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-           (c != '\0' && strchr(".-_:", c) != NULL);
-}
-
 static int read_number(struct hostlist_reader *reader, uint64_t *number, int *width) {
     const char *begin = reader->at;
     *number = 0;
-    for (; is_digit(*reader->at); reader->at++) {
+    for (; *reader->at >= '0' && *reader->at <= '9'; reader->at++) {
         if (reader->at - begin == HOSTLIST_DIGITS) return refuse(reader, "a number of more than 18 digits");
         *number = *number * 10 + (uint64_t)(*reader->at - '0');
     }
@@ -135,9 +127,8 @@ static int read_item(struct hostlist *list, struct hostlist_reader *reader) {
         if (ARRAY_GROW(list->parts, list->n_parts) < 0) return -ENOMEM;
         struct host_part *part = &list->parts[list->n_parts++];
         *part = (struct host_part){.text = reader->at, .count = 1};
-        while (is_name_char(*reader->at))
-            reader->at++;
-        part->text_size = (size_t)(reader->at - part->text);
+        part->text_size = strspn(reader->at, name_characters);
+        reader->at += part->text_size;
         if (*reader->at == '[') {
             reader->at++;
             int result = read_bracket(reader, part);
@@ -155,20 +146,14 @@ static int read_item(struct hostlist *list, struct hostlist_reader *reader) {
     return 0;
 }
 
-static int read_list(struct hostlist *list, struct hostlist_reader *reader) {
-    for (;;) {
-        int result = read_item(list, reader);
-        if (result < 0 || *reader->at == '\0') return result;
-        reader->at++;
-    }
-}
-
 int hostlist_parse(const char *text, struct hostlist **list, ty_error *err) {
     struct hostlist *read = calloc(1, sizeof *read);
     if (read == NULL) return ty_fail_memory(err);
     read->text = strdup(text);
     struct hostlist_reader reader = {.at = read->text};
-    int result = read->text == NULL ? -ENOMEM : read_list(read, &reader);
+    int result = read->text == NULL ? -ENOMEM : read_item(read, &reader);
+    for (; result == 0 && *reader.at != '\0'; result = read_item(read, &reader))
+        reader.at++;
     if (result == 0) {
         *list = read;
         return 0;

@@ -17,6 +17,28 @@
 
 enum { LINE_SOUGHT = 4096 }; /* how far from a cut the end of a line is looked for */
 
+/* The number has a fixed width: how large a log may be does not depend on how much it leaves out. */
+static const char BEFORE[] = "[trainyard: ", AFTER[] = " bytes are left out here, by --log-limit]\n";
+enum { COUNT_WIDTH = 20 };
+
+_Static_assert(sizeof BEFORE - 1 + COUNT_WIDTH + sizeof AFTER - 1 == LOG_MARK_SIZE, "the length of a mark");
+
+bool log_mark_find(const char *text, size_t size, size_t *offset, uint64_t *left_out) {
+    const char *end = text + size;
+    for (const char *at = text; (at = memmem(at, (size_t)(end - at), BEFORE, sizeof BEFORE - 1)) != NULL;
+         at++) {
+        if (end - at < LOG_MARK_SIZE) return false;
+        const char *digits = at + sizeof BEFORE - 1;
+        if (memcmp(digits + COUNT_WIDTH, AFTER, sizeof AFTER - 1) != 0) continue;
+        char number[COUNT_WIDTH + 1] = {0};
+        memcpy(number, digits, COUNT_WIDTH);
+        *left_out = strtoull(number, NULL, 10);
+        *offset = (size_t)(at - text);
+        return true;
+    }
+    return false;
+}
+
 /* All of `size` bytes from `at`, which are there: the file has no other writer. */
 static int read_at(int fd, char *bytes, size_t size, int64_t at) {
     for (size_t done = 0; done < size;) {
@@ -110,7 +132,8 @@ static int write_anew(struct log_file *file, const char *bytes, size_t size, int
         bytes = from;
     }
     file->left_out += (uint64_t)(keep - begin);
-    log_mark_format(file->left_out, mark);
+    (void)snprintf(mark, sizeof mark, "%s%*llu%s", BEFORE, COUNT_WIDTH, (unsigned long long)file->left_out,
+                   AFTER);
     int result = copy(file, 0, head, target);
     if (result == 0) result = file_write_all(target, mark, LOG_MARK_SIZE);
     if (result == 0) result = copy(file, keep, file->size, target);

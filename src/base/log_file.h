@@ -11,8 +11,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/log_mark.h"
-
 struct log_file {
     char *path;    /* owned */
     bool in_logs;  /* its directory is the run's logs/, and is made when it is missing */
@@ -26,5 +24,11 @@ struct log_file {
 /* Adds at the end. 0, or -errno: some of the bytes may then be there. */
 int log_file_write(struct log_file *file, const char *bytes, size_t size);
 void log_file_close(struct log_file *file); /* it may be written again; one that is not open is fine */
+
+/* The line that stands for what the limit left out, written by agents and understood by readers. Its length is
+ * always the same. */
+enum { LOG_MARK_SIZE = 74 };
+/* Looks for a mark in text: its offset and the number, or false. */
+bool log_mark_find(const char *text, size_t size, size_t *offset, uint64_t *left_out);
 
 #endif

@@ -166,30 +166,23 @@ static void *work(void *context) {
 
 /* -- on the loop */
 
-static int open_descriptors(struct storage *storage, int lock, ty_error *err) {
-    storage->run_lock = -1;
-    storage->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (storage->fd < 0) return ty_fail(err, -errno, "cannot make an eventfd: %s", strerror(errno));
-    if (lock < 0) return 0;
-    storage->run_lock = fcntl(lock, F_DUPFD_CLOEXEC, 0);
-    if (storage->run_lock >= 0) {
-        descriptors_withhold(storage->run_lock);
-        return 0;
-    }
-    int result = ty_fail(err, -errno, "cannot keep the lock of the run: %s", strerror(errno));
-    (void)close(storage->fd);
-    return result;
-}
-
 int storage_open(int lock, struct storage **out, ty_error *err) {
     pthread_condattr_t attributes;
     struct storage *storage = calloc(1, sizeof *storage);
     if (storage == NULL) return ty_fail_memory(err);
-    int result = open_descriptors(storage, lock, err);
+    int result = 0;
+    storage->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    storage->run_lock = -1;
+    if (storage->fd < 0)
+        result = ty_fail(err, -errno, "cannot make an eventfd: %s", strerror(errno));
+    else if (lock >= 0 && (storage->run_lock = fcntl(lock, F_DUPFD_CLOEXEC, 0)) < 0)
+        result = ty_fail(err, -errno, "cannot keep the lock of the run: %s", strerror(errno));
     if (result < 0) {
+        cleanup_fd(&storage->fd);
         free(storage);
         return result;
     }
+    if (lock >= 0) descriptors_withhold(storage->run_lock);
     storage->posted.end = &storage->posted.first;
     storage->finished.end = &storage->finished.first;
     (void)pthread_mutex_init(&storage->lock, NULL);

@@ -18,7 +18,7 @@
 #include "base/cleanup.h"
 #include "base/duration.h"
 #include "base/idset.h"
-#include "base/log_mark.h"
+#include "base/log_file.h"
 #include "base/str.h"
 #include "cli/command.h"
 #include "controller/run_directory.h"

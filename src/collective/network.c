@@ -205,19 +205,6 @@ static const struct way_operations operations = {
     .destroy = destroy,
 };
 
-static int connect_all(const struct comm_config *config, struct network *network, ty_error *err) {
-    network->polled = calloc(SOCKETS_POLLED(config->size), sizeof *network->polled);
-    if (network->polled == NULL) return ty_fail_memory(err);
-    network->news = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (network->news < 0) return ty_fail(err, -errno, "no eventfd: %s", strerror(errno));
-    network->gloo = module_load("gloo", err);
-    if (network->gloo == NULL) return TY_EUNSUPPORTED;
-    int rc = network->gloo->create(config, &network->gloo_state, err);
-    if (rc == 0) rc = sockets_create(config, &network->sockets, err);
-    network->messages.context = network->sockets;
-    return rc < 0 ? rc : messages_init(&network->messages, err);
-}
-
 int network_create(const struct comm_config *config, struct way **way, ty_error *err) {
     struct network *made = calloc(1, sizeof *made);
     if (made == NULL) return ty_fail_memory(err);
@@ -226,12 +213,23 @@ int network_create(const struct comm_config *config, struct way **way, ty_error 
         .rank = config->rank,
         .size = config->size,
         .timeout = config->timeout,
-        .news = -1,
         .messages = {
             .rank = config->rank, .size = config->size, .streams = &socket_streams, .way = &made->way}};
     (void)pthread_mutex_init(&made->mutex, NULL);
     (void)pthread_cond_init(&made->changed, NULL);
-    int rc = connect_all(config, made, err);
+    int rc = 0;
+    made->polled = calloc(SOCKETS_POLLED(config->size), sizeof *made->polled);
+    made->news = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (made->polled == NULL)
+        rc = ty_fail_memory(err);
+    else if (made->news < 0)
+        rc = ty_fail(err, -errno, "no eventfd: %s", strerror(errno));
+    else if ((made->gloo = module_load("gloo", err)) == NULL)
+        rc = TY_EUNSUPPORTED;
+    if (rc == 0) rc = made->gloo->create(config, &made->gloo_state, err);
+    if (rc == 0) rc = sockets_create(config, &made->sockets, err);
+    made->messages.context = made->sockets;
+    if (rc == 0) rc = messages_init(&made->messages, err);
     if (rc < 0)
         destroy(&made->way);
     else

@@ -23,10 +23,6 @@ static bool parts(const struct ty_request *request) { /* whether the input has a
     return request->call.operation == COMM_REDUCE_SCATTER || request->call.operation == COMM_ALL_TO_ALL;
 }
 
-static bool reduces_in_rounds(const struct ty_request *request) {
-    return request->call.operation == COMM_ALL_REDUCE;
-}
-
 static size_t width_of(const struct ty_request *request) {
     return comm_type_size(request->call.type);
 }
@@ -177,7 +173,7 @@ static void put_in(struct segment *segment, struct ty_request *request, struct c
         for (size_t rank = 0; rank < (size_t)segment->size; rank++)
             memcpy(to + rank * chunk.count * width, input + (rank * request->call.count + chunk.first) * width,
                    chunk.count * width);
-    } else if (reduces_in_rounds(request) && reads_own_input(request)) {
+    } else if (request->call.operation == COMM_ALL_REDUCE && reads_own_input(request)) {
         size_t begin = part_begin(segment, chunk, segment->rank) * width;
         size_t end = part_begin(segment, chunk, segment->rank + 1) * width;
         memcpy(to, input + chunk.first * width, begin);
@@ -226,7 +222,7 @@ static void take_out(struct segment *segment, struct ty_request *request, struct
 
 /* One round's work; true when nothing is left to be told to the others. */
 static bool work(struct segment *segment, struct ty_request *request, size_t round) {
-    size_t depth = reduces_in_rounds(request) ? 2 : 1, most = chunk_count(segment, request);
+    size_t depth = request->call.operation == COMM_ALL_REDUCE ? 2 : 1, most = chunk_count(segment, request);
     size_t chunks = request->call.count / most + (request->call.count % most != 0);
     if (round >= depth) take_out(segment, request, chunk_of(segment, request, round - depth));
     if (depth == 2 && round >= 1 && round - 1 < chunks)

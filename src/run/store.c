@@ -635,17 +635,6 @@ nanoseconds store_deadline(const struct store *store) {
     return store->deadline;
 }
 
-/* The ranks that did not come to a gather, as an idset; NULL when memory is short. */
-static struct shared *list_absent(const struct store *store, const struct store_entry *entry) {
-    struct idset absent = {0};
-    struct buffer text = {0};
-    for (uint32_t i = 0; i < store->world_size; i++)
-        if (entry->pieces[i].value == NULL) (void)idset_add(&absent, i);
-    idset_format(&absent, &text);
-    idset_done(&absent);
-    return take_text(&text);
-}
-
 /* Answers the waiters whose time is over; the earliest deadline of the others, -1 without. */
 static nanoseconds expire_entry(struct store *store, struct store_entry *entry, nanoseconds now) {
     struct shared *absent = NULL;
@@ -659,7 +648,16 @@ static nanoseconds expire_entry(struct store *store, struct store_entry *entry, 
         }
         store->turn++;
         if (waiter->gathers) entry->pieces[waiter->rank].waiting = false;
-        if (waiter->gathers && absent == NULL) absent = list_absent(store, entry);
+        if (waiter->gathers && absent == NULL) {
+            /* The ranks that did not come to a gather; NULL again when memory is short. */
+            struct idset ranks = {0};
+            struct buffer text = {0};
+            for (uint32_t i = 0; i < store->world_size; i++)
+                if (entry->pieces[i].value == NULL) (void)idset_add(&ranks, i);
+            idset_format(&ranks, &text);
+            idset_done(&ranks);
+            absent = take_text(&text);
+        }
         if (entry->reports > 0 && absent == NULL)
             absent = shared_hold(find_lacking(store, entry->reports)->ranks);
         store->answer(store->context, waiter->node, waiter->channel, STORE_TIMEOUT,

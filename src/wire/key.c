@@ -30,7 +30,7 @@ int key_make(struct run_key *key, ty_error *err) {
     return 0;
 }
 
-int key_set(struct run_key *key, const char *text, ty_error *err) {
+static int set(struct run_key *key, const char *text, ty_error *err) {
     static const char HOW[] = "`openssl rand -hex 32` makes one";
     while (isspace((unsigned char)*text))
         text++;
@@ -68,7 +68,7 @@ int key_read_file(struct run_key *key, const char *path, ty_error *err) {
     while (size < sizeof text - 1 && (n = read(fd, text + size, sizeof text - 1 - size)) > 0)
         size += (size_t)n;
     text[size] = '\0';
-    int result = key_set(key, text, err);
+    int result = set(key, text, err);
     explicit_bzero(text, sizeof text);
     return result < 0 ? ty_wrap(err, "key file %s", path) : 0;
 }
@@ -79,7 +79,7 @@ int key_read_line(struct run_key *key, int fd, ty_error *err) {
     while (size < sizeof text - 1 && read(fd, text + size, 1) == 1 && text[size] != '\n')
         size++;
     text[size] = '\0';
-    int result = key_set(key, text, err);
+    int result = set(key, text, err);
     explicit_bzero(text, sizeof text);
     return result < 0 ? ty_wrap(err, "the first line of standard input") : 0;
 }
@@ -88,7 +88,7 @@ int key_read_variable(struct run_key *key, ty_error *err) {
     const char *value = getenv(KEY_VARIABLE);
     key->text[0] = '\0';
     if (value == NULL || *value == '\0') return 0;
-    return key_set(key, value, err) < 0 ? ty_wrap(err, KEY_VARIABLE) : 0;
+    return set(key, value, err) < 0 ? ty_wrap(err, KEY_VARIABLE) : 0;
 }
 
 int key_take_variable(struct run_key *key, ty_error *err) {

@@ -15,9 +15,8 @@ struct run_key {
 };
 
 int key_make(struct run_key *key, ty_error *err); /* 32 random bytes, as hexadecimal digits */
-/* TY_EUSAGE says what is wrong with it, without showing it. White space around it does not count. */
-int key_set(struct run_key *key, const char *text, ty_error *err);
-/* A file that others can read or write, or of another user (but root), is refused. */
+/* What reads a key says with TY_EUSAGE what is wrong with it, without showing it. White space around it does
+ * not count. A file that others can read or write, or of another user (but root), is refused. */
 int key_read_file(struct run_key *key, const char *path, ty_error *err);
 /* The first line of a stream, read byte for byte, so that what follows is the caller's. */
 int key_read_line(struct run_key *key, int fd, ty_error *err);

@@ -193,21 +193,17 @@ static int accept_connection(struct tls_server *server, int fd, struct tls **tls
     return result;
 }
 
-/* Of all clients of this process, as it knows no key, and takes longer to set up than a handshake. */
-static SSL_CTX *clients_context(ty_error *err) {
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    static SSL_CTX *context;
-    (void)pthread_mutex_lock(&lock);
-    if (context == NULL && (context = make_context(TLS_client_method(), err)) != NULL) {
-        SSL_CTX_set_psk_use_session_callback(context, use_session);
-        SSL_CTX_set_verify(context, SSL_VERIFY_PEER, NULL); /* nobody's certificate is trusted */
-    }
-    (void)pthread_mutex_unlock(&lock);
-    return context;
-}
-
 static int connect_to(const struct run_key *key, uint32_t node_rank, int fd, struct tls **tls, ty_error *err) {
-    SSL_CTX *context = clients_context(err);
+    /* Of all clients of this process, as it knows no key, and takes longer to set up than a handshake. */
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static SSL_CTX *shared;
+    (void)pthread_mutex_lock(&lock);
+    if (shared == NULL && (shared = make_context(TLS_client_method(), err)) != NULL) {
+        SSL_CTX_set_psk_use_session_callback(shared, use_session);
+        SSL_CTX_set_verify(shared, SSL_VERIFY_PEER, NULL); /* nobody's certificate is trusted */
+    }
+    SSL_CTX *context = shared;
+    (void)pthread_mutex_unlock(&lock);
     int result = context != NULL ? make_connection(context, key, fd, tls, err) : TY_ECOMM;
     if (result < 0) return result;
     (*tls)->node_rank = node_rank;

@@ -120,16 +120,6 @@ int link_flush(struct link *link, ty_error *err) {
     return drain_below(link, 0, err);
 }
 
-static int send_descriptor(struct link *link, int fd, ty_error *err) {
-    static const char line[] = "open\n";
-    for (;;) {
-        ssize_t sent = descriptors_send(link->fd, line, sizeof line - 1, &fd, 1, 0);
-        if (sent > 0) return 0;
-        if (sent != -EAGAIN) return fail_gone(link, (int)-sent, err);
-        if (wait_for(link, POLLOUT, err) < 0) return TY_ECOMM;
-    }
-}
-
 /* Goes on over a channel of this process alone. What was queued goes the old way, and the agent reads it
  * first. */
 static int move_to_own_channel(struct link *link, ty_error *err) {
@@ -138,8 +128,13 @@ static int move_to_own_channel(struct link *link, ty_error *err) {
     int ends[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
         return ty_fail(err, -errno, "cannot make a channel to the agent: %s", strerror(errno));
-    rc = send_descriptor(link, ends[1], err);
+    static const char line[] = "open\n";
+    ssize_t sent;
+    do
+        sent = descriptors_send(link->fd, line, sizeof line - 1, &ends[1], 1, 0);
+    while (sent == -EAGAIN && (rc = wait_for(link, POLLOUT, err)) == 0);
     (void)close(ends[1]);
+    if (sent <= 0 && rc == 0) rc = fail_gone(link, (int)-sent, err);
     if (rc < 0) {
         (void)close(ends[0]);
         return rc;
