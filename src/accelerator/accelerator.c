@@ -53,41 +53,30 @@ static const struct accelerator *const probe_order[] = {
 };
 _Static_assert(ARRAY_SIZE(probe_order) == ARRAY_SIZE(vendors), "every vendor is asked");
 
-static bool has_resource(const struct inventory *inventories, size_t n, const char *resource) {
-    for (size_t i = 0; i < n; i++)
-        if (strcmp(inventories[i].vendor->resource, resource) == 0) return true;
-    return false;
-}
-
-/* The label of a type is left out where the name that a device gives itself is no label value. */
-static int probe_vendor(const struct accelerator *vendor, struct inventory *inventory, ty_error *err) {
-    *inventory = (struct inventory){.vendor = vendor};
-    int result = vendor->detect(inventory, err);
-    if (result < 0) return result == -ENOMEM ? ty_fail_memory(err) : result;
-    if (inventory->type[0] != '\0' && inventory->n > 0)
-        (void)labels_set(&inventory->labels, "ray.io/accelerator-type", inventory->type, NULL);
-    return 0;
-}
-
-static int probe_all(struct inventory *found, size_t *n, ty_error *err) {
-    for (size_t i = 0; i < ARRAY_SIZE(probe_order); i++) {
-        struct inventory *inventory = &found[*n];
-        if (has_resource(found, *n, probe_order[i]->resource)) continue;
-        int result = probe_vendor(probe_order[i], inventory, err);
-        if (result == 0 && inventory->n > 0)
-            ++*n;
-        else
-            inventory_done(inventory);
-        if (result < 0) return result;
-    }
-    return 0;
-}
-
 int accelerator_probe(struct inventory **inventories, size_t *n, ty_error *err) {
     size_t found = 0;
     struct inventory *made = calloc(ARRAY_SIZE(vendors), sizeof *made);
     if (made == NULL) return ty_fail_memory(err);
-    int result = probe_all(made, &found, err);
+    int result = 0;
+    for (size_t i = 0; i < ARRAY_SIZE(probe_order) && result >= 0; i++) {
+        const struct accelerator *vendor = probe_order[i];
+        struct inventory *inventory = &made[found];
+        bool has_resource = false;
+        for (size_t k = 0; k < found && !has_resource; k++)
+            has_resource = strcmp(made[k].vendor->resource, vendor->resource) == 0;
+        if (has_resource) continue;
+        *inventory = (struct inventory){.vendor = vendor};
+        result = vendor->detect(inventory, err);
+        if (result == -ENOMEM) (void)ty_fail_memory(err);
+        if (result < 0 || inventory->n == 0) {
+            inventory_done(inventory);
+            continue;
+        }
+        /* The label is left out where the name that a device gives itself is no label value. */
+        if (inventory->type[0] != '\0')
+            (void)labels_set(&inventory->labels, "ray.io/accelerator-type", inventory->type, NULL);
+        found++;
+    }
     if (result < 0) {
         accelerator_inventories_free(made, found);
         return result;
@@ -155,18 +144,14 @@ struct entries {
     bool ended;
 };
 
-static bool has_entry(const struct entries *entries, const char *piece) {
-    const char *at = entries->out->data;
-    for (int i = 0; i < entries->n; i++, at += strlen(at) + 1)
-        if (strcmp(at, piece) == 0) return true;
-    return false;
-}
-
 /* As drivers read it: -1 ends the list. A device named twice is still one. */
 static int add_entry(void *context, char *piece) {
     struct entries *entries = context;
     entries->ended = entries->ended || piece[0] == '-';
-    if (entries->ended || piece[0] == '\0' || has_entry(entries, piece)) return 0;
+    if (entries->ended || piece[0] == '\0') return 0;
+    const char *at = entries->out->data;
+    for (int i = 0; i < entries->n; i++, at += strlen(at) + 1)
+        if (strcmp(at, piece) == 0) return 0;
     buffer_append(entries->out, piece, strlen(piece) + 1);
     entries->n++;
     return 0;

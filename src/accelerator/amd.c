@@ -50,18 +50,14 @@ static int64_t memory_of(int64_t node) {
     return machine_property(path, "size_in_bytes", &size) ? size : 0;
 }
 
-/* A container sees every node of the machine, but only the render devices that it was given. */
-static bool is_ours(int64_t node) {
+/* Nodes without SIMD units are processors. */
+static bool is_device(int64_t node) {
+    if (property(node, "vendor_id") != VENDOR_AMD || property(node, "simd_count") <= 0) return false;
+    /* A container sees every node of the machine, but only the render devices that it was given. */
     char path[MACHINE_PATH_SIZE];
     int64_t minor = property(node, "drm_render_minor");
     (void)snprintf(path, sizeof path, "/dev/dri/renderD%lld", (long long)minor);
-    return minor <= 0 || machine_has(path);
-}
-
-/* Nodes without SIMD units are processors. */
-static bool is_device(int64_t node) {
-    if (property(node, "vendor_id") != VENDOR_AMD || property(node, "simd_count") <= 0 || !is_ours(node))
-        return false;
+    if (minor > 0 && !machine_has(path)) return false;
     return amd_type(property(node, "device_id")) != NULL || memory_of(node) >= least_memory;
 }
 

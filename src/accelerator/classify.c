@@ -15,14 +15,6 @@ static bool keep(const char *found, char type[TYPE_SIZE]) {
     return true;
 }
 
-/* "Apple M2 Pro" -> "M2-Pro". */
-static bool classify_apple(const char *chip, char type[TYPE_SIZE]) {
-    if (chip[0] == '\0' || !keep(chip, type)) return false;
-    for (char *blank = strchr(type, ' '); blank != NULL; blank = strchr(blank, ' '))
-        *blank = '-';
-    return true;
-}
-
 bool accelerator_classify(const char *name, char type[TYPE_SIZE]) {
     if (str_prefix(name, "0x", NULL) || str_prefix(name, "0X", NULL)) {
         /* "0x74a1". */
@@ -34,7 +26,13 @@ bool accelerator_classify(const char *name, char type[TYPE_SIZE]) {
     /* What is a type already. */
     if (strpbrk(name, " \t") == NULL && accelerator_type_check(name, NULL) == 0) return keep(name, type);
     const char *chip;
-    if (str_prefix(name, "Apple ", &chip)) return classify_apple(chip, type);
+    if (str_prefix(name, "Apple ", &chip)) {
+        /* "Apple M2 Pro" -> "M2-Pro". */
+        if (chip[0] == '\0' || !keep(chip, type)) return false;
+        for (char *blank = strchr(type, ' '); blank != NULL; blank = strchr(blank, ' '))
+            *blank = '-';
+        return true;
+    }
     if (str_prefix(name, "GAUDI", NULL)) {
         /* "GAUDI2" -> "Intel-GAUDI2". */
         char text[TYPE_SIZE + sizeof "Intel-"];

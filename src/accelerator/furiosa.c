@@ -25,14 +25,6 @@ bool furiosa_type(const char *arch, char type[64]) {
     return true;
 }
 
-static bool in_list(const char *list, const char *number) {
-    size_t size = strlen(number);
-    for (const char *at = list; at != NULL && *at != '\0';
-         at = strchr(at, ',') == NULL ? NULL : strchr(at, ',') + 1)
-        if (strncmp(at, number, size) == 0 && (at[size] == ',' || at[size] == '\0')) return true;
-    return false;
-}
-
 /* Adds the number of an entry, once. */
 static int add_number(void *context, char *entry) {
     struct buffer *numbers = context;
@@ -40,31 +32,28 @@ static int add_number(void *context, char *entry) {
     (void)str_prefix(entry, "npu:", &number);
     char *core = strchr(number, ':');
     if (core != NULL) *core = '\0';
-    if (number[0] == '\0' || in_list(numbers->data, number)) return 0;
+    if (number[0] == '\0') return 0;
+    size_t size = strlen(number);
+    for (const char *at = numbers->data; at != NULL && *at != '\0'; at = strchr(at, ','), at += at != NULL)
+        if (strncmp(at, number, size) == 0 && (at[size] == ',' || at[size] == '\0')) return 0;
     buffer_printf(numbers, "%s%s", numbers->size > 0 ? "," : "", number);
     return 0;
-}
-
-static int find_devices(struct inventory *inventory) {
-    CLEANUP(idset_done) struct idset numbers = {0};
-    int result = machine_numbers("/dev/rngd", "npu", "mgmt", false, &numbers);
-    if (result == -ENOMEM) return result;
-    size_t n = idset_count(&numbers);
-    if (n == 0) result = inventory_add_numbered(inventory, "/dev", "npu");
-    if (n > 0) result = inventory_add_many(inventory, n);
-    if (n > 0) (void)furiosa_type("rngd", inventory->type);
-    return result;
 }
 
 static int detect(struct inventory *inventory, ty_error *err) {
     (void)err;
     const char *value = getenv(accelerator_furiosa.visible);
-    int result = find_devices(inventory);
+    CLEANUP(idset_done) struct idset numbers = {0};
+    int result = machine_numbers("/dev/rngd", "npu", "mgmt", false, &numbers);
+    if (result == -ENOMEM) return result;
+    size_t n = idset_count(&numbers);
+    result = n > 0 ? inventory_add_many(inventory, n) : inventory_add_numbered(inventory, "/dev", "npu");
+    if (n > 0) (void)furiosa_type("rngd", inventory->type);
     if (result == 0 && value != NULL) {
-        CLEANUP(buffer_done) struct buffer numbers = {0};
-        buffer_text(&numbers, "");
-        bool short_of_memory = str_split(value, ',', add_number, &numbers) < 0 || numbers.failed;
-        result = short_of_memory ? -ENOMEM : inventory_restrict(inventory, numbers.data);
+        CLEANUP(buffer_done) struct buffer visible = {0};
+        buffer_text(&visible, "");
+        bool short_of_memory = str_split(value, ',', add_number, &visible) < 0 || visible.failed;
+        result = short_of_memory ? -ENOMEM : inventory_restrict(inventory, visible.data);
     }
     for (size_t i = 0; i < inventory->n && result == 0; i++) {
         char number[sizeof inventory->devices[i].id];

@@ -139,15 +139,6 @@ static int detect(struct inventory *inventory, ty_error *err) {
 
 /* -- what a worker sees -- */
 
-/* The chips of unit ids, ascending; false when an id is no number. */
-static bool units_to_chips(const char *const *ids, size_t n, int64_t units, struct idset *chips) {
-    for (size_t i = 0; i < n; i++) {
-        int64_t id;
-        if (!str_to_int64(ids[i], 0, IDSET_MAX - 1, &id) || idset_add(chips, id / units) < 0) return false;
-    }
-    return true;
-}
-
 static int show_part(const char *visible, size_t chips, environment_change *change, void *context) {
     const char *bounds = chips == 1 ? "1,1,1" : "1,2,1";
     int result = change(context, accelerator_google.visible, visible);
@@ -164,7 +155,11 @@ static int set_visible(const struct accelerator *self, const char *const *ids, s
     CLEANUP(buffer_done) struct buffer visible = {0};
     int64_t units;
     if (tpu_units_per_chip(&units, NULL) < 0) units = 1;
-    bool numbered = units_to_chips(ids, n, units, &chips);
+    bool numbered = true; /* every id is a number: then these are the chips of the units */
+    for (size_t i = 0; i < n && numbered; i++) {
+        int64_t id;
+        numbered = str_to_int64(ids[i], 0, IDSET_MAX - 1, &id) && idset_add(&chips, id / units) >= 0;
+    }
     size_t count = numbered ? idset_count(&chips) : n;
     if (count == host_devices / (size_t)units && getenv(self->visible) == NULL) {
         int result = change(context, "TPU_CHIPS_PER_HOST_BOUNDS", NULL);

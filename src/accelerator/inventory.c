@@ -53,13 +53,6 @@ static const struct device *find_device(const struct inventory *inventory, const
     return NULL;
 }
 
-/* A device that is named twice, by index and by UUID, is still one. */
-static bool has_device(const struct inventory *inventory, const struct device *device) {
-    for (size_t i = 0; i < inventory->n && device->uuid[0] != '\0'; i++)
-        if (strcmp(inventory->devices[i].uuid, device->uuid) == 0) return true;
-    return false;
-}
-
 int inventory_restrict(struct inventory *inventory, const char *value) {
     CLEANUP(buffer_done) struct buffer entries = {0};
     struct inventory left = {0};
@@ -72,7 +65,10 @@ int inventory_restrict(struct inventory *inventory, const char *value) {
          * (docs/spec/accelerators.md 1.4). */
         if (left.n >= inventory->n && !str_prefix(entry, "MIG-", NULL)) break;
         const struct device *found = find_device(inventory, entry);
-        if (found != NULL && has_device(&left, found)) continue;
+        bool twice = false; /* a device that is named by index and by UUID is still one */
+        for (size_t k = 0; found != NULL && found->uuid[0] != '\0' && k < left.n && !twice; k++)
+            twice = strcmp(left.devices[k].uuid, found->uuid) == 0;
+        if (twice) continue;
         struct device *device = inventory_add(&left);
         if (device == NULL) {
             free(left.devices);

@@ -46,17 +46,6 @@ static bool find(const struct nvml *nvml, const char *symbol, void *function) {
     return address != NULL;
 }
 
-static bool find_all(struct nvml *nvml) {
-    (void)find(nvml, "nvmlDeviceGetHandleByUUID", &nvml->by_uuid);
-    (void)find(nvml, "nvmlDeviceGetDeviceHandleFromMigDeviceHandle", &nvml->whole);
-    return find(nvml, "nvmlInit_v2", &nvml->init) && find(nvml, "nvmlShutdown", &nvml->shutdown) &&
-           find(nvml, "nvmlDeviceGetCount_v2", &nvml->count) &&
-           find(nvml, "nvmlDeviceGetHandleByIndex_v2", &nvml->by_index) &&
-           find(nvml, "nvmlDeviceGetName", &nvml->name) && find(nvml, "nvmlDeviceGetUUID", &nvml->uuid) &&
-           find(nvml, "nvmlDeviceGetPciInfo_v3", &nvml->pci_info) &&
-           find(nvml, "nvmlDeviceGetMemoryInfo", &nvml->memory);
-}
-
 void *nvidia_library(void) {
     const char *name = getenv("TRAINYARD_NVML_LIBRARY");
     return dlopen(name == NULL || name[0] == '\0' ? "libnvidia-ml.so.1" : name, RTLD_NOW | RTLD_LOCAL);
@@ -65,7 +54,15 @@ void *nvidia_library(void) {
 static bool open_nvml(struct nvml *nvml) {
     nvml->library = nvidia_library();
     if (nvml->library == NULL) return false;
-    if (find_all(nvml) && nvml->init() == 0) return true;
+    (void)find(nvml, "nvmlDeviceGetHandleByUUID", &nvml->by_uuid);
+    (void)find(nvml, "nvmlDeviceGetDeviceHandleFromMigDeviceHandle", &nvml->whole);
+    bool found = find(nvml, "nvmlInit_v2", &nvml->init) && find(nvml, "nvmlShutdown", &nvml->shutdown) &&
+                 find(nvml, "nvmlDeviceGetCount_v2", &nvml->count) &&
+                 find(nvml, "nvmlDeviceGetHandleByIndex_v2", &nvml->by_index) &&
+                 find(nvml, "nvmlDeviceGetName", &nvml->name) && find(nvml, "nvmlDeviceGetUUID", &nvml->uuid) &&
+                 find(nvml, "nvmlDeviceGetPciInfo_v3", &nvml->pci_info) &&
+                 find(nvml, "nvmlDeviceGetMemoryInfo", &nvml->memory);
+    if (found && nvml->init() == 0) return true;
     (void)dlclose(nvml->library);
     return false;
 }
@@ -140,17 +137,6 @@ static const struct device *find_whole(const struct nvml *nvml, const struct inv
     return all->n == 1 ? &all->devices[0] : NULL;
 }
 
-static void name_parts(const struct nvml *nvml, const struct inventory *all, struct inventory *visible) {
-    for (size_t i = 0; i < visible->n; i++) {
-        struct device *device = &visible->devices[i];
-        const struct device *whole =
-            str_prefix(device->id, MIG, NULL) ? find_whole(nvml, all, device->id) : NULL;
-        if (whole == NULL || whole->uuid[0] == '\0') continue;
-        (void)snprintf(device->uuid, sizeof device->uuid, "%.47s/%s", whole->uuid, device->id);
-        memcpy(device->bus_id, whole->bus_id, sizeof device->bus_id);
-    }
-}
-
 static int detect_with(const struct nvml *nvml, struct inventory *inventory, ty_error *err) {
     int result = list_devices(nvml, inventory);
     if (result < 0) return result;
@@ -163,7 +149,14 @@ static int detect_with(const struct nvml *nvml, struct inventory *inventory, ty_
     if (all.devices == NULL) return -ENOMEM;
     memcpy(all.devices, inventory->devices, all.n * sizeof *all.devices);
     result = inventory_restrict(inventory, visible);
-    if (result == 0) name_parts(nvml, &all, inventory);
+    for (size_t i = 0; result == 0 && i < inventory->n; i++) {
+        struct device *device = &inventory->devices[i];
+        const struct device *whole =
+            str_prefix(device->id, MIG, NULL) ? find_whole(nvml, &all, device->id) : NULL;
+        if (whole == NULL || whole->uuid[0] == '\0') continue;
+        (void)snprintf(device->uuid, sizeof device->uuid, "%.47s/%s", whole->uuid, device->id);
+        memcpy(device->bus_id, whole->bus_id, sizeof device->bus_id);
+    }
     free(all.devices);
     return result;
 }

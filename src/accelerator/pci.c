@@ -14,18 +14,6 @@ static bool read_id(const struct pci_class *class, int64_t number, const char *f
     return machine_read_number(path, value);
 }
 
-static int add_device(struct inventory *inventory, const struct pci_class *class, int64_t number,
-                      const char *name) {
-    char path[MACHINE_PATH_SIZE];
-    struct device *device = inventory_add(inventory);
-    if (device == NULL) return -ENOMEM;
-    (void)snprintf(device->name, sizeof device->name, "%s", name);
-    (void)snprintf(path, sizeof path, "/sys/class/%s/%s%lld/device", class->name, class->prefix,
-                   (long long)number);
-    (void)machine_link(path, device->bus_id, sizeof device->bus_id);
-    return 0;
-}
-
 int inventory_add_pci(struct inventory *inventory, const struct pci_class *class, int64_t vendor,
                       const char *(*name_of)(int64_t device_id)) {
     CLEANUP(idset_done) struct idset numbers = {0};
@@ -37,7 +25,14 @@ int inventory_add_pci(struct inventory *inventory, const struct pci_class *class
         if (!read_id(class, number, "vendor", &found) || found != vendor) continue;
         (void)read_id(class, number, "device", &id);
         const char *name = name_of == NULL ? "" : name_of(id);
-        if (name != NULL && add_device(inventory, class, number, name) < 0) return -ENOMEM;
+        if (name == NULL) continue;
+        struct device *device = inventory_add(inventory);
+        if (device == NULL) return -ENOMEM;
+        char path[MACHINE_PATH_SIZE];
+        (void)snprintf(device->name, sizeof device->name, "%s", name);
+        (void)snprintf(path, sizeof path, "/sys/class/%s/%s%lld/device", class->name, class->prefix,
+                       (long long)number);
+        (void)machine_link(path, device->bus_id, sizeof device->bus_id);
     }
     return 0;
 }

@@ -1,4 +1,4 @@
-/* Frameworks by name, and what their files share. */
+/* Frameworks by name, those that add nothing to plain, and what their files share. */
 #include "framework/framework.h"
 
 #include <errno.h>
@@ -8,7 +8,14 @@
 
 #include "base/cleanup.h"
 #include "base/str.h"
-#include "framework/shared.h"
+
+/* torch: what plain sets, since that is what torchrun sets. */
+const struct framework framework_torch = {.name = "torch", .shared = plain_shared, .worker = plain_worker};
+
+/* mpi: what plain sets. How its ranks find each other is for the command that executes the program, which offers it
+ * PMI. */
+const struct framework framework_mpi = {
+    .name = "mpi", .shared = plain_shared, .worker = plain_worker, .command = "mpi-worker"};
 
 static const struct framework *const frameworks[] = {&framework_plain, &framework_torch, &framework_jax,
                                                      &framework_tensorflow, &framework_mpi};
@@ -49,8 +56,4 @@ const char *framework_inherited(const struct framework_context *context, const c
     for (char *const *item = context->user_environment; item != NULL && *item != NULL; item++)
         if (strncmp(*item, name, size) == 0 && (*item)[size] == '=') return *item + size + 1;
     return NULL;
-}
-
-long framework_whole(const struct framework_context *context, const char *resource) {
-    return (long)(resources_get(&context->demand->per_worker, resource) / QUANTITY_ONE);
 }

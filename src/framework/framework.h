@@ -1,5 +1,5 @@
-/* What a framework expects to find in a worker's environment. One file each: plain (rank, world size, addresses
- * as torchrun sets them), torch, jax (TPU and multi-slice variables), tensorflow, mpi. Pure: works on a
+/* What a framework expects to find in a worker's environment. Plain sets rank, world size and
+ * addresses as torchrun does; torch and mpi are the same, jax and tensorflow add to it, each in a file. Pure: works on a
  * plan. */
 #ifndef FRAMEWORK_FRAMEWORK_H
 #define FRAMEWORK_FRAMEWORK_H
@@ -37,5 +37,32 @@ struct framework {
 
 /* "plain", "torch", "jax", "tensorflow" or "mpi"; TY_EUSAGE names what is allowed. NULL: plain. */
 int framework_find(const char *name, const struct framework **framework, ty_error *err);
+
+/* What the files of this room share: what every framework's workers find, whatever it is. */
+
+extern const struct framework framework_plain, framework_torch, framework_jax, framework_tensorflow,
+    framework_mpi;
+
+/* What plain sets, for the others to add to. */
+int plain_shared(const struct framework_context *context, environment_change *change, void *change_context,
+                 ty_error *err);
+int plain_worker(const struct framework_context *context, size_t rank, environment_change *change,
+                 void *change_context, ty_error *err);
+
+/* Where variables go, with the first failure kept. */
+struct variables {
+    environment_change *change;
+    void *context;
+    int result; /* 0, or what `change` answered */
+};
+
+void variables_set(struct variables *variables, const char *name, const char *value); /* NULL removes */
+void variables_format(struct variables *variables, const char *name, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* 0, or -ENOMEM with its message. */
+int variables_end(const struct variables *variables, ty_error *err);
+
+/* The value that the user gave, NULL without. */
+const char *framework_inherited(const struct framework_context *context, const char *name);
 
 #endif

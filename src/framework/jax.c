@@ -1,13 +1,7 @@
 /* jax: what plain sets, and the platform that the workers hold, unless the user chose one. A process of JAX
  * takes every device that it sees, so each worker sees its own only, and one that holds none keeps to the CPU.
  * No options. */
-#include "framework/shared.h"
-
-static const char *platform(const struct framework_context *context) {
-    const struct resources *per_worker = &context->demand->per_worker;
-    if (resources_get(per_worker, "TPU") > 0) return "tpu";
-    return resources_get(per_worker, "GPU") > 0 ? "cuda" : "cpu";
-}
+#include "framework/framework.h"
 
 static int shared(const struct framework_context *context, environment_change *change, void *change_context,
                   ty_error *err) {
@@ -15,7 +9,11 @@ static int shared(const struct framework_context *context, environment_change *c
     int result = plain_shared(context, change, change_context, err);
     if (result < 0) return result;
     const char *chosen = framework_inherited(context, "JAX_PLATFORMS");
-    if (chosen == NULL || chosen[0] == '\0') variables_set(&out, "JAX_PLATFORMS", platform(context));
+    const struct resources *per_worker = &context->demand->per_worker;
+    const char *held = resources_get(per_worker, "TPU") > 0   ? "tpu"
+                       : resources_get(per_worker, "GPU") > 0 ? "cuda"
+                                                              : "cpu";
+    if (chosen == NULL || chosen[0] == '\0') variables_set(&out, "JAX_PLATFORMS", held);
     return variables_end(&out, err);
 }
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/str.h"
-#include "framework/shared.h"
+#include "framework/framework.h"
 #include "placement/plan.h"
 
 /* Across slices workers find each other by these (docs/spec/accelerators.md 2.12); a single slice has none of
@@ -38,15 +38,6 @@ static void forget_launcher(const struct framework_context *context, struct vari
         name[size] = '\0';
         variables_set(variables, name, NULL);
     }
-}
-
-/* A broken NCCL communicator ends its process instead of hanging it. */
-static void watch_nccl(const struct framework_context *context, struct variables *variables) {
-    static const char *const chosen[] = {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCH_NCCL_BLOCKING_WAIT",
-                                         "NCCL_ASYNC_ERROR_HANDLING", "NCCL_BLOCKING_WAIT"};
-    for (size_t i = 0; i < sizeof chosen / sizeof chosen[0]; i++)
-        if (framework_inherited(context, chosen[i]) != NULL) return;
-    variables_set(variables, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
 }
 
 /* A TPU host's place in its slice. What the workers inherit is that of the host where the run was started. */
@@ -123,7 +114,13 @@ int plain_shared(const struct framework_context *context, environment_change *ch
     /* Their output is a pipe: without this Python holds lines back, and loses them when it is killed. */
     if (framework_inherited(context, "PYTHONUNBUFFERED") == NULL) variables_set(&out, "PYTHONUNBUFFERED", "1");
     variables_set(&out, "TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT");
-    watch_nccl(context, &out);
+    /* A broken NCCL communicator ends its process instead of hanging it, unless the user chose. */
+    static const char *const nccl[] = {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCH_NCCL_BLOCKING_WAIT",
+                                       "NCCL_ASYNC_ERROR_HANDLING", "NCCL_BLOCKING_WAIT"};
+    bool chosen = false;
+    for (size_t i = 0; i < sizeof nccl / sizeof nccl[0]; i++)
+        chosen = chosen || framework_inherited(context, nccl[i]) != NULL;
+    if (!chosen) variables_set(&out, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
     forget_launcher(context, &out);
     /* `jax.distributed.initialize()` takes the address from JAX's own variable; the number of processes and
      * its own among them it knows by no name but those of Open MPI's launcher, which the first variable
@@ -154,10 +151,10 @@ int plain_worker(const struct framework_context *context, size_t rank, environme
         variables_format(&out, "TRAINYARD_PORT", "%u", context->ports[rank]);
     /* One thread for each whole CPU of the worker, so that workers of one machine do not fight for cores; a
      * lone one may have all of them. */
-    long cpus = framework_whole(context, "CPU");
+    quantity cpus = resources_get(&context->demand->per_worker, "CPU") / QUANTITY_ONE;
     bool alone = context->cluster->logical ? context->plan->n_workers == 1 : worker->local_world_size == 1;
     if (!alone && framework_inherited(context, "OMP_NUM_THREADS") == NULL)
-        variables_format(&out, "OMP_NUM_THREADS", "%ld", cpus > 0 ? cpus : 1);
+        variables_format(&out, "OMP_NUM_THREADS", "%lld", cpus > 0 ? (long long)cpus : 1LL);
     /* JAX would take the device of the local rank, which is another where a worker holds several or sees its
      * own alone. */
     variables_format(&out, "OMPI_COMM_WORLD_RANK", "%zu", rank);

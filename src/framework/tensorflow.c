@@ -1,6 +1,6 @@
 /* tensorflow: what plain sets, and TF_CONFIG with the address of each worker, for MultiWorkerMirroredStrategy.
  * A worker serves at its own free port; rank 0 is the chief, as the first worker is. No options. */
-#include "framework/shared.h"
+#include "framework/framework.h"
 
 #include <errno.h>
 #include <string.h>

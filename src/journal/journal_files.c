@@ -135,14 +135,6 @@ static int index_path(const struct held *held, char **path) {
     return SQLITE_NOMEM;
 }
 
-/* Of an index that nobody has open the content is void: a writer may have died within it. */
-static int join_index(int fd) {
-    int rc = set_lock(fd, F_WRLCK, JOURNAL_INDEX_USED, 1);
-    if (rc == SQLITE_OK && ftruncate(fd, INDEX_OF_NOBODY) < 0) return SQLITE_IOERR_SHMOPEN;
-    if (rc == SQLITE_OK || rc == SQLITE_BUSY) rc = set_lock(fd, F_RDLCK, JOURNAL_INDEX_USED, 1);
-    return rc;
-}
-
 /* The index is its owner's alone: whoever can open it can lock it, and a lock for reading is enough to keep the
  * writer from writing. Other users' readers need none. */
 static int open_index(struct held *held) {
@@ -154,20 +146,15 @@ static int open_index(struct held *held) {
     (void)fchmod(fd, 0600);
     CLEANUP_FD int map = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
     if (map < 0) return SQLITE_CANTOPEN;
-    rc = join_index(fd);
+    /* Of an index that nobody has open the content is void: a writer may have died within it. */
+    rc = set_lock(fd, F_WRLCK, JOURNAL_INDEX_USED, 1);
+    if (rc == SQLITE_OK && ftruncate(fd, INDEX_OF_NOBODY) < 0) return SQLITE_IOERR_SHMOPEN;
+    if (rc == SQLITE_OK || rc == SQLITE_BUSY) rc = set_lock(fd, F_RDLCK, JOURNAL_INDEX_USED, 1);
     if (rc != SQLITE_OK) return rc;
     held->index = TAKE_FD(fd);
     held->map = TAKE_FD(map);
     descriptors_withhold(held->index);
     descriptors_withhold(held->map);
-    return SQLITE_OK;
-}
-
-/* Each page is written, so that a full disk is an error here and no signal later. */
-static int grow_index(const struct held *held, off_t from, off_t to) {
-    enum { PAGE = 4096 };
-    for (off_t at = from / PAGE; at < to / PAGE; at++)
-        if (pwrite(held->index, "", 1, at * PAGE + PAGE - 1) != 1) return SQLITE_IOERR_SHMSIZE;
     return SQLITE_OK;
 }
 
@@ -186,6 +173,7 @@ static int map_region(struct held *held, int region, size_t size) {
 }
 
 static int index_map(sqlite3_file *file, int region, int size, int extend, void volatile **at) {
+    enum { PAGE = 4096 };
     struct held *held = held_of(file);
     struct stat status;
     *at = NULL;
@@ -195,8 +183,10 @@ static int index_map(sqlite3_file *file, int region, int size, int extend, void 
         off_t needed = (off_t)size * (region + 1);
         if (fstat(held->index, &status) < 0) return SQLITE_IOERR_SHMSIZE;
         if (status.st_size < needed && extend == 0) return SQLITE_OK;
-        rc = status.st_size < needed ? grow_index(held, status.st_size, needed) : SQLITE_OK;
-        if (rc == SQLITE_OK) rc = map_region(held, region, (size_t)size);
+        /* Each page is written, so that a full disk is an error here and no signal later. */
+        for (off_t page = status.st_size / PAGE; page < needed / PAGE; page++)
+            if (pwrite(held->index, "", 1, page * PAGE + PAGE - 1) != 1) return SQLITE_IOERR_SHMSIZE;
+        rc = map_region(held, region, (size_t)size);
         if (rc != SQLITE_OK) return rc;
     }
     const struct region *mapped = &held->regions[region];

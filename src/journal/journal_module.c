@@ -184,7 +184,7 @@ static int open_reader(struct journal *journal, ty_error *err) {
 }
 
 /* The log goes first: one that were left would be carried over into the next file of that name. */
-static void remove_parts(const char *path, bool all) {
+void journal_remove(const char *path, bool all) {
     static const char *const parts[] = {"-wal", "-shm", ""};
     char name[PATH_MAX + sizeof "-wal"];
     for (size_t i = 0; i < ARRAY_SIZE(parts) - (all ? 0 : 1); i++) {
@@ -200,14 +200,14 @@ static int open_writer(struct journal *journal, bool fresh, ty_error *err) {
     const char *tuning = fresh ? TUNING "; PRAGMA synchronous = OFF" : TUNING "; " JOURNAL_SYNCHRONOUS;
     const struct opening opening = {journal->path, SQLITE_OPEN_READWRITE, JOURNAL_WRITER, tuning};
     int result = open_database(journal, &opening, &rc, err);
-    if (result < 0 && fresh) remove_parts(journal->path, true);
+    if (result < 0 && fresh) journal_remove(journal->path, true);
     return result;
 }
 
 static int open_in_mode(struct journal *journal, enum journal_mode mode, ty_error *err) {
     struct stat status;
     if (mode == JOURNAL_CREATE) {
-        if (access(journal->path, F_OK) < 0) remove_parts(journal->path, false);
+        if (access(journal->path, F_OK) < 0) journal_remove(journal->path, false);
         int result = journal_create(journal->form, journal->path, err);
         if (result < 0) return result;
     } else if (stat(journal->path, &status) < 0) {
@@ -240,25 +240,16 @@ static int module_open(const char *run_path, enum journal_mode mode, struct jour
     return journal_open_form(&journal_of_run, run_path, mode, journal, err);
 }
 
-static int read_once(const struct journal_form *form, const char *run_path,
-                     int (*read)(void *context, struct journal *journal, ty_error *err), void *context,
-                     bool *right, ty_error *err) {
-    struct journal *journal = NULL;
-    int result = journal_open_form(form, run_path, JOURNAL_READ, &journal, err);
-    *right = result < 0;
-    if (result < 0) return result;
-    result = read(context, journal, err);
-    *right = journal->look.way == JOURNAL_INDEXED || journal_look_stays(&journal->look, journal->path);
-    free_journal(journal);
-    return result;
-}
-
 int journal_read_form(const struct journal_form *form, const char *run_path,
                       int (*read)(void *context, struct journal *journal, ty_error *err), void *context,
                       ty_error *err) {
     for (int tries = 0; tries < READINGS; tries++) {
-        bool right = false;
-        int result = read_once(form, run_path, read, context, &right, err);
+        struct journal *journal = NULL;
+        int result = journal_open_form(form, run_path, JOURNAL_READ, &journal, err);
+        if (result < 0) return result;
+        result = read(context, journal, err);
+        bool right = journal->look.way == JOURNAL_INDEXED || journal_look_stays(&journal->look, journal->path);
+        free_journal(journal);
         if (right) return result;
     }
     return ty_fail(err, -EBUSY, "%s/%s is busy: it was written during each of %d readings; try again", run_path,
@@ -277,7 +268,7 @@ int journal_renew(struct journal *journal) {
     if (rc != SQLITE_OK) return rc;
     (void)sqlite3_db_config(journal->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
     close_database(journal);
-    remove_parts(journal->path, false);
+    journal_remove(journal->path, false);
     return open_writer(journal, false, &journal->error) == 0 ? SQLITE_OK : SQLITE_ERROR;
 }
 

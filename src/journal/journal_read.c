@@ -52,20 +52,16 @@ struct event_call {
     void *context;
 };
 
-static int kind_of(const char *name) {
-    for (int kind = 0; kind < RUN_EVENT_KINDS; kind++)
-        if (str_equal(run_event_name((enum run_event_kind)kind), name)) return kind;
-    return -1;
-}
-
 /* 1, or 0 for an event of a later version, which may know more. */
 static int read_event(struct journal *journal, sqlite3_stmt *row, struct journal_event *event, ty_error *err) {
     const char *name, *data;
     int result = read_text(journal, row, 2, false, &name, err);
     if (result == 0) result = read_text(journal, row, 6, true, &data, err);
     if (result < 0) return result;
-    int kind = kind_of(name);
-    if (kind < 0) return 0;
+    int kind = 0;
+    while (kind < RUN_EVENT_KINDS && !str_equal(run_event_name((enum run_event_kind)kind), name))
+        kind++;
+    if (kind == RUN_EVENT_KINDS) return 0;
     *event = (struct journal_event){
         .time = sqlite3_column_int64(row, 1),
         .kind = (enum run_event_kind)kind,
@@ -197,14 +193,6 @@ int module_each_checkpoint(struct journal *journal,
 static const char find_sql[] =
     "SELECT metrics FROM reports WHERE attempt = ?1 AND rank = ?2 AND number = ?3 ORDER BY id DESC LIMIT 1";
 
-static int take_metrics(struct journal *journal, char **metrics, ty_error *err) {
-    const char *text;
-    int result = read_text(journal, journal->find_report, 0, false, &text, err);
-    if (result < 0) return result;
-    *metrics = strdup(text);
-    return *metrics == NULL ? ty_fail_memory(err) : 1;
-}
-
 int module_find_report(struct journal *journal, int attempt, int rank, uint64_t number, char **metrics,
                        ty_error *err) {
     int result = journal_kept_error(journal, err);
@@ -217,9 +205,14 @@ int module_find_report(struct journal *journal, int attempt, int rank, uint64_t 
     if (rc == SQLITE_OK) rc = sqlite3_bind_int(*find, 2, rank);
     if (rc == SQLITE_OK) rc = sqlite3_bind_int64(*find, 3, (sqlite3_int64)number);
     if (rc == SQLITE_OK) rc = sqlite3_step(*find);
-    result = rc == SQLITE_ROW    ? take_metrics(journal, metrics, err)
-             : rc == SQLITE_DONE ? 0
-                                 : sqlite_fail(journal, rc, "read", err);
+    if (rc == SQLITE_ROW) {
+        const char *text;
+        result = read_text(journal, *find, 0, false, &text, err);
+        *metrics = result < 0 ? NULL : strdup(text);
+        if (result == 0) result = *metrics == NULL ? ty_fail_memory(err) : 1;
+    } else if (rc != SQLITE_DONE) {
+        result = sqlite_fail(journal, rc, "read", err);
+    }
     (void)sqlite3_reset(*find);
     return result;
 }

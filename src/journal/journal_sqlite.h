@@ -116,6 +116,9 @@ struct journal {
  * for. */
 int sqlite_fail(struct journal *journal, int rc, const char *verb, ty_error *err);
 
+/* Removes what is named like a database at `path`: its log and index, and with `all` itself. (journal_module.c) */
+void journal_remove(const char *path, bool all);
+
 /* Goes on in a log anew, when the one that is open, or its index, has lost its name: by somebody's hand, for no
  * client of SQLite removes what a writer has open. All of it is carried over first, while run.db has its name.
  * An SQLITE_ code. (journal_module.c) */

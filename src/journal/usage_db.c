@@ -19,21 +19,16 @@ const struct journal_form journal_of_usage = {.name = USAGE_DB_NAME,
                                               .version = 1,
                                               .n_tables = 1};
 
-/* The names of those in the way, the log's first: one that were left would go into the next file. */
-static void remove_all(const char *run_path) {
-    static const char *const parts[] = {"-wal", "-shm", ""};
-    char name[PATH_MAX];
-    for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
-        (void)snprintf(name, sizeof name, "%s/" USAGE_DB_NAME "%s", run_path, parts[i]);
-        (void)unlink(name);
-    }
-}
-
 int module_usage_open(const char *run_path, struct journal **db, ty_error *err) {
     ty_error why = {0};
     int result = journal_open_form(&journal_of_usage, run_path, JOURNAL_APPEND, db, &why);
-    if (result == TY_ECORRUPT || result == TY_EVERSION) remove_all(run_path);
-    if (result == -ENOENT || result == TY_ECORRUPT || result == TY_EVERSION)
+    bool in_the_way = result == TY_ECORRUPT || result == TY_EVERSION;
+    if (in_the_way) {
+        char path[PATH_MAX];
+        (void)snprintf(path, sizeof path, "%s/" USAGE_DB_NAME, run_path);
+        journal_remove(path, true);
+    }
+    if (result == -ENOENT || in_the_way)
         return journal_open_form(&journal_of_usage, run_path, JOURNAL_CREATE, db, err);
     if (result < 0 && err != NULL) *err = why;
     return result;
@@ -105,12 +100,6 @@ static int64_t ask_number(struct journal *db, const char *sql) {
     return number;
 }
 
-static bool is_too_large(struct journal *db, int64_t most_bytes) {
-    int64_t pages =
-        ask_number(db, "SELECT page_count - freelist_count FROM pragma_page_count, pragma_freelist_count");
-    return pages * ask_number(db, "PRAGMA page_size") > most_bytes;
-}
-
 int module_usage_thin(struct journal *db, nanoseconds now, int64_t most_bytes, ty_error *err) {
     int64_t minute = now / NS_PER_MS / MINUTE_MS;
     if (minute == db->thinned_at) return 0;
@@ -120,7 +109,10 @@ int module_usage_thin(struct journal *db, nanoseconds now, int64_t most_bytes, t
         int result = coarsen(db, 0, MINUTE_MS, (minute - two_hours) * MINUTE_MS, err);
         if (result >= 0)
             result = coarsen(db, MINUTE_MS, (int64_t)10 * MINUTE_MS, (minute - day) / 10 * 10 * MINUTE_MS, err);
-        if (result < 0 || !is_too_large(db, most_bytes)) return result;
+        if (result < 0) return result;
+        int64_t pages =
+            ask_number(db, "SELECT page_count - freelist_count FROM pragma_page_count, pragma_freelist_count");
+        if (pages * ask_number(db, "PRAGMA page_size") <= most_bytes) return result;
         if (db->pressure == PRESSURE_MAX) break;
         db->pressure++;
     }
