@@ -77,14 +77,18 @@ static bool is_named(const struct value *value, const char *name, size_t size) {
 
 static bool on_value(void *context, const struct value *value) {
     struct point_gathering *gathering = context;
-    bool number = value->type == VALUE_NUMBER;
+    bool number = value->type == VALUE_NUMBER, wanted = false;
     if (is_named(value, gathering->query->metric, gathering->metric_size)) {
+        wanted = true;
         gathering->has_value = number || value->type == VALUE_NONFINITE;
         gathering->value = number ? value->number : (double)NAN;
     }
     for (size_t i = 0; i < gathering->n_names; i++)
-        if (is_named(value, gathering->names[i], gathering->name_sizes[i]))
+        if (is_named(value, gathering->names[i], gathering->name_sizes[i])) {
+            wanted = true;
             gathering->row_xs[i] = number ? value->number : (double)NAN;
+        }
+    if (!wanted) values_pass(&gathering->shape, value);
     return true;
 }
 

@@ -137,13 +137,38 @@ static double read_slowly(const char *text, size_t size) {
 /* mantissa / 10^tens, as a division by 5^tens and a shift. The quotient of whole numbers has 63 or 64 bits, and
  * the last one is set where there is a rest: that rounds to a double as the whole would. */
 static double divide(uint64_t mantissa, int tens) {
-    uint64_t fives = 1;
-    for (int i = 0; i < tens; i++)
-        fives *= 5;
-    int up = __builtin_clzll(mantissa), down = __builtin_clzll(fives);
+    static const uint64_t fives[TENS_MAX + 1] = {1,
+                                                 5,
+                                                 25,
+                                                 125,
+                                                 625,
+                                                 3125,
+                                                 15625,
+                                                 78125,
+                                                 390625,
+                                                 1953125,
+                                                 9765625,
+                                                 48828125,
+                                                 244140625,
+                                                 1220703125,
+                                                 UINT64_C(6103515625),
+                                                 UINT64_C(30517578125),
+                                                 UINT64_C(152587890625),
+                                                 UINT64_C(762939453125),
+                                                 UINT64_C(3814697265625),
+                                                 UINT64_C(19073486328125),
+                                                 UINT64_C(95367431640625),
+                                                 UINT64_C(476837158203125),
+                                                 UINT64_C(2384185791015625),
+                                                 UINT64_C(11920928955078125),
+                                                 UINT64_C(59604644775390625),
+                                                 UINT64_C(298023223876953125),
+                                                 UINT64_C(1490116119384765625),
+                                                 UINT64_C(7450580596923828125)};
+    int up = __builtin_clzll(mantissa), down = __builtin_clzll(fives[tens]);
     uint128 dividend = (uint128)(mantissa << up) << 63;
-    uint64_t divisor = fives << down, quotient = (uint64_t)(dividend / divisor);
-    quotient |= dividend % divisor != 0;
+    uint64_t divisor = fives[tens] << down, quotient = (uint64_t)(dividend / divisor);
+    quotient |= (uint128)quotient * divisor != dividend;
     return ldexp((double)quotient, down - up - tens - 63);
 }
 
@@ -320,12 +345,24 @@ static void learn(struct values_walk *walk, size_t place, const char *begin, str
     if (walk->shape == NULL || place >= VALUES_MEMBERS) return;
     struct values_member *member = &walk->shape->members[place];
     member->size = 0;
+    member->passed = false;
     if (value == NULL || size > sizeof member->text) return;
     member->size = (uint8_t)size;
     member->name = (uint8_t)(value->name - begin);
     member->name_size = (uint8_t)value->name_size;
     memcpy(member->text, begin, size);
     value->member = place;
+}
+
+/* Over a number that is wanted no more: its digits are not looked at. */
+static bool pass_number(struct values_walk *walk) {
+    const char *at = walk->at, *end = walk->end;
+    while (at < end &&
+           ((*at >= '0' && *at <= '9') || *at == '.' || *at == '-' || *at == '+' || (*at | 32) == 'e'))
+        at++;
+    bool any = at > walk->at;
+    walk->at = at;
+    return any;
 }
 
 /* A name stays where it stands, unless it lies in an object or has escapes. */
@@ -365,6 +402,7 @@ static bool take_object(struct values_walk *walk, int depth) {
         const char *begin = walk->at;
         struct value value = {0};
         if (depth == 0 && take_known(walk, place, &value)) {
+            if (walk->shape->members[place].passed && pass_number(walk)) continue;
             if (!take_value(walk, &value)) return false;
             walk->stopped = !walk->each(walk->context, &value);
         } else {
@@ -383,6 +421,10 @@ bool values_each_like(struct values_shape *shape, const char *json, size_t size,
     bool right = walk.at < walk.end && *walk.at == '{' && take_object(&walk, 0) && !walk.path.failed;
     buffer_done(&walk.path);
     return right;
+}
+
+void values_pass(struct values_shape *shape, const struct value *value) {
+    if (value->member < VALUES_MEMBERS) shape->members[value->member].passed = true;
 }
 
 bool values_each(const char *json, size_t size, bool (*each)(void *context, const struct value *value),

@@ -31,11 +31,12 @@ struct value {
 
 /* How the members of the texts before began. Reports of a run look alike: a name that stands where it stood is
  * neither read nor looked up again. Zero-initialised: nothing was learned. */
-enum { VALUES_MEMBERS = 32, VALUES_MEMBER_BYTES = 45 };
+enum { VALUES_MEMBERS = 32, VALUES_MEMBER_BYTES = 44 };
 struct values_shape {
     struct values_member {
         uint8_t size, name,
             name_size; /* of the text up to the value, and where in it the name is; 0: unknown */
+        bool passed;
         char text[VALUES_MEMBER_BYTES];
     } members[VALUES_MEMBERS];
 };
@@ -48,6 +49,10 @@ bool values_each(const char *json, size_t size, bool (*each)(void *context, cons
 /* The same; `shape` is that of texts before, and learns. */
 bool values_each_like(struct values_shape *shape, const char *json, size_t size,
                       bool (*each)(void *context, const struct value *value), void *context);
+
+/* Called by `each` for a value that is not wanted: numbers of that name at that place in the texts that follow are
+ * passed over, unread. */
+void values_pass(struct values_shape *shape, const struct value *value);
 
 /* Appends the text of a JSON string, which stands there with its quotes. */
 void values_text(const char *text, size_t size, struct buffer *out);
