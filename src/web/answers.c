@@ -271,6 +271,12 @@ static int answer_logs(struct api_call *call, ty_error *err) {
     return run_output_list(call->run->path, &call->out, err);
 }
 
+static int answer_profiles(struct api_call *call, ty_error *err) {
+    (void)err;
+    run_output_profiles(call->run->path, &call->out);
+    return 0;
+}
+
 static int answer_log(struct api_call *call, ty_error *err) {
     int64_t from = 0, bytes = OUTPUT_READ;
     int result = parameter_whole(call, "from", INT64_MIN / 2, INT64_MAX / 2, &from, err);
@@ -328,6 +334,7 @@ static const struct route routes[] = {
     {"/api/runs/*/metrics.csv", answer_csv, "rank history", "text/csv; charset=utf-8", "csv"},
     {"/api/runs/*/metrics.jsonl", answer_jsonl, "rank history", "application/x-ndjson", "jsonl"},
     {"/api/runs/*/trace.json", answer_trace, "ranks from to with_profile", "application/json", "json"},
+    {"/api/runs/*/profiles", answer_profiles, "", NULL, NULL},
     {"/api/runs/*/profile/*", answer_profile, "", "application/gzip", "pt.trace.json.gz"},
 };
 

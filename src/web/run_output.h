@@ -24,8 +24,10 @@ enum {
 int run_output_open(const char *run_path, int rank, ty_error *err);
 int run_output_profile(const char *run_path, int rank, ty_error *err);
 
-/* {"ranks": [{"rank", "size", "modified"}], "profiles": [{"rank", "name", "size"}]}, by rank. */
+/* {"ranks": [{"rank", "size", "modified"}]}, by rank. */
 int run_output_list(const char *run_path, struct buffer *out, ty_error *err);
+/* {"profiles": [{"rank", "name", "size"}]}, by rank: what torch's profiler wrote of each. */
+void run_output_profiles(const char *run_path, struct buffer *out);
 
 /* {"rank", "from", "next", "size", "text"}: `bytes` from byte `from` on, one from below 0 counted from the end.
  * A character of which the rest is not written yet stays for the next read. */

@@ -455,10 +455,11 @@ class Dashboard(harness.Case):
         run.done(1)
         server = self.serve()
         base = f"/api/runs/{server.ids()['a']}/logs"
-        told = server.json(base)
+        told = {**server.json(base.removesuffix("logs") + "profiles"), **server.json(base)}
         self.assertEqual([0, 1, 2, 3], [one["rank"] for one in told["ranks"]])
         profile = os.path.join(logs, "profile", "rank-3.pt.trace.json.gz")
         self.assertEqual([{"rank": 3, "name": os.path.basename(profile), "size": os.path.getsize(profile)}], told["profiles"])
+        self.assertNotIn("profiles", server.json(base))  # a page that shows these alone does not list the logs of all ranks
         self.assertEqual([None] * 3, [one["size"] for one in told["ranks"][1:]])
         for rank in (1, 2, 3):
             status, data, _ = server.ask(f"{base}/rank-{rank}")

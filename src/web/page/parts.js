@@ -32,7 +32,7 @@ export function time(context) {
   const { run, main, controls } = context;
   const name = run.name.replace(/[^\w.-]/g, "_") + ".trace.json";
   return live(context, ["run"], async () => {
-    const [reply, { profiles }] = await Promise.all([api(`runs/${run.id}/timeline`), api(`runs/${run.id}/logs`)]);
+    const [reply, { profiles }] = await Promise.all([api(`runs/${run.id}/timeline`), api(`runs/${run.id}/profiles`)]);
     const trace = `runs/${run.id}/trace.json` + (profiles.length ? "?with_profile=1" : "");
     fill(controls, h("button", { class: "bare", title: "for Perfetto, or chrome://tracing", onclick: () => save(trace, name).catch(context.fail) }, "trace"));
     const whole = reply.shares.reduce((sum, share) => sum + share.seconds, 0) || 1;
