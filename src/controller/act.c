@@ -170,21 +170,13 @@ static bool check_latest(struct ty_run *run) {
 /* Attempts never overlap: what ran on a node that was lost must be gone. */
 static bool check(void *context) {
     struct ty_run *run = context;
-    nanoseconds left = agents_fence_left(run);
-    run->agents.fencing = left > 0;
-    if (left <= 0) return check_latest(run);
-    (void)loop_timer_start(run->loop, &run->agents.fence_timer, left);
-    return true;
+    return agents_fence(run) > 0 || check_latest(run);
 }
 
 void act_fenced(void *context) {
     struct ty_run *run = context;
-    if (!run->agents.fencing) return;
-    nanoseconds left = agents_fence_left(run);
-    run->agents.fencing = left > 0;
-    if (left > 0)
-        (void)loop_timer_start(run->loop, &run->agents.fence_timer, left);
-    else if (run->core == NULL)
+    if (!run->agents.fencing || agents_fence(run) > 0) return;
+    if (run->core == NULL)
         opening_fenced(run);
     else if (run_checks(run->core) && !check_latest(run))
         run_checked(run->core);
@@ -201,7 +193,7 @@ static void list(void *context, uint32_t node, uint32_t channel) {
     struct shared **told = &run->committing.list;
     CLEANUP(buffer_done) struct buffer text = {0};
     peer_hold(&run->agents.peers[node]);
-    checkpoints_list(run->checkpoints, &text);
+    checkpoints_list(run->checkpoints, false, &text);
     bool same =
         *told != NULL && (*told)->size == text.size && memcmp((*told)->bytes, text.data, text.size) == 0;
     if (!same && !text.failed) {

@@ -1,6 +1,6 @@
 /* The agents of a run, one a node: started, heard, reaped. Their messages become events of the core, rows of
  * the journal, answers of the store and lines of output; what follows from them is the core's to decide, and
- * act.c tells the agents. When an agent dies before its time, what it left is ended here (sweep.h), and only
+ * act.c tells the agents. When an agent dies before its time, what it left is ended here (sweep.c), and only
  * then does the core hear that the node is lost: another attempt never meets the processes of the one
  * before. */
 #include <errno.h>
@@ -19,7 +19,6 @@
 #include "base/log.h"
 #include "base/module.h"
 #include "base/str.h"
-#include "controller/sweep.h"
 #include "controller/ty_run.h"
 #include "worker/link.h"
 
@@ -74,7 +73,7 @@ struct peer *agents_find(const struct ty_run *run, const char *name) {
 }
 
 const char *agents_failed_name(const struct ty_run *run) {
-    int node = run_failure(run->core)->node;
+    int node = run->core != NULL ? run_failure(run->core)->node : -1;
     return node < 0 ? NULL : run->agents.peers[node].name;
 }
 
@@ -222,12 +221,6 @@ void peer_lose(struct peer *peer) {
 
 /* -- what one says */
 
-/* "node b: .." */
-static void escape_words(const struct peer *peer, const char *words, struct buffer *out) {
-    buffer_printf(out, "node %s: ", peer->name);
-    utf8_escape(words, strnlen(words, TY_ERROR_MESSAGE_SIZE), out);
-}
-
 static void name_devices(const struct peer *peer, struct event_node *about) {
     const struct cluster *cluster = peer->run->prepared.cluster;
     if (peer->cluster_node >= cluster->n || !str_equal(cluster->nodes[peer->cluster_node].name, peer->name))
@@ -271,18 +264,17 @@ static void on_hello(struct peer *peer, const Wire__Hello *hello) {
         run_node_refused(run->core, peer->node, why.failed ? "another build" : why.data);
         return;
     }
-    if (hello->refusal[0] != '\0') {
-        CLEANUP(buffer_done) struct buffer why = {0};
-        escape_words(peer, hello->refusal, &why);
+    bool refused = hello->refusal[0] != '\0';
+    const char *words = refused ? hello->refusal : hello->warning;
+    CLEANUP(buffer_done) struct buffer said = {0};
+    buffer_printf(&said, "node %s: ", peer->name);
+    utf8_escape(words, strnlen(words, TY_ERROR_MESSAGE_SIZE), &said);
+    if (refused) {
         rendezvous_give_back(run->prepared.rendezvous, peer->name, take_channel(peer), NULL);
-        run_node_refused(run->core, peer->node, why.failed ? "a node cannot take part" : why.data);
+        run_node_refused(run->core, peer->node, said.failed ? "a node cannot take part" : said.data);
         return;
     }
-    if (hello->warning[0] != '\0') {
-        CLEANUP(buffer_done) struct buffer what = {0};
-        escape_words(peer, hello->warning, &what);
-        if (!what.failed) log_warning("controller", "%s", what.data);
-    }
+    if (*words != '\0' && !said.failed) log_warning("controller", "%s", said.data);
     const struct rendezvous *rendezvous = run->prepared.rendezvous;
     const char *known = rendezvous != NULL ? rendezvous_address_of(rendezvous, peer->name) : NULL;
     (void)snprintf(peer->address, sizeof peer->address, "%s", known != NULL ? known : hello->address);
@@ -596,7 +588,7 @@ int peer_start(struct peer *peer, ty_error *err) {
     return channel_create(run->loop, peer->handle.channel_fd, &peer_events, peer, &peer->channel, err);
 }
 
-nanoseconds agents_fence_left(const struct ty_run *run) {
+nanoseconds agents_fence(struct ty_run *run) {
     const struct rendezvous *rendezvous = run->prepared.rendezvous;
     nanoseconds now = clock_boot(), most = 0;
     if (run->past.fenced_at > 0 && run->core == NULL) {
@@ -615,6 +607,8 @@ nanoseconds agents_fence_left(const struct ty_run *run) {
         nanoseconds left = proven || peer->fenced_at == 0 ? 0 : peer->fenced_at - now;
         if (left > most) most = left;
     }
+    run->agents.fencing = most > 0;
+    if (most > 0) (void)loop_timer_start(run->loop, &run->agents.fence_timer, most);
     return most;
 }
 

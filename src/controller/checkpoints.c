@@ -216,7 +216,7 @@ const char *checkpoints_best(const struct checkpoints *checkpoints, const char *
     return checkpoints->kept[best].path;
 }
 
-static void list_kept(const struct checkpoints *checkpoints, bool by_name, struct buffer *out) {
+void checkpoints_list(const struct checkpoints *checkpoints, bool by_name, struct buffer *out) {
     buffer_char(out, '[');
     for (size_t i = 0; i < checkpoints->n_kept; i++) {
         const struct kept *kept = &checkpoints->kept[i];
@@ -226,12 +226,4 @@ static void list_kept(const struct checkpoints *checkpoints, bool by_name, struc
         buffer_printf(out, ", \"metrics\": %s}", kept->metrics != NULL ? kept->metrics : "null");
     }
     buffer_char(out, ']');
-}
-
-void checkpoints_list(const struct checkpoints *checkpoints, struct buffer *out) {
-    list_kept(checkpoints, false, out);
-}
-
-void checkpoints_names(const struct checkpoints *checkpoints, struct buffer *out) {
-    list_kept(checkpoints, true, out);
 }

@@ -88,9 +88,8 @@ const char *checkpoints_latest_metrics(const struct checkpoints *checkpoints);
  * borrowed likewise; NULL without any. */
 const char *checkpoints_best(const struct checkpoints *checkpoints, const char **attribute);
 
-/* Appends [{"number", "path", "metrics"}], oldest first. */
-void checkpoints_list(const struct checkpoints *checkpoints, struct buffer *out);
-/* The same by name, as the journal has them: [{"number", "name", "metrics"}]; a name with a "/" is a place. */
-void checkpoints_names(const struct checkpoints *checkpoints, struct buffer *out);
+/* Appends [{"number", "path", "metrics"}], oldest first; by name as the journal has them, "name" in place of
+ * "path": one with a "/" is a place. */
+void checkpoints_list(const struct checkpoints *checkpoints, bool by_name, struct buffer *out);
 
 #endif

@@ -204,16 +204,9 @@ static int close_run(struct ty_run *run, ty_result **result, ty_error *err) {
 /* -- the owner's calls */
 
 struct sigpipe_hold {
-    sigset_t saved;
+    sigset_t only, saved; /* only: SIGPIPE */
     bool was_pending;
 };
-
-static sigset_t only_sigpipe(void) {
-    sigset_t set;
-    (void)sigemptyset(&set);
-    (void)sigaddset(&set, SIGPIPE);
-    return set;
-}
 
 static bool is_pending(void) {
     sigset_t pending;
@@ -221,16 +214,17 @@ static bool is_pending(void) {
 }
 
 /* Until sigpipe_release, writing to somebody who went away is an error and nothing else. */
-static void sigpipe_hold(struct sigpipe_hold *hold) {
-    sigset_t set = only_sigpipe();
-    hold->was_pending = is_pending();
-    (void)pthread_sigmask(SIG_BLOCK, &set, &hold->saved);
+static struct sigpipe_hold sigpipe_hold(void) {
+    struct sigpipe_hold hold = {.was_pending = is_pending()};
+    (void)sigemptyset(&hold.only);
+    (void)sigaddset(&hold.only, SIGPIPE);
+    (void)pthread_sigmask(SIG_BLOCK, &hold.only, &hold.saved);
+    return hold;
 }
 
 static void sigpipe_release(const struct sigpipe_hold *hold) {
     static const struct timespec at_once = {0};
-    sigset_t set = only_sigpipe();
-    if (!hold->was_pending && is_pending()) (void)sigtimedwait(&set, NULL, &at_once);
+    if (!hold->was_pending && is_pending()) (void)sigtimedwait(&hold->only, NULL, &at_once);
     (void)pthread_sigmask(SIG_SETMASK, &hold->saved, NULL);
 }
 
@@ -264,12 +258,11 @@ static int tell_owner(struct ty_run *run, bool *stopped, ty_error *err) {
 }
 
 int controller_run(const struct run_request *request, ty_result **result, ty_error *err) {
+    CLEANUP(sigpipe_release) struct sigpipe_hold hold = sigpipe_hold();
     struct ty_run *run;
-    struct sigpipe_hold hold;
     ty_error own = {0};
     if (err == NULL) err = &own;
     *result = NULL;
-    sigpipe_hold(&hold);
     sink_hurry(true);
     int code = open_run(request, NULL, &run, err);
     bool goes_on = code >= 0, stopped = false, owned = true;
@@ -282,21 +275,17 @@ int controller_run(const struct run_request *request, ty_result **result, ty_err
     else if (code >= 0)
         code = close_run(run, result, err);
     sink_hurry(code == TY_EINTERRUPTED || code == TY_EPREEMPTED);
-    sigpipe_release(&hold);
     return code;
 }
 
 int controller_open(const char *request_json, const void *payload, size_t payload_size, ty_run **out,
                     ty_error *err) {
+    CLEANUP(sigpipe_release) struct sigpipe_hold hold = sigpipe_hold();
     struct request *read;
-    struct sigpipe_hold hold;
     ty_error own = {0};
     if (err == NULL) err = &own;
-    sigpipe_hold(&hold);
     int code = request_read(request_json, payload, payload_size, &read, err);
-    if (code >= 0) code = open_run(run_request_of(read), read, out, err);
-    sigpipe_release(&hold);
-    return code;
+    return code < 0 ? code : open_run(run_request_of(read), read, out, err);
 }
 
 int controller_fd(const ty_run *run) {
@@ -308,66 +297,55 @@ int controller_timeout_ms(const ty_run *run) {
 }
 
 int controller_dispatch(ty_run *run, ty_error *err) {
-    struct sigpipe_hold hold;
     bool more;
     int turns = 0;
     if (check_owner(run, err) < 0) return TY_EUSAGE;
-    sigpipe_hold(&hold);
+    CLEANUP(sigpipe_release) struct sigpipe_hold hold = sigpipe_hold();
     do
         more = step(run, false);
     while (more && ++turns < TURNS_MAX && loop_timeout_ms(run->loop) == 0);
-    sigpipe_release(&hold);
     return more;
 }
 
 int controller_next_event(ty_run *run, char **event_json) {
     if (check_owner(run, NULL) < 0) return TY_EUSAGE;
-    struct sigpipe_hold hold;
+    CLEANUP(sigpipe_release) struct sigpipe_hold hold = sigpipe_hold();
     int result = events_take(&run->events, event_json);
-    sigpipe_hold(&hold);
     if (result > 0) progress_hide(&run->output.progress); /* the owner may have something to say of it */
-    sigpipe_release(&hold);
     /* Agents that waited for room are heard again. */
     if (run->output.paused && run->events.size <= EVENTS_LOW) output_go_on(run);
     return result;
 }
 
 int controller_stop(ty_run *run, int signal_number) {
-    struct sigpipe_hold hold;
     if (signal_number < 0 || signal_number >= SIGRTMAX || check_owner(run, NULL) < 0) return TY_EUSAGE;
-    sigpipe_hold(&hold);
-    if (run->phase != PHASE_OVER) {
-        interrupt_run(run, signal_number);
-        end_turn(run); /* as at the end of a turn of the loop, which knows nothing of it */
-    }
-    sigpipe_release(&hold);
+    if (run->phase == PHASE_OVER) return 0;
+    CLEANUP(sigpipe_release) struct sigpipe_hold hold = sigpipe_hold();
+    interrupt_run(run, signal_number);
+    end_turn(run); /* as at the end of a turn of the loop, which knows nothing of it */
     return 0;
 }
 
 int controller_checkpoint_metrics(ty_run *run, uint64_t number, const char *metrics, ty_error *err) {
-    struct sigpipe_hold hold;
     json_t *object = json_loads(metrics, JSON_ALLOW_NUL, NULL);
     bool is_object = json_is_object(object);
     json_decref(object);
     if (!is_object)
         return ty_fail(err, TY_EUSAGE, "ty_run_checkpoint_metrics: the metrics must be a JSON object");
     if (check_owner(run, err) < 0) return TY_EUSAGE;
-    sigpipe_hold(&hold);
+    CLEANUP(sigpipe_release) struct sigpipe_hold hold = sigpipe_hold();
     int result = checkpoints_set_metrics(run->checkpoints, number, metrics, err);
     if (run->phase != PHASE_OVER) end_turn(run);
-    sigpipe_release(&hold);
     return result;
 }
 
 int controller_close(ty_run *run, ty_result **result, ty_error *err) {
-    struct sigpipe_hold hold;
     ty_result *own_result = NULL;
     ty_error own = {0};
     if (result != NULL) *result = NULL;
     if (check_owner(run, err) < 0) return TY_EUSAGE;
-    sigpipe_hold(&hold);
+    CLEANUP(sigpipe_release) struct sigpipe_hold hold = sigpipe_hold();
     int code = close_run(run, &own_result, err != NULL ? err : &own);
-    sigpipe_release(&hold);
     if (result != NULL)
         *result = own_result;
     else

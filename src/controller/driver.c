@@ -27,28 +27,18 @@
 #include "scaling/scaling.h"
 #include "worker/link.h"
 
-/* The command line of this process, for the workers to have the same. */
-struct command_line {
-    struct buffer text;
-    const char **argv;
-};
-
-static void command_line_done(struct command_line *line) {
-    free(line->argv);
-    buffer_done(&line->text);
-}
-
-static int read_command_line(struct command_line *line, ty_error *err) {
-    int result = file_read("/proc/self/cmdline", 64 << 20, &line->text, err);
+/* The command line of this process, for the workers to have the same: `argv` lies in `text`. */
+static int read_command_line(struct buffer *text, const char ***argv, ty_error *err) {
+    int result = file_read("/proc/self/cmdline", 64 << 20, text, err);
     if (result < 0) return result;
     size_t n = 0;
-    for (size_t i = 0; i < line->text.size; i++)
-        n += line->text.data[i] == '\0';
-    line->argv = calloc(n + 1, sizeof *line->argv);
-    if (line->argv == NULL) return ty_fail_memory(err);
-    const char *at = line->text.data;
+    for (size_t i = 0; i < text->size; i++)
+        n += text->data[i] == '\0';
+    *argv = calloc(n + 1, sizeof **argv);
+    if (*argv == NULL) return ty_fail_memory(err);
+    const char *at = text->data;
     for (size_t i = 0; i < n; i++, at += strlen(at) + 1)
-        line->argv[i] = at;
+        (*argv)[i] = at;
     return 0;
 }
 
@@ -103,7 +93,8 @@ static int fit(const ty_trainer_config *trainer, ty_result **result, ty_error *e
     static const ty_run_config default_run;
     static const ty_scaling_config default_scaling;
     char executable[PATH_MAX];
-    CLEANUP(command_line_done) struct command_line line = {0};
+    CLEANUP(buffer_done) struct buffer line = {0};
+    CLEANUP_FREE const char **argv = NULL;
     CLEANUP(environment_done) struct environment environment = {0};
     const ty_run_config *run = trainer->run == NULL ? &default_run : trainer->run;
     struct scaling scaling;
@@ -114,7 +105,7 @@ static int fit(const ty_trainer_config *trainer, ty_result **result, ty_error *e
     int code = site_settings(&settings, err);
     if (code >= 0) code = settings_from_public(&settings, run, err);
     if (code >= 0) code = settings_finish(&settings, FACE_FIELDS, err);
-    if (code >= 0) code = read_command_line(&line, err);
+    if (code >= 0) code = read_command_line(&line, &argv, err);
     if (code >= 0) code = make_environment(trainer, &environment, err);
     if (code < 0) return code;
     scaling_init(&scaling);
@@ -122,7 +113,7 @@ static int fit(const ty_trainer_config *trainer, ty_result **result, ty_error *e
     if (code >= 0) {
         struct run_request request = {.settings = settings,
                                       .scaling = &scaling,
-                                      .argv = line.argv,
+                                      .argv = argv,
                                       .executable = executable,
                                       .environment = environment.items,
                                       .payload = trainer->config,

@@ -194,21 +194,8 @@ static void bind(const struct launch *launch, uint32_t rank, Wire__LaunchWorker 
     topology_place_done(&place);
 }
 
-/* How workers of other machines reach it, and by which interface it reaches them, unless the user says so. */
-static int add_network(const struct launch *launch, uint32_t rank, struct own_variables *own) {
-    static const char *const interfaces[] = {"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"};
-    const struct ty_run *run = launch->run;
-    const struct peer *peer = &run->agents.peers[run->agents.node_of[rank]];
-    if (run->prepared.rendezvous == NULL) return 0;
-    const char *interface = rendezvous_interface_of(run->prepared.rendezvous, peer->name);
-    int result = add_own(own, WORKER_ADDRESS_VARIABLE, peer->address);
-    for (size_t i = 0; i < ARRAY_SIZE(interfaces) && result == 0; i++)
-        if (*interface != '\0' && !list_sets(launch->framework.user_environment, interfaces[i]))
-            result = add_own(own, interfaces[i], interface);
-    return result;
-}
-
 static Wire__LaunchWorker *make_worker(const struct launch *launch, uint32_t rank, ty_error *err) {
+    static const char *const interfaces[] = {"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"};
     const struct run_request *request = launch->run->request;
     struct own_variables own = {.replaced = request->replaced};
     Wire__LaunchWorker *out = malloc(sizeof *out);
@@ -218,7 +205,17 @@ static Wire__LaunchWorker *make_worker(const struct launch *launch, uint32_t ran
     out->local_rank = launch->run->prepared.plan->workers[rank].local_rank;
     if (request->hidden != NULL) out->hidden = request->hidden[out->local_rank];
     int result = launch->run->prepared.framework->worker(&launch->framework, rank, add_own, &own, err);
-    if (result >= 0) result = add_network(launch, rank, &own);
+    const struct rendezvous *rendezvous = launch->run->prepared.rendezvous;
+    if (result >= 0 && rendezvous != NULL) {
+        /* How workers of other machines reach it, and by which interface it reaches them, unless the user says
+         * so. */
+        const struct peer *peer = &launch->run->agents.peers[launch->run->agents.node_of[rank]];
+        const char *interface = rendezvous_interface_of(rendezvous, peer->name);
+        result = add_own(&own, WORKER_ADDRESS_VARIABLE, peer->address);
+        for (size_t i = 0; i < ARRAY_SIZE(interfaces) && result == 0; i++)
+            if (*interface != '\0' && !list_sets(launch->framework.user_environment, interfaces[i]))
+                result = add_own(&own, interfaces[i], interface);
+    }
     out->environment = own.items;
     out->n_environment = own.n;
     const struct run_settings *settings = &launch->run->request->settings;

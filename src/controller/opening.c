@@ -14,7 +14,6 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "controller/run_directory.h"
-#include "controller/sweep.h"
 #include "controller/ty_run.h"
 #include "engine/local.h"
 #include "wire/channel.h"
@@ -155,13 +154,11 @@ void opening_fenced(struct ty_run *run) {
 static void on_opened(void *context, const ty_error *why_not) {
     struct ty_run *run = context;
     if (run->phase != PHASE_OPENING) return; /* interrupted meanwhile */
-    nanoseconds left = why_not == NULL ? agents_fence_left(run) : 0;
+    nanoseconds left = why_not == NULL ? agents_fence(run) : 0;
     if (why_not != NULL) {
         run->error = *why_not;
         run->phase = PHASE_OVER;
     } else if (left > 0) {
-        run->agents.fencing = true;
-        (void)loop_timer_start(run->loop, &run->agents.fence_timer, left);
         log_warning("controller",
                     "waiting %lld s: until then workers of the attempt in which the controller before this one "
                     "was lost may live on nodes that it cannot reach",

@@ -1,6 +1,4 @@
 /* Blocks of ports, each with a name that one run at a time can have. */
-#include "controller/ports.h"
-
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -16,6 +14,7 @@
 #include "base/cleanup.h"
 #include "base/descriptors.h"
 #include "base/file.h"
+#include "controller/ty_run.h"
 
 /* From where servers of this machine seldom are. */
 enum { BLOCK_PORTS = 64, FIRST_BLOCK = 10240 / BLOCK_PORTS, END_BLOCK = 65536 / BLOCK_PORTS };

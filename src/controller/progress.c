@@ -20,38 +20,6 @@ enum { METRICS_WIDTH = 100 };
 
 static void tick(void *context);
 
-/* -- live lines: a sorted list, as there are seldom more than a screen has rows, and none where nothing is
- * drawn */
-
-static int compare(const struct live_line *line, uint32_t rank, uint32_t stream) {
-    if (line->rank != rank) return line->rank < rank ? -1 : 1;
-    return (line->stream > stream) - (line->stream < stream);
-}
-
-/* What stands there now; nothing any more when `size` is 0. */
-static void live_set(struct live *live, uint32_t rank, uint32_t stream, const void *text, size_t size) {
-    size_t at = 0;
-    while (at < live->n && compare(&live->lines[at], rank, stream) < 0)
-        at++;
-    bool there = at < live->n && compare(&live->lines[at], rank, stream) == 0;
-    if (size == 0) {
-        if (there) {
-            buffer_done(&live->lines[at].text);
-            memmove(live->lines + at, live->lines + at + 1, (--live->n - at) * sizeof *live->lines);
-        }
-        return;
-    }
-    if (!there) {
-        if (ARRAY_GROW(live->lines, live->n) < 0) return;
-        memmove(live->lines + at + 1, live->lines + at, (live->n++ - at) * sizeof *live->lines);
-        live->lines[at] = (struct live_line){.rank = rank, .stream = stream};
-    }
-    buffer_clear(&live->lines[at].text);
-    buffer_append(&live->lines[at].text, text, size);
-}
-
-/* -- the progress line */
-
 /* The live lines need to erase, and to go up. */
 bool progress_draws_on(int fd) {
     const char *term = getenv("TERM");
@@ -276,9 +244,28 @@ uint32_t progress_streams(const struct progress *progress) {
     return (isatty(STDOUT_FILENO) ? 1U : 0U) | 2U;
 }
 
+/* The list is sorted: there are seldom more lines than a screen has rows. */
 void progress_live(struct progress *progress, uint32_t rank, uint32_t stream, const void *text, size_t size) {
     if (progress->style != PROGRESS_STYLE_LINE) return;
-    live_set(&progress->live, rank, stream, text, size);
+    struct live *live = &progress->live;
+    size_t at = 0;
+    while (at < live->n &&
+           (live->lines[at].rank < rank || (live->lines[at].rank == rank && live->lines[at].stream < stream)))
+        at++;
+    bool there = at < live->n && live->lines[at].rank == rank && live->lines[at].stream == stream;
+    if (size == 0 && there) {
+        buffer_done(&live->lines[at].text);
+        memmove(live->lines + at, live->lines + at + 1, (--live->n - at) * sizeof *live->lines);
+    }
+    if (size > 0 && !there && ARRAY_GROW(live->lines, live->n) == 0) {
+        memmove(live->lines + at + 1, live->lines + at, (live->n++ - at) * sizeof *live->lines);
+        live->lines[at] = (struct live_line){.rank = rank, .stream = stream};
+        there = true;
+    }
+    if (size > 0 && there) {
+        buffer_clear(&live->lines[at].text);
+        buffer_append(&live->lines[at].text, text, size);
+    }
     nanoseconds since = clock_monotonic() - progress->shown;
     if (progress->visible && since < REDRAW_INTERVAL)
         (void)loop_timer_start(progress->loop, &progress->timer, REDRAW_INTERVAL - since);

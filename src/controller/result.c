@@ -1,4 +1,5 @@
-/* The end of a run as a result: for the getters, as JSON, and as an error code with its line. */
+/* The end of a run as a result: for the getters, as JSON, as an error code with its line, and as the line of a
+ * success. */
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -69,10 +70,6 @@ static const struct run_failure *cause_of(const struct ty_run *run) {
     return run->core != NULL ? run_failure(run->core) : &none;
 }
 
-static const char *node_of(const struct ty_run *run) {
-    return run->core != NULL ? agents_failed_name(run) : NULL;
-}
-
 void result_note_unbegun(struct ty_run *run) {
     bool looked = run->interruption.phase == PHASE_OPENING;
     struct run_event event = run_event_new(EVENT_RUN_END);
@@ -86,10 +83,6 @@ void result_note_unbegun(struct ty_run *run) {
 }
 
 /* -- as a result */
-
-static char *copy_text(const char *text) {
-    return text != NULL ? strdup(text) : NULL;
-}
 
 static int make_result(struct ty_run *run, struct ty_result **out, ty_error *err) {
     struct ty_result *result = calloc(1, sizeof *result);
@@ -106,8 +99,9 @@ static int make_result(struct ty_run *run, struct ty_result **out, ty_error *err
         failure_format(run, &screen);
         result->failure = screen.size > 0 ? buffer_take(&screen) : NULL;
         buffer_done(&screen);
-        result->metrics = copy_text(run->committing.metrics.data);
-        result->checkpoint = copy_text(run_checkpoint(run->core));
+        const char *metrics = run->committing.metrics.data, *checkpoint = run_checkpoint(run->core);
+        result->metrics = metrics != NULL ? strdup(metrics) : NULL;
+        result->checkpoint = checkpoint != NULL ? strdup(checkpoint) : NULL;
         result->attempts = run_attempt(run->core);
         uint32_t n = run_size(run->core);
         result->exits = calloc(n, sizeof *result->exits);
@@ -128,7 +122,7 @@ static int tell_outcome(const struct ty_run *run, ty_error *err) {
     char text[32];
     int signal_number = status_of(run) - 128;
     CLEANUP(buffer_done) struct buffer cause = {0};
-    failure_line(cause_of(run), node_of(run), &cause);
+    failure_line(cause_of(run), agents_failed_name(run), &cause);
     const char *line = cause.failed ? cause_of(run)->text : cause.data;
     switch (outcome_of(run)) {
     case OUTCOME_SUCCEEDED:
@@ -174,7 +168,47 @@ static void add_gone(const struct ty_run *run, struct ty_result *result, int cod
     result->failure = buffer_take(&screen);
 }
 
-/* -- as JSON */
+/* -- as text: what comes from workers may hold anything, so JSON's strings are escaped here, the line of a
+ * success by whoever shows it */
+
+void result_add_text(struct buffer *out, const char *key, const char *text) {
+    buffer_printf(out, ", \"%s\": ", key);
+    buffer_json_text(out, text);
+}
+
+void result_begin_json(const struct ty_result *result, struct buffer *out) {
+    buffer_text(out, "{\"name\": ");
+    buffer_json_text(out, result->name);
+    result_add_text(out, "path", result->path);
+    buffer_printf(out, ", \"metrics\": %s", result->metrics != NULL ? result->metrics : "null");
+    result_add_text(out, "checkpoint", result->checkpoint);
+}
+
+void result_history(const struct ty_attempt_info *items, size_t n, nanoseconds now, struct buffer *out) {
+    buffer_char(out, '[');
+    for (size_t i = 0; i < n; i++) {
+        const struct ty_attempt_info *attempt = &items[i];
+        bool ended = attempt->outcome != NULL;
+        double end = ended ? attempt->ended : (double)now / (double)NS_PER_S;
+        buffer_printf(out, "%s{\"attempt\": %d, \"num_workers\": %d, \"began\": %.9f, \"ended\": ",
+                      i > 0 ? ", " : "", attempt->attempt, attempt->num_workers, attempt->began);
+        if (ended)
+            buffer_printf(out, "%.9f", end);
+        else
+            buffer_text(out, "null");
+        buffer_printf(out, ", \"seconds\": %.9f", end - attempt->began);
+        result_add_text(out, "outcome", attempt->outcome);
+        if (attempt->rank >= 0)
+            buffer_printf(out, ", \"rank\": %d", attempt->rank);
+        else
+            result_add_text(out, "rank", NULL);
+        result_add_text(out, "node", attempt->node);
+        result_add_text(out, "cause", attempt->cause);
+        result_add_text(out, "checkpoint", attempt->checkpoint);
+        buffer_char(out, '}');
+    }
+    buffer_char(out, ']');
+}
 
 static void add_number(struct buffer *out, const char *key, int number) {
     buffer_printf(out, ", \"%s\": %d", key, number);
@@ -237,7 +271,7 @@ static char *format_result(const struct ty_run *run, const struct ty_result *res
     result_add_text(&out, "summary", result->summary);
     buffer_text(&out, ", \"checkpoints\": ");
     if (run->checkpoints != NULL)
-        checkpoints_names(run->checkpoints, &out);
+        checkpoints_list(run->checkpoints, true, &out);
     else
         buffer_text(&out, "[]");
     result_add_text(&out, "failure", result->failure);
@@ -252,7 +286,7 @@ static char *format_result(const struct ty_run *run, const struct ty_result *res
         add_number(&out, "first_rank", cause->rank);
     else
         result_add_text(&out, "first_rank", NULL);
-    result_add_text(&out, "first_node", node_of(run));
+    result_add_text(&out, "first_node", agents_failed_name(run));
     const struct buffer *told = &run->interruption.told;
     buffer_printf(&out, ", \"preemption\": %s", told->size > 0 ? told->data : "null");
     if (code < 0) {
@@ -270,6 +304,29 @@ static char *format_result(const struct ty_run *run, const struct ty_result *res
     add_failed(&out, run, result);
     buffer_char(&out, '}');
     return buffer_take(&out);
+}
+
+/* "mine succeeded in 3.42 s: loss 0.0505  step 40; best checkpoint by loss: checkpoint_000030; /runs/mine". */
+void result_summary(const struct ty_result *result, const struct checkpoints *checkpoints, struct buffer *out) {
+    buffer_printf(out, "%s succeeded in ", result->name);
+    /* Of all attempts, those before a resume among them. */
+    double seconds = 0;
+    for (size_t i = 0; i < result->n_history; i++)
+        if (result->history[i].ended > result->history[i].began)
+            seconds += result->history[i].ended - result->history[i].began;
+    duration_format((nanoseconds)(seconds * (double)NS_PER_S), out);
+    if (result->attempts > 1) buffer_printf(out, ", with attempt %d", result->attempts);
+    if (result->metrics != NULL) {
+        buffer_text(out, ": ");
+        progress_words(result->metrics, strlen(result->metrics), out);
+    }
+    const char *attribute, *best = checkpoints_best(checkpoints, &attribute);
+    if (best != NULL) {
+        const char *name = strrchr(best, '/');
+        buffer_printf(out, attribute != NULL ? "; best checkpoint by %s: " : "; last checkpoint: ", attribute);
+        buffer_text(out, name != NULL ? name + 1 : best);
+    }
+    buffer_printf(out, "; %s", result->path);
 }
 
 int result_tell(struct ty_run *run, ty_result **result, ty_error *err) {

@@ -1,5 +1,5 @@
 /* A run's result: of one that has just ended (result.c), of one that is read from its directory
- * (past_result.c), and as text: JSON's beginning and history, the line of a success (result_text.c). */
+ * (past_result.c), and as text: JSON's beginning and history, the line of a success. */
 #ifndef CONTROLLER_RESULT_H
 #define CONTROLLER_RESULT_H
 
@@ -13,7 +13,7 @@
 /* ty_result_read. */
 int past_result_read(const char *path, ty_result **result, ty_error *err);
 
-/* The numbers among a result's metrics, for ty_result_metric (result.c). */
+/* The numbers among a result's metrics, for ty_result_metric. */
 void result_add_values(struct ty_result *result);
 
 /* What ty_result_json begins with: "{" and name, path, metrics and checkpoint. */

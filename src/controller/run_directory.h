@@ -46,8 +46,8 @@ char *run_directory_nearest(const char *storage_path, const char *name);
 /* The rank of "rank-3{ending}", a file of a run, as whoever made it wrote it; -1: it is another name. */
 int run_directory_rank(const char *name, const char *ending);
 
-/* 0 when the run's directory is this user's own, and one that its owner may read, write and enter; else TY_EUSAGE
- * with the owner, the mode, and `what` (of another user's: "only its owner can ..."). */
+/* 0 when the run's directory is this user's own, and one that its owner may read, write and enter; else
+ * TY_EUSAGE with the owner, the mode, and `what` (of another user's: "only its owner can ..."). */
 int run_directory_check_owner(int directory, const char *path, const char *what, ty_error *err);
 
 /* What a run takes on disk, and how it goes from there, with all that lies in its directory. */
@@ -67,8 +67,8 @@ int run_remove_check(const char *run_path, ty_error *err);
 
 /* Removes the run's directory, unless a controller has the run (TY_EEXISTS, and who). The run is gone at once,
  * under a name that begins with a dot, before its files go: a removal that is killed leaves no half run. Links
- * are removed and not followed; a run whose directory is a link itself is refused, and
- * what run_remove_check refuses. */
+ * are removed and not followed; a run whose directory is a link itself is refused, and what run_remove_check
+ * refuses. */
 int run_remove(const char *run_path, ty_error *err);
 
 /* Removes many runs one after the other, each as run_remove does, with one lock that goes on from run to run.

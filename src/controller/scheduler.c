@@ -39,13 +39,25 @@ static void tell(struct ty_run *run, const char *node, const char *state, const 
                 *reason != '\0' ? ": " : "", reason);
 }
 
+static void do_ask(struct storage_job *job) {
+    struct inquiry *inquiry = (struct inquiry *)job;
+    inquiry->result = inquiry->engine->ask(&inquiry->answer, NULL);
+    buffer_text(&inquiry->answer, "");
+}
+
 /* Nodes that are not named are well, or are again. */
-static void take_lines(struct ty_run *run, char *text) {
+static void take_answer(struct storage_job *job) {
+    struct inquiry *inquiry = (struct inquiry *)job;
+    struct ty_run *run = inquiry->run;
     struct scheduler *scheduler = &run->scheduler;
     char *rest = NULL;
+    scheduler->asking = false;
+    scheduler->fresh_until = loop_now(run->loop) + (inquiry->result < 0 ? INTERVAL : FRESH);
+    if (inquiry->result < 0 || inquiry->answer.failed) return;
     for (uint32_t node = 0; node < run->agents.n; node++)
         scheduler->nodes[node].named = false;
-    for (char *line = strtok_r(text, "\n", &rest); line != NULL; line = strtok_r(NULL, "\n", &rest)) {
+    for (char *line = strtok_r(inquiry->answer.data, "\n", &rest); line != NULL;
+         line = strtok_r(NULL, "\n", &rest)) {
         char *state = strchr(line, '\t'), *reason = state != NULL ? strchr(state + 1, '\t') : NULL;
         if (reason == NULL) continue;
         *state++ = *reason++ = '\0';
@@ -59,20 +71,6 @@ static void take_lines(struct ty_run *run, char *text) {
     }
     for (uint32_t node = 0; node < run->agents.n; node++)
         if (!scheduler->nodes[node].named) scheduler->nodes[node].text[0] = '\0';
-}
-
-static void do_ask(struct storage_job *job) {
-    struct inquiry *inquiry = (struct inquiry *)job;
-    inquiry->result = inquiry->engine->ask(&inquiry->answer, NULL);
-    buffer_text(&inquiry->answer, "");
-}
-
-static void take_answer(struct storage_job *job) {
-    struct inquiry *inquiry = (struct inquiry *)job;
-    struct scheduler *scheduler = &inquiry->run->scheduler;
-    scheduler->asking = false;
-    scheduler->fresh_until = loop_now(inquiry->run->loop) + (inquiry->result < 0 ? INTERVAL : FRESH);
-    if (inquiry->result >= 0 && !inquiry->answer.failed) take_lines(inquiry->run, inquiry->answer.data);
 }
 
 static void free_inquiry(struct storage_job *job) {

@@ -1,8 +1,6 @@
 /* /proc is read, each process that matches is held (pidfd) before it is looked at again and killed, so that
  * a pid that was given to another process in between is never hit. One look is not enough: a process may
  * fork while the directory is read, so /proc is read until nothing is found. */
-#include "controller/sweep.h"
-
 #include <dirent.h>
 #include <signal.h>
 #include <stdio.h>
@@ -13,6 +11,7 @@
 #include "base/duration.h"
 #include "base/kernel.h"
 #include "base/process.h"
+#include "controller/ty_run.h"
 #include "worker/link.h"
 
 enum { END_LIMIT_MS = 500 };

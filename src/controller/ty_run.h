@@ -16,7 +16,6 @@
 #include "controller/controller.h"
 #include "controller/events.h"
 #include "controller/input.h"
-#include "controller/ports.h"
 #include "controller/prepare.h"
 #include "controller/progress.h"
 #include "controller/records.h"
@@ -113,9 +112,9 @@ struct run_agents {
 };
 
 int peer_start(struct peer *peer, ty_error *err);
-/* How long until nothing that ran on lost nodes can be there any more: another attempt does not begin
- * before. */
-nanoseconds agents_fence_left(const struct ty_run *run);
+/* How long until nothing that ran on lost nodes can be there any more: another attempt does not begin before.
+ * Where that is not at once act_fenced follows. */
+nanoseconds agents_fence(struct ty_run *run);
 bool peer_is_remote(const struct peer *peer); /* it joined over the network */
 void peer_send(struct peer *peer, const Wire__Message *message);
 void agents_send(void *context, const Wire__Message *message); /* to all; context: the run */
@@ -139,6 +138,29 @@ void agents_close(struct ty_run *run);                                          
 bool agents_rest(const struct ty_run *run);               /* they stay for the next run of this process */
 const char *agents_failed_name(const struct ty_run *run); /* node of the attempt's failure; NULL without */
 
+/* -- sweep.c: what an agent that died could not do, to end every process of its node */
+
+/* What tells the processes of a dead agent from others. Its orphans became children of this process, a
+ * sub-reaper. */
+struct sweep_scope {
+    const char *token; /* in the environment of its workers, as TRAINYARD_TOKEN */
+    uint64_t since;    /* sweep_clock before the first agent was started */
+    const int *agents; /* pids of the agents that live */
+    size_t n_agents;
+    const int *sessions; /* that the dead agent and its workers led: orphans of these are its own */
+    size_t n_sessions;
+    /* This process starts nothing but agents: every other child that began after that is an orphan of the dead
+     * one, even with an emptied environment in a session of its own. */
+    bool alone;
+};
+
+/* The last moment at which a child of this process may have begun that is none of the run's, in the kernel's
+ * ticks since the boot: now; 0 when there is no child. */
+uint64_t sweep_clock(void);
+/* Kills what belongs to the scope until nothing is found, for at most two seconds, and reaps those that became
+ * our children. False when some are left, whose pids are then in `left`, as far as memory allows. */
+bool sweep_node(const struct sweep_scope *scope, struct idset *left);
+
 /* -- carried.c: files from and for nodes whose storage is another */
 
 void carried_take(struct peer *peer, Wire__File *file); /* whose bytes it takes over */
@@ -151,6 +173,22 @@ void carried_stop(struct peer *peer);
 int resize_begin(struct ty_run *run, ty_error *err);      /* nodes and ranks of the first plan */
 nanoseconds resize_interval_of(const struct ty_run *run); /* 0: the size is fixed */
 void resize_layout(void *context, unsigned flags, struct run_layout *layout); /* the op of run/ */
+
+/* -- ports.c: ports for the workers of this machine, free when an attempt begins: MASTER_PORT, and one for each
+ * rank (docs/design.md 4, "Ports cannot collide"). They lie outside of what the kernel gives to those who ask
+ * for any port, and nothing of ours is bound to them, so that a worker may bind its port in whatever way. Runs
+ * keep clear of each other by names in the network namespace, which the kernel drops with their holder. */
+
+struct ports {  /* zero-initialised holds none */
+    int *locks; /* owned: a descriptor for each block that is held */
+    uint16_t *blocks;
+    size_t n;
+};
+
+/* `count` ports on which nobody listens, and no connection of an earlier attempt lingers; 0 for those that are
+ * not to be had, but the first is, or this fails. */
+int ports_find(struct ports *ports, size_t count, uint16_t *found, ty_error *err);
+void ports_done(struct ports *ports);
 
 /* -- launch.c: the launch messages of an attempt */
 
