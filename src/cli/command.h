@@ -55,7 +55,6 @@ const struct command *command_find(const char *name); /* NULL when there is none
 int command_unknown(const char *name, ty_error *err);
 
 /* The text of `trainyard --help` and of `trainyard NAME --help`; roff for man. NULL: the overview. */
-struct buffer;
 void command_help_text(const struct command *command, struct buffer *out);
 void command_man_text(const struct command *command, struct buffer *out);
 
@@ -79,7 +78,6 @@ int cli_print(const struct buffer *text, ty_error *err);
 
 /* The command that goes on with a run that was interrupted: the one that was given, with --resume and the run's
  * name in place of what named it, quoted for a shell. */
-
 void go_on_format(const struct arguments *arguments, const char *name, struct buffer *out);
 
 /* The same line for another place: `program` run `more` OPTIONS --resume NAME -- PROG, without the options in
@@ -103,6 +101,13 @@ ty_worker *inside_worker(ty_error *err);
  * a library whose name begins with `library` ("libmpi.so"). False for anything that is not, or cannot be
  * read. */
 bool elf_needs(const char *name, const char *library);
+
+/* The options that torchrun reads from PET_ variables. */
+extern const struct option_group torchrun_group;
+
+/* torchrun's command line as options_parse takes one: PET_ variables first, so that options win over them;
+ * names with dashes for underscores, and spelled out where they were cut to a beginning of one name alone. */
+int torchrun_rewrite(char **argv, struct words *made, ty_error *err);
 
 /* What each worker of a plan would find in its environment, for `trainyard plan --framework`: all that the run
  * sets, with words in place of what is chosen at the start. */

@@ -1,6 +1,6 @@
 /* Reading --config. The scaling fields are the business of scaling/; here are the sections and the run
  * config. */
-#include "cli/config_file.h"
+#include "cli/run_options.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -15,19 +15,19 @@
 #include "controller/run_directory.h"
 #include "web/dashboard.h"
 
-struct texts {
+struct given_texts {
     const char **items; /* owned */
     size_t n;
 };
 
 struct dashboard_options {
-    struct texts storage_paths, hosts;
+    struct given_texts storage_paths, hosts;
     const char *listen, *token_file, *output;
     bool open, allow_actions, no_cache, list;
 };
 
 static int add_text(const struct option_spec *option, void *target, const char *value, ty_error *err) {
-    struct texts *texts = (void *)((char *)target + option->offset);
+    struct given_texts *texts = (void *)((char *)target + option->offset);
     if (*value == '\0') return ty_fail(err, TY_EUSAGE, "must not be empty");
     if (ARRAY_GROW(texts->items, texts->n) < 0) return ty_fail_memory(err);
     texts->items[texts->n++] = value;

@@ -1,6 +1,6 @@
 /* The options of a run on several machines (--nnodes, --node-rank, --rendezvous, --key-file, and the hosts),
  * what they demand of each other, and the way of the nodes that serve another's controller. */
-#include "cli/join_options.h"
+#include "cli/run_options.h"
 
 #include <stdlib.h>
 #include <string.h>

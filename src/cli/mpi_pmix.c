@@ -111,8 +111,8 @@ static int take_rank(uint32_t rank, struct buffer *out) {
 
 /* -- the job */
 
-/* Who is where: each node tells the others, in lines "NAME FIRST_RANK RANKS", one for each place. What is made is
- * kept for the life of the process. */
+/* Who is where: each node tells the others, in lines "NAME FIRST_RANK RANKS", one for each place. What is made
+ * is kept for the life of the process. */
 static int find_places(const struct ty_worker *worker, const char *node, ty_error *err) {
     CLEANUP(buffer_done) struct buffer mine = {0}, all = {0};
     int64_t n = 0, first, ranks;

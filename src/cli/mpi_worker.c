@@ -192,9 +192,9 @@ static void on_orphaned(int number) {
     if (pmix == NULL || !pmix->is_needed()) _exit(0);
 }
 
-/* The child has nothing to say, lives as long as the program, and hears of no stop: who is told to end may still
- * have to meet the others. It answers until the talk is over; the first of a node, the server of PMIx, is needed
- * until the program has ended, and perhaps a moment longer. */
+/* The child has nothing to say, lives as long as the program, and hears of no stop: who is told to end may
+ * still have to meet the others. It answers until the talk is over; the first of a node, the server of PMIx, is
+ * needed until the program has ended, and perhaps a moment longer. */
 static _Noreturn void serve(int fd, pid_t program) {
     CLEANUP_FD int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     bool first = str_equal(getenv("LOCAL_RANK"), "0");

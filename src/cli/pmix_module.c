@@ -162,8 +162,8 @@ static pmix_status_t start_asking(struct question *question) {
     return failed == 0 ? PMIX_SUCCESS : PMIX_ERR_OUT_OF_RESOURCE;
 }
 
-/* Notes the places of these processes, in their order, and the name of this fence of theirs. -1: memory is short.
- * Called in libpmix's thread alone. */
+/* Notes the places of these processes, in their order, and the name of this fence of theirs. -1: memory is
+ * short. Called in libpmix's thread alone. */
 static int name_fence(struct question *question, const pmix_proc_t procs[], size_t n) {
     const struct pmix_job *job = server.job;
     question->places = calloc(job->n_places, sizeof *question->places);

@@ -9,7 +9,6 @@
 
 #include "base/array.h"
 #include "base/cleanup.h"
-#include "cli/config_file.h"
 
 static int set_setting(const struct option_spec *option, void *target, const char *value, ty_error *err) {
     return setting_set_text(&settings_table[option->offset], &((struct run_options *)target)->settings, value,

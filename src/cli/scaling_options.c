@@ -1,6 +1,6 @@
 /* Options of the scaling config and of the cluster. A list option given several times adds up; a plain one
  * counts the last time; both replace what the config file says. */
-#include "cli/scaling_options.h"
+#include "cli/run_options.h"
 
 #include <stdlib.h>
 #include <string.h>

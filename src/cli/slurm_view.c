@@ -1,5 +1,5 @@
 /* A request is shown in the order in which it was made, the user's own options as such. */
-#include "cli/slurm_view.h"
+#include "cli/run_options.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -398,8 +398,8 @@ static int command_stacks_run(const struct arguments *arguments, ty_error *err) 
     if (result < 0) return result;
     CLEANUP_FREE char *path = run_directory_find(storage.storage_path, name, err);
     if (path == NULL) return err->code;
-    /* The journal says which processes are looked at, and its directory takes what is found: both are another's,
-     * who may have chosen them. */
+    /* The journal says which processes are looked at, and its directory takes what is found: both are
+     * another's, who may have chosen them. */
     struct stat status;
     if (stat(path, &status) < 0) return ty_fail(err, TY_EUSAGE, "cannot look at %s: %s", path, strerror(errno));
     if (status.st_uid != geteuid())

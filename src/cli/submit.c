@@ -14,8 +14,6 @@
 #include "base/str.h"
 #include "cli/command.h"
 #include "cli/run_options.h"
-#include "cli/scaling_options.h"
-#include "cli/slurm_view.h"
 #include "cli/terminal.h"
 #include "controller/run_directory.h"
 

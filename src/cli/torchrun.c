@@ -1,8 +1,6 @@
 /* `trainyard torchrun`: torchrun's command line for a run of this machine (docs/torchrun.md). Each of its
  * options is meant as torchrun means it, or refused by name; those of `trainyard run` that say how a run is
  * named, bounded, stored and shown may stand beside them. */
-#include "cli/torchrun.h"
-
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdint.h>
@@ -16,6 +14,7 @@
 #include "base/cleanup.h"
 #include "base/idset.h"
 #include "base/str.h"
+#include "cli/command.h"
 #include "cli/run_options.h"
 #include "cluster/cluster.h"
 #include "controller/controller.h"

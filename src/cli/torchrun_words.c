@@ -8,7 +8,7 @@
 
 #include "base/cleanup.h"
 #include "base/str.h"
-#include "cli/torchrun.h"
+#include "cli/command.h"
 
 /* A text that is made; NULL for want of memory. */
 static char *made_text(const char *format, ...) __attribute__((format(printf, 1, 2)));

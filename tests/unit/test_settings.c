@@ -18,7 +18,6 @@
 
 #include "base/cleanup.h"
 #include "base/str.h"
-#include "cli/config_file.h"
 #include "cli/run_options.h"
 
 static const struct setting *row(const char *key) {
