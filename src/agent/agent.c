@@ -1,4 +1,5 @@
-/* The agent's frame: set-up of its process, and runs one after another. */
+/* The frame of an agent: its process is set up, then runs are served one after another (node_run.c). A local agent
+ * waits for them on its channel (agent_main); one of another machine is handed each of them (agent_serve). */
 #include "agent/agent.h"
 
 #include <errno.h>
@@ -18,8 +19,9 @@
 #include "base/log.h"
 #include "wire/start.h"
 
-/* The program that the agent works for may have any file, pipe or socket open, and its readers wait for the
- * last who has: an agent, which may outlive the run, holds none of them, the standard ones included. */
+/* The program that the agent works for may have any file, pipe or socket open, and whoever reads from such a pipe
+ * waits until the last process that holds it open has closed it: an agent, which may outlive the run, holds none of
+ * them, the standard ones included. */
 static bool keep_own_descriptors(int channel_fd, bool copied) {
     file_open_standard();
     if (channel_fd != AGENT_CHANNEL_FD && dup2(channel_fd, AGENT_CHANNEL_FD) < 0) return false;
@@ -29,8 +31,8 @@ static bool keep_own_descriptors(int channel_fd, bool copied) {
     return null >= 0 && dup2(null, STDOUT_FILENO) >= 0 && dup2(null, STDERR_FILENO) >= 0;
 }
 
-/* What a process inherits is for its parent to say; an agent has no terminal, no signal blocked or ignored,
- * and hands nothing on to workers that it does not mean to. `nofile` receives the limit that workers get. */
+/* Whatever the parent left in its signals, session and limits must not reach the workers, which inherit them from
+ * the agent. `nofile` receives the limit that workers get. */
 static void set_up_process(struct rlimit *nofile) {
     sigset_t none;
     sigemptyset(&none);
@@ -61,7 +63,7 @@ static enum node_run_result serve(struct service *service) {
     return served;
 }
 
-/* Serves the next run; what came of it, SERVED when there is none. */
+/* Waits for the Start of the next run, and serves the run. DONE: there is no next one. */
 static enum node_run_result serve_next(struct service *service) {
     struct pollfd waited[] = {{.fd = service->transport->fd, .events = POLLIN},
                               {.fd = service->parent_fd, .events = POLLIN}};

@@ -67,7 +67,8 @@ static void refuse_planned(struct node_run *run, const char *why) {
     run->n_started = run->n_workers;
 }
 
-/* Chosen: workers are executed instead. Demanded: it says why there are none. */
+/* Where forking was only chosen ("auto") workers are executed instead; where it was demanded each of them fails with
+ * the reason. */
 static void do_without_template(struct node_run *run, const char *why) {
     const char *method = run->launch.body->start_method;
     if (!str_equal(method, "auto")) {
@@ -83,7 +84,6 @@ static void do_without_template(struct node_run *run, const char *why) {
     run->way = START_EXECUTED;
 }
 
-/* The template can be asked, or not, or an answer of it has come. */
 void attempt_template_changed(void *context) {
     struct node_run *run = context;
     const struct template *template = run->service->template;

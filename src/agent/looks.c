@@ -1,5 +1,5 @@
 /* The order, the process that carries it out, and its answer. */
-#include "agent/looks.h"
+#include "agent/stacks.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -25,12 +25,6 @@ static void answer(struct looks *looks, uint32_t ticket, const struct buffer *se
     outbox_send(looks->outbox, &WIRE_MESSAGE(LOOK, look, &body));
 }
 
-static bool is_asked_for(const Wire__Look *order, const struct worker_process *worker) {
-    for (size_t i = 0; i < order->n_ranks; i++)
-        if (order->ranks[i] == worker->rank) return worker->stage == PROCESS_RUNNING;
-    return false;
-}
-
 static int start(struct looks *looks, const Wire__Look *order, const struct worker_process *workers, size_t n) {
     CLEANUP_FD int null = open("/dev/null", O_RDWR | O_CLOEXEC), found = kernel_memory_file("trainyard-looks");
     CLEANUP_FREE char **argv = calloc(WORDS + n + 1, sizeof *argv);
@@ -41,7 +35,10 @@ static int start(struct looks *looks, const Wire__Look *order, const struct work
     (void)snprintf(words[0], PAIR_SIZE, "%llu", (unsigned long long)order->length);
     (void)snprintf(words[1], PAIR_SIZE, "%llu", (unsigned long long)order->period);
     for (size_t i = 0; i < n; i++) {
-        if (!is_asked_for(order, &workers[i])) continue;
+        size_t at = 0;
+        while (at < order->n_ranks && order->ranks[at] != workers[i].rank)
+            at++;
+        if (at == order->n_ranks || workers[i].stage != PROCESS_RUNNING) continue;
         (void)snprintf(words[2 + n_asked], PAIR_SIZE, "%u:%d", workers[i].rank, workers[i].pid);
         argv[WORDS + n_asked] = words[2 + n_asked];
         n_asked++;

@@ -27,13 +27,12 @@ static void stop_loop(void *context) {
     loop_stop(run->loop);
 }
 
-/* Whoever hears it may give the lease to another run, and begin one here: the lease is dropped first (unless
- * nobody hears it: then it is void at the end). What comes behind the end of a run is read with the next
- * one. */
+/* The controller, once it has heard the bye, may give the lease to another run and begin that run here: so the lease
+ * is dropped first (without a controller it becomes void at the end). What the channel brings behind the bye belongs
+ * to the next run, and is not read before. */
 static void say_bye(struct node_run *run) {
-    if (run->logs.given_up) run->keep = false; /* its thread does not end */
-    if (run->sampling.pid > 0)
-        run->keep = false; /* nor does that process: another run would take it for its own */
+    /* A thread that hangs in the storage, or a sampler that cannot be ended, would be taken for the next run's. */
+    if (run->logs.given_up || run->sampling.pid > 0) run->keep = false;
     if (run->lease_fd >= 0 && !run->lost) {
         if (run->service->leased)
             lease_abandoned(run->lease_fd); /* its own, which the keeper may hold as well */
@@ -58,8 +57,8 @@ static void swept(void *context, bool clean) {
     struct node_run *run = context;
     run->unclean |= !clean;
     if (run->launch.body != NULL) worker_files_remove(run->launch.body->token);
-    /* What workers gave away may lie in the memory of this node, and there is no controller any more to clear
-     * up behind them. */
+    /* Directories that workers gave away may lie in the memory of this node. Without a controller nobody else clears
+     * them up. */
     const Wire__Launch *body = run->launch.body;
     if (run->lost && body != NULL && body->run_path[0] != '\0')
         logs_leave_to(&run->logs, (struct errand){.act = sweep_given,
@@ -86,7 +85,7 @@ static void on_left(void *context, const struct idset *pids) {
     leftovers_tell(&run->outbox, who, pids, run->launch.body->linger, node_launch_face(&run->launch));
 }
 
-/* The next step, if there is one: from the attempt to the sweep, to the next launch or to the end. */
+/* The next step, if there is one: from the attempt to the sweep, then to the next launch or to the end. */
 static void step(struct node_run *run) {
     bool attempt = run->phase == NODE_RUN_ATTEMPT;
     if (attempt && looks_go_on(&run->looks) && attempt_all_gone(run)) looks_end(&run->looks);
@@ -128,7 +127,8 @@ static void lose_controller(struct node_run *run, const char *why, enum worker_p
     node_run_end(run, how);
 }
 
-/* A controller that has missed something is better off without this node. */
+/* At the end of every turn. A controller that has missed a message would decide by half of the news, so one for
+ * which memory is short is given up. */
 static void turn_ended(void *context) {
     struct node_run *run = context;
     step(run);
@@ -159,7 +159,8 @@ static void on_closed(void *context, const ty_error *reason) {
                     run->service->leased && reason->code != 0 ? STOP_KILLED : STOP_TOLD);
 }
 
-/* A child that the controller forked may hold its end of the channel open. */
+/* The end of the controller's process is heard beside the end of the channel, which a child that the controller
+ * forked may hold open. */
 static void on_parent_gone(void *context, unsigned events) {
     (void)events;
     struct node_run *run = context;
@@ -217,7 +218,7 @@ void node_run_refuse(struct node_run *run, const char *why) {
     node_run_end(run, STOP_TOLD);
 }
 
-/* What its storage does is for the user to know. */
+/* Messages go to the agent's log; those about the storage are for the user as well. */
 static void write_log(void *context, enum log_level level, const char *subsystem, const char *text) {
     struct node_run *run = context;
     CLEANUP(buffer_done) struct buffer line = {0};
@@ -234,7 +235,7 @@ static void warn(void *context, const char *text) {
     outbox_log(&((struct node_run *)context)->outbox, LOG_LEVEL_WARNING, "%s", text);
 }
 
-/* The controller keeps clear of it as long. */
+/* The controller keeps clear of the storage as long as it hangs. */
 static void on_stall(void *context, bool stalled) {
     struct node_run *run = context;
     Wire__Storage body = WIRE__STORAGE__INIT;

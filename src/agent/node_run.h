@@ -19,7 +19,6 @@
 #include "agent/agent.h"
 #include "agent/hang.h"
 #include "agent/logs.h"
-#include "agent/looks.h"
 #include "agent/node_storage.h"
 #include "agent/sampling.h"
 #include "agent/stacks.h"

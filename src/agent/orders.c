@@ -14,39 +14,25 @@ static void on_launch(struct node_run *run, const Wire__Launch *body) {
     }
 }
 
+static struct worker_process *find_worker(struct node_run *run, uint32_t rank) {
+    for (size_t i = 0; i < run->n_workers; i++)
+        if (run->workers[i].rank == rank) return &run->workers[i];
+    return NULL;
+}
+
 static void on_stop(struct node_run *run, const Wire__Stop *stop) {
     enum worker_process_stop how = stop->kill ? STOP_KILLED : stop->interrupt ? STOP_INTERRUPTED : STOP_TOLD;
     if (stop->preemption[0] != '\0') signals_set_preemption(run, stop->preemption);
-    if (stop->n_ranks == 0) {
-        attempt_stop(run, how);
-        return;
+    if (stop->n_ranks == 0) attempt_stop(run, how);
+    for (size_t i = 0; i < stop->n_ranks; i++) {
+        struct worker_process *worker = find_worker(run, stop->ranks[i]);
+        if (worker != NULL) worker_process_stop(worker, how, attempt_grace(run));
     }
-    for (size_t r = 0; r < stop->n_ranks; r++)
-        for (size_t i = 0; i < run->n_workers; i++)
-            if (run->workers[i].rank == stop->ranks[r])
-                worker_process_stop(&run->workers[i], how, attempt_grace(run));
-}
-
-static void on_input(struct node_run *run, const Wire__Input *body) {
-    for (size_t i = 0; i < run->n_workers; i++)
-        if (run->workers[i].rank == body->rank)
-            feed_add(&run->workers[i].feed, body->bytes.data, body->bytes.len, body->last);
-}
-
-static void on_resize(struct node_run *run, const Wire__Resize *body) {
-    for (size_t i = 0; i < run->n_workers; i++)
-        if (run->workers[i].pty.outbox != NULL)
-            pty_resize(run->workers[i].pty.master_fd, body->rows, body->columns);
-}
-
-static void on_disturb(struct node_run *run, const Wire__Disturb *body) {
-    for (size_t i = 0; i < run->n_workers; i++)
-        if (run->workers[i].rank == body->rank)
-            worker_process_disturb(&run->workers[i], body->kind, body->length);
 }
 
 void orders_take(void *context, const Wire__Message *message) {
     struct node_run *run = context;
+    struct worker_process *worker;
     switch (message->body_case) {
     case WIRE__MESSAGE__BODY_LAUNCH:
         on_launch(run, message->launch);
@@ -55,13 +41,19 @@ void orders_take(void *context, const Wire__Message *message) {
         on_stop(run, message->stop);
         break;
     case WIRE__MESSAGE__BODY_DISTURB:
-        on_disturb(run, message->disturb);
+        worker = find_worker(run, message->disturb->rank);
+        if (worker != NULL) worker_process_disturb(worker, message->disturb->kind, message->disturb->length);
         break;
     case WIRE__MESSAGE__BODY_INPUT:
-        on_input(run, message->input);
+        worker = find_worker(run, message->input->rank);
+        if (worker != NULL)
+            feed_add(&worker->feed, message->input->bytes.data, message->input->bytes.len,
+                     message->input->last);
         break;
     case WIRE__MESSAGE__BODY_RESIZE:
-        on_resize(run, message->resize);
+        for (size_t i = 0; i < run->n_workers; i++)
+            if (run->workers[i].pty.outbox != NULL)
+                pty_resize(run->workers[i].pty.master_fd, message->resize->rows, message->resize->columns);
         break;
     case WIRE__MESSAGE__BODY_STACKS:
         stacks_start(&run->stacks, &run->launch, run->workers, run->n_workers);

@@ -1,4 +1,5 @@
-/* Output of a worker on its way to its log and to the controller. */
+/* Output of a worker on its way to its log and to the controller: read once a turn, made into lines (lines.c), and
+ * appended to the channel. A stream rests while the controller or the logs do not keep up. */
 #include "agent/relay.h"
 
 #include <errno.h>
@@ -103,7 +104,7 @@ static void end_stream(struct relay_stream *stream) {
     if (relay_has_ended(relay)) relay->ended(relay->context);
 }
 
-/* One read; false when there is nothing more to take now. */
+/* Reads once; false when there is nothing more to take now. */
 static bool read_once(struct relay_stream *stream) {
     struct source *source = &stream->source;
     struct relay *relay = stream->relay;

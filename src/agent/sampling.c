@@ -21,13 +21,9 @@ enum { SILENT_PERIODS = 3, END_MS = 200 };
 #define SILENT_LEAST (5 * NS_PER_S) /* a busy machine is late */
 #define RESTART_AFTER (60 * NS_PER_S)
 
-static void start_timer(struct sampling *sampling, nanoseconds delay) {
-    (void)loop_timer_start(sampling->loop, &sampling->timer, delay);
-}
-
 static void expect_sample(struct sampling *sampling) {
     nanoseconds limit = SILENT_PERIODS * sampling->period;
-    start_timer(sampling, limit > SILENT_LEAST ? limit : SILENT_LEAST);
+    (void)loop_timer_start(sampling->loop, &sampling->timer, limit > SILENT_LEAST ? limit : SILENT_LEAST);
 }
 
 /* Kills it; whoever hears of children reaps it. */
@@ -47,7 +43,7 @@ static void give_up(struct sampling *sampling, const char *why) {
                    sampling->node_name, why);
     sampling->told = true;
     sampling->state = SAMPLING_DUE;
-    start_timer(sampling, RESTART_AFTER);
+    (void)loop_timer_start(sampling->loop, &sampling->timer, RESTART_AFTER);
 }
 
 static void send_targets(const struct sampling *sampling) {
@@ -142,7 +138,7 @@ static void on_timer(void *context) {
     if (sampling->state == SAMPLING_ON) {
         give_up(sampling, "the process that samples it does not answer, as when a driver hangs");
     } else if (sampling->pid > 0) { /* the kernel cannot end the one before */
-        start_timer(sampling, RESTART_AFTER);
+        (void)loop_timer_start(sampling->loop, &sampling->timer, RESTART_AFTER);
     } else if (start(sampling, &err) < 0) {
         give_up(sampling, err.message);
     } else {
@@ -159,7 +155,7 @@ void sampling_begin(struct sampling *sampling, nanoseconds period, struct worker
     sampling->period = period;
     sampling->timer = (struct loop_timer){.callback = on_timer, .context = sampling};
     sampling->state = SAMPLING_DUE;
-    start_timer(sampling, period);
+    (void)loop_timer_start(sampling->loop, &sampling->timer, period);
 }
 
 void sampling_end(struct sampling *sampling) {

@@ -111,16 +111,6 @@ static int fail_step(const struct spawning *child, ty_error *err) {
     }
 }
 
-static int fail_clone(int code, ty_error *err) {
-    struct rlimit limit;
-    if (code == EAGAIN && getrlimit(RLIMIT_NPROC, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
-        return ty_fail(err, -code,
-                       "cannot start another process: the limit of processes is reached "
-                       "(ulimit -u: %llu, or the limit of the container)",
-                       (unsigned long long)limit.rlim_cur);
-    return ty_fail(err, -code, "cannot start another process: %s", strerror(code));
-}
-
 /* Signals stay out while the child runs in our memory: a handler of ours must not run there. */
 static int start_once(struct spawning *child, pid_t *pid, ty_error *err) {
     static _Alignas(16) char stack[STACK_SIZE]; /* one child at a time uses it: we wait for it */
@@ -135,10 +125,18 @@ static int start_once(struct spawning *child, pid_t *pid, ty_error *err) {
         while (waitpid(started, NULL, 0) < 0 && errno == EINTR) {
         }
     (void)sigprocmask(SIG_SETMASK, &before, NULL);
-    if (started < 0) return fail_clone(code, err);
-    if (child->step != STEP_NONE) return fail_step(child, err);
-    *pid = started;
-    return 0;
+    if (started > 0 && child->step != STEP_NONE) return fail_step(child, err);
+    if (started > 0) {
+        *pid = started;
+        return 0;
+    }
+    struct rlimit limit;
+    if (code == EAGAIN && getrlimit(RLIMIT_NPROC, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+        return ty_fail(err, -code,
+                       "cannot start another process: the limit of processes is reached "
+                       "(ulimit -u: %llu, or the limit of the container)",
+                       (unsigned long long)limit.rlim_cur);
+    return ty_fail(err, -code, "cannot start another process: %s", strerror(code));
 }
 
 /* The first bytes of an executable that the kernel refused, as text; false when it is none. */

@@ -52,7 +52,7 @@ static void channel_close(struct worker_channel *channel) {
     drop_descriptors(channel);
 }
 
-/* Nobody else would tell why the worker hears nothing any more. */
+/* The warning is all that tells the user why the worker hears nothing any more. */
 void channel_cut(struct worker_channel *channel, int error) {
     outbox_log(channel->speaker->all->outbox, LOG_LEVEL_WARNING, "rank %u: a channel of it is closed: %s",
                channel->speaker->rank, error == ENOMEM ? "out of memory" : strerror(error));
@@ -72,7 +72,7 @@ static void free_channel(struct worker_channel *channel) {
     free(channel);
 }
 
-/* Frees a channel that was closed; the last one of a worker is told. */
+/* Frees a channel if it was closed, and tells the end of the worker's last one. */
 static void release(struct worker_channel *channel) {
     struct speaker *speaker = channel->speaker;
     if (is_open(channel)) return;
@@ -86,7 +86,7 @@ static void release(struct worker_channel *channel) {
     if (--speaker->n_channels == 0) speaker->ended(speaker->context);
 }
 
-/* Nobody reads them any more; what was said before may still lie in the socket, and is read to its end. */
+/* Answers that nobody reads any more. What the worker said before may still lie in the socket, and is read. */
 static void drop_answers(struct worker_channel *channel) {
     buffer_done(&channel->out);
     shared_release(TAKE(channel->value));
@@ -247,7 +247,7 @@ static bool read_once(struct worker_channel *channel) {
     return true;
 }
 
-/* How often at once: a socket holds no more by default. */
+/* Reads at once: a socket holds no more by default. */
 enum { READS_AT_ONCE = 8 };
 
 static void read_some(struct worker_channel *channel) {
@@ -263,7 +263,7 @@ static void begin_end(struct worker_channel *channel) {
     channel->left = (size_t)size;
 }
 
-/* A channel of such a worker that cannot be read on is of no use. */
+/* A channel whose worker is gone is closed once it is read, or cannot be read on. */
 static void end_when_read(struct worker_channel *channel) {
     bool readable = may_read(channel) || channel->source.resting;
     if (is_open(channel) && (channel->left == 0 || !readable)) channel_close(channel);

@@ -51,7 +51,7 @@ static void fail_start(struct worker_process *worker, int code, const char *why)
     outbox_event(worker->outbox, event);
 }
 
-/* Says that it is gone, once that holds. */
+/* Tells that the worker is gone, once nothing of it is left: neither its group, nor output, nor words. */
 static void settle(void *context) {
     struct worker_process *worker = context;
     if (worker->stage != PROCESS_EXITED || !worker->group_gone || worker->words != NULL) return;
@@ -68,14 +68,14 @@ static void channels_ended(void *context) {
     settle(worker);
 }
 
-/* What it had printed before comes first. */
+/* What the worker had printed before its traceback comes first in the log. */
 static void failure_told(void *context, const char *traceback) {
     struct worker_process *worker = context;
     relay_take(&worker->relay);
     relay_note(&worker->relay, traceback, strlen(traceback));
 }
 
-/* The ends of its pipes and its socket: [0] ours, [1] the worker's. */
+/* The ends of a worker's pipes and socket: [0] ours, [1] the worker's. */
 struct ends {
     int input[2], output[2], error[2], socket[2];
     int slave; /* of a terminal: held by us as well */
@@ -83,17 +83,13 @@ struct ends {
 
 static const struct ends no_ends = {{-1, -1}, {-1, -1}, {-1, -1}, {-1, -1}, -1};
 
-static void close_pair(int pair[2]) {
-    for (int i = 0; i < 2; i++)
-        if (pair[i] >= 0) (void)close(pair[i]);
-}
-
-static void close_ends(struct ends *ends) {
-    close_pair(ends->input);
-    close_pair(ends->output);
-    close_pair(ends->error);
-    close_pair(ends->socket);
-    if (ends->slave >= 0) (void)close(TAKE_FD(ends->slave));
+/* Closes the worker's ends, and ours as well unless those go on. */
+static void close_ends(struct ends *ends, bool ours) {
+    int *const pairs[] = {ends->input, ends->output, ends->error, ends->socket};
+    for (size_t i = 0; i < ARRAY_SIZE(pairs); i++)
+        for (int side = ours ? 0 : 1; side < 2; side++)
+            if (pairs[i][side] >= 0) (void)close(TAKE_FD(pairs[i][side]));
+    if (ours && ends->slave >= 0) (void)close(TAKE_FD(ends->slave));
 }
 
 static int open_ends(struct ends *ends, const Wire__Launch *body, size_t index, ty_error *err) {
@@ -186,7 +182,7 @@ struct worker_origin {
 
 static void free_origin(struct worker_process *worker) {
     if (worker->origin == NULL) return;
-    close_ends(&worker->origin->ends);
+    close_ends(&worker->origin->ends, true);
     free(TAKE(worker->origin));
 }
 
@@ -202,7 +198,7 @@ static int start_executed(struct worker_process *worker, struct node_launch *lau
     if (result == 0) result = listen_to(worker, launch->body, index, &ends, channels, err);
     const int fds[] = {ends.input[1], ends.output[1], ends.error[1], ends.socket[1]};
     if (result == 0) result = node_launch_worker(launch, index, fds, &worker->pid, err);
-    close_ends(&ends);
+    close_ends(&ends, true);
     if (result == 0) say_started(worker);
     return result;
 }
@@ -212,7 +208,7 @@ static bool may_execute(const struct node_launch *launch) {
     return template_is_program(launch) && str_equal(launch->body->start_method, "auto");
 }
 
-/* Nobody listens to a worker that was forked for nothing: the sweep finds what KILL leaves. */
+/* A worker that was forked in vain is killed, and nobody listens to it: the sweep finds what KILL leaves. */
 static void drop_forked(struct worker_process *worker, int code, const char *why) {
     if (worker->pid > 0) (void)kill(worker->pid, SIGKILL);
     free_origin(worker);
@@ -275,13 +271,11 @@ static int start_forked(struct worker_process *worker, struct node_launch *launc
                                 ends->error[1], ends->socket[1], payload};
     if (result == 0) result = template_fork(template, &origin->fork, launch, index, fds, err);
     if (result < 0) {
-        close_ends(ends);
+        close_ends(ends, true);
         free(origin);
         return result;
     }
-    int *theirs[] = {&ends->input[1], &ends->output[1], &ends->error[1], &ends->socket[1]};
-    for (size_t i = 0; i < ARRAY_SIZE(theirs); i++)
-        if (*theirs[i] >= 0) (void)close(TAKE_FD(*theirs[i]));
+    close_ends(ends, false);
     worker->origin = origin;
     worker->stage = PROCESS_ASKED;
     return 0;
@@ -321,7 +315,7 @@ static void signal_all(const struct worker_process *worker, int signal_number) {
 static void start_deadline(struct worker_process *worker, nanoseconds delay);
 static void say_exited(struct worker_process *worker, Wire__WorkerEvent event);
 
-/* A process that even KILL does not end is waited for without end by nobody. */
+/* A process that even KILL does not end must not hold up the run: it counts as gone. */
 static void give_up(struct worker_process *worker) {
     char text[128];
     (void)snprintf(text, sizeof text, "process %d does not end after SIGKILL (stuck in the kernel?)",
@@ -347,7 +341,7 @@ static void kill_now(struct worker_process *worker) {
     start_deadline(worker, STUCK_AFTER);
 }
 
-/* To all that is left; what was stopped is to hear of it. */
+/* Tells all that is left of the group to end; CONT wakes those that are stopped, so that they hear of it. */
 static void ask_group(struct worker_process *worker) {
     nanoseconds left = worker->kill_at - loop_now(worker->outbox->loop);
     worker->stop = STOP_ASKED;
@@ -369,7 +363,7 @@ static void on_deadline(void *context) {
     if (worker->stop == STOP_KILLED)
         give_up(worker);
     else if (worker->stop == STOP_SETTLING) {
-        /* Somebody may have meant it to go on. */
+        /* The user may have meant it to go on, and is told. */
         CLEANUP(idset_done) struct idset left = {0};
         char who[32];
         (void)snprintf(who, sizeof who, "rank %u", worker->rank);
@@ -448,7 +442,7 @@ void worker_process_disturb(struct worker_process *worker, Wire__Disturb__Kind k
                       kind == WIRE__DISTURB__KIND__STARVE, length);
 }
 
-/* What is known about an end that says little by itself. */
+/* Why a worker ended, where its status says little: out of memory, a core dump, a channel that it had closed. */
 static void describe_end(struct worker_process *worker, int wait_status, long peak_kib,
                          Wire__WorkerEvent *event) {
     CLEANUP(buffer_done) struct buffer text = {0};

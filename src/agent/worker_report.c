@@ -11,8 +11,8 @@
 #include "base/str.h"
 #include "checkpoint/checkpoint.h"
 
-static void report_named(struct worker_channel *channel, Wire__Report__Kind kind, uint64_t number, char *name,
-                         const char *bytes, size_t size) {
+static void report(struct worker_channel *channel, Wire__Report__Kind kind, uint64_t number, char *name,
+                   const char *bytes, size_t size) {
     Wire__Report report = WIRE__REPORT__INIT;
     report.kind = kind;
     report.rank = channel->speaker->rank;
@@ -22,11 +22,6 @@ static void report_named(struct worker_channel *channel, Wire__Report__Kind kind
     if (kind == WIRE__REPORT__KIND__COMMIT || kind == WIRE__REPORT__KIND__LIST)
         report.channel = channel->number;
     outbox_report(channel->speaker->all->outbox, report, bytes, size);
-}
-
-static void report(struct worker_channel *channel, Wire__Report__Kind kind, uint64_t number, const char *bytes,
-                   size_t size) {
-    report_named(channel, kind, number, NULL, bytes, size);
 }
 
 /* The name of a checkpoint, a JSON string before the metrics; left NULL without. The caller frees. */
@@ -64,10 +59,9 @@ static long handle_metrics(struct worker_request *request, Wire__Report__Kind ki
     }
     if (result == -ENOMEM) return worker_request_fail_memory(request);
     if (result < 0) return worker_request_refuse(request, err.message);
-    if (result > 0)
-        report_named(request->channel, kind, ++speaker->reports, name, corrected.data, corrected.size);
-    else
-        report_named(request->channel, kind, ++speaker->reports, name, request->at, size);
+    bool as_it_came = result == 0;
+    report(request->channel, kind, ++speaker->reports, name, as_it_came ? request->at : corrected.data,
+           as_it_came ? size : corrected.size);
     return 0;
 }
 
@@ -130,7 +124,8 @@ long request_commit(struct worker_request *request) {
 long request_abort(struct worker_request *request) {
     struct writing *writing = next_writing(request);
     if (writing == NULL) return worker_request_refuse(request, BAD_NUMBER);
-    report(request->channel, WIRE__REPORT__KIND__ABORT, writing->number, request->at, strlen(request->at));
+    report(request->channel, WIRE__REPORT__KIND__ABORT, writing->number, NULL, request->at,
+           strlen(request->at));
     writing->number = 0;
     channel_answer(request->channel, "ok");
     return 0;
@@ -143,7 +138,7 @@ long request_heartbeat(struct worker_request *request) {
     const struct worker_channel *channel = speaker->channels;
     while (channel != NULL && channel->waiting != WAITING_COMMIT && channel->waiting != WAITING_LIST)
         channel = channel->next;
-    if (channel != NULL) report(request->channel, WIRE__REPORT__KIND__ALIVE, speaker->reports, "", 0);
+    if (channel != NULL) report(request->channel, WIRE__REPORT__KIND__ALIVE, speaker->reports, NULL, "", 0);
     return 0;
 }
 
@@ -152,7 +147,8 @@ long request_checkpoints(struct worker_request *request) {
     if (!now && *request->at != '\0')
         return worker_request_refuse(request, "behind checkpoints only \"now\" is known");
     request->channel->waiting = WAITING_LIST;
-    report(request->channel, WIRE__REPORT__KIND__LIST, now ? 0 : request->channel->speaker->reports, "", 0);
+    report(request->channel, WIRE__REPORT__KIND__LIST, now ? 0 : request->channel->speaker->reports, NULL, "",
+           0);
     return 0;
 }
 
@@ -162,7 +158,7 @@ void worker_request_abandon(struct worker_channel *channel) {
     for (size_t i = 0; i < SPEAKER_WRITING_MAX; i++) {
         struct writing *writing = &speaker->writing[i];
         if (writing->number == 0 || writing->channel != channel->number) continue;
-        report(channel, WIRE__REPORT__KIND__ABORT, writing->number, why, sizeof why - 1);
+        report(channel, WIRE__REPORT__KIND__ABORT, writing->number, NULL, why, sizeof why - 1);
         writing->number = 0;
     }
 }

@@ -7,8 +7,8 @@
 #include <stdint.h>
 #include <unistd.h>
 
-#include "agent/looks.h"
 #include "agent/stack_save.h"
+#include "agent/stacks.h"
 #include "base/str.h"
 #include "cli/command.h"
 #include "cli/terminal.h"

@@ -1,5 +1,5 @@
-/* Requests and answers of control.h. */
-#include "agent/template/control.h"
+/* Requests to a process of the template, and its answers. */
+#include "agent/template/template_internal.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -27,39 +27,29 @@ static void hand_on_line(struct control *control, size_t size, size_t taken) {
     if (!rest) control->line(control, line);
 }
 
-static void hand_on(struct control *control) {
+/* Reads once and hands on the lines that are whole: how many bytes came, -1 at the end. */
+static ssize_t take_some(struct control *control) {
+    ssize_t n = recv(control->fd, control->in + control->size, CONTROL_LINE_MAX - control->size, MSG_DONTWAIT);
+    bool ended = n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
+    if (n > 0) control->size += (size_t)n;
     for (char *end; (end = memchr(control->in, '\n', control->size)) != NULL;)
         hand_on_line(control, (size_t)(end - control->in), (size_t)(end + 1 - control->in));
     if (control->size == CONTROL_LINE_MAX) hand_on_line(control, CONTROL_LINE_MAX, CONTROL_LINE_MAX);
-}
-
-/* False at the end. */
-static bool read_some(struct control *control) {
-    ssize_t n = recv(control->fd, control->in + control->size, CONTROL_LINE_MAX - control->size, MSG_DONTWAIT);
-    if (n < 0) return errno == EAGAIN || errno == EINTR;
-    control->size += (size_t)n;
-    return n > 0;
+    return ended ? -1 : n > 0 ? n : 0;
 }
 
 static void on_ready(void *context, unsigned events) {
     (void)events;
     struct control *control = context;
-    bool more = read_some(control);
-    hand_on(control);
-    if (!more && control->fd >= 0) control->ended(control);
+    if (take_some(control) < 0 && control->fd >= 0) control->ended(control);
 }
 
 /* What has come until now: whoever writes on must not hold us. */
 void control_take(struct control *control) {
     int left = 0;
     if (control->fd >= 0 && ioctl(control->fd, FIONREAD, &left) < 0) left = 0;
-    while (left > 0 && control->fd >= 0) {
-        size_t had = control->size;
-        bool more = read_some(control) && control->size > had;
-        left -= (int)(control->size - had);
-        hand_on(control);
-        if (!more) return;
-    }
+    for (ssize_t n = 1; n > 0 && left > 0 && control->fd >= 0; left -= (int)n)
+        n = take_some(control);
 }
 
 int control_open(struct control *control, int *theirs, ty_error *err) {

@@ -48,11 +48,6 @@ static void on_closed(struct control *control) {
     template_lose((struct template_process *)control, -1);
 }
 
-static void on_tell(void *context) {
-    struct template *template = context;
-    template->changed(template->context);
-}
-
 static void on_limit(void *context) {
     template_take(context, &(struct template_event){.kind = ON_LIMIT});
 }
@@ -95,10 +90,8 @@ void template_enter(struct template *template, struct loop *loop, const struct t
     template->loop = loop;
     template->logs = log->logs;
     template->log_path = log->path;
-    template->changed = changed;
-    template->context = context;
     template->limit = (struct loop_timer){.callback = on_limit, .context = template};
-    template->tell = (struct loop_timer){.callback = on_tell, .context = template};
+    template->tell = (struct loop_timer){.callback = changed, .context = context};
     bool lives = zygote->control.pid > 0 &&
                  waitid(P_PID, (id_t)zygote->control.pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
                  info.si_pid == 0;

@@ -6,7 +6,7 @@
  * run, and forks the workers. Forks are made with CLONE_PARENT: what is forked is this process's child, and
  * is watched, stopped and reaped as any worker.
  *
- *   to         request (control.h)             answers, one line each, in order
+ *   to         request (control.c)             answers, one line each, in order
  *   zygote     -                               ready | unsafe WHY | error WHY   when the imports are done
  *   zygote     R, with socket, output, payload pid N | unsafe WHY | error WHY
  *   the run's  -                               ready | unsafe WHY | error WHY   when the function is loaded

@@ -1,15 +1,55 @@
 /* What the files of a template share: template.c is its face and hears its two processes, template_table.c has
  * the table of its states and events, template_steps.c what is done to the processes, template_launch.c what a
- * launch means for them, template_program.c when a program can be its own template. */
+ * launch means for them, template_program.c when a program can be its own template, control.c the socket to either
+ * of them. */
 #ifndef AGENT_TEMPLATE_INTERNAL_H
 #define AGENT_TEMPLATE_INTERNAL_H
 
 #include "agent/logs.h"
 #include "agent/node_launch.h"
-#include "agent/template/control.h"
 #include "agent/template/template.h"
 #include "base/buffer.h"
 #include "base/duration.h"
+#include "loop/loop.h"
+
+/* -- control.c */
+
+/* The agent's end of the socket to a process that forks for it: requests with descriptors go out, lines of
+ * text come back.
+ *
+ * A request is one byte, and beside it (SCM_RIGHTS) the descriptor of a sealed file in memory that holds its
+ * words, each ended by a NUL, followed by the descriptors that are handed over: so none is larger than the
+ * socket takes, and sending never waits. An answer is a line, cut behind CONTROL_LINE_MAX bytes. */
+
+enum { CONTROL_FDS = 6, CONTROL_LINE_MAX = 4095 };
+
+struct control {
+    pid_t pid; /* of the process; 0: not known (yet) */
+    int fd;    /* -1: there is none */
+    struct loop *loop;
+    struct loop_watch watch;
+    char in[CONTROL_LINE_MAX + 1]; /* what has come of the next lines; no memory need be asked for */
+    size_t size;
+    bool cut; /* of a line that was too long the beginning was handed on, and what comes next belongs to it */
+    void (*line)(struct control *control, const char *line); /* may close it */
+    void (*ended)(struct control *control);                  /* its end closed: so did the process, or will */
+};
+
+/* The pair's other end is in `theirs` (close-on-exec, the caller's). */
+int control_open(struct control *control, int *theirs, ty_error *err);
+/* Listens on the loop: after control_open, or on another loop after control_rest. */
+int control_watch(struct control *control, struct loop *loop, ty_error *err);
+void control_rest(struct control *control); /* not heard, but open */
+
+int control_send(struct control *control, char kind, const struct buffer *words, const int *fds, size_t n,
+                 ty_error *err);
+void control_take(struct control *control); /* hands on the lines that have come */
+
+/* Ends the process by force, with its group, and reaps it (two seconds at most); its wait status, -1 when it
+ * is not known. Twice is fine. */
+int control_close(struct control *control);
+
+/* -- a template */
 
 enum { TEMPLATE_REASON_SIZE = 700, TEMPLATE_REAPED_MAX = 64 };
 
@@ -42,9 +82,8 @@ struct template {
     struct loop *loop; /* of the run that is served; NULL between runs */
     struct logs *logs;
     const char *log_path;
-    void (*changed)(void *context);
-    void *context;
-    struct loop_timer limit, tell;
+    struct loop_timer limit;
+    struct loop_timer tell;           /* calls `changed` */
     const struct node_launch *launch; /* of who waits; NULL: nobody */
 };
 
@@ -109,7 +148,7 @@ void template_key(const struct node_launch *launch, struct buffer *key);
 int template_execute(const struct node_launch *launch, int control_fd, int output_fd, pid_t *pid,
                      ty_error *err);
 
-/* Words of a request (control.h), appended. The run's: its directory and environment. A worker's: its cores,
+/* Words of a request, appended. The run's: its directory and environment. A worker's: its cores,
  * soft and hard limit of descriptors, directory, and environment. The directory is "" where it stays. */
 int template_run_words(const struct node_launch *launch, struct buffer *words, ty_error *err);
 int template_worker_words(const struct node_launch *launch, size_t index, struct buffer *words, ty_error *err);
