@@ -6,11 +6,6 @@
 
 static const nanoseconds STARVED_SLICE = 45 * NS_PER_MS, FED_SLICE = 5 * NS_PER_MS;
 
-static void set_stopped(struct disturbance *disturbance, bool stopped) {
-    disturbance->stopped = stopped;
-    (void)kill(disturbance->pid, stopped ? SIGSTOP : SIGCONT);
-}
-
 static void go_on(void *context) {
     struct disturbance *disturbance = context;
     nanoseconds left = disturbance->until - loop_now(disturbance->loop);
@@ -18,7 +13,8 @@ static void go_on(void *context) {
         disturb_end(disturbance);
         return;
     }
-    set_stopped(disturbance, !disturbance->stopped);
+    disturbance->stopped = !disturbance->stopped;
+    (void)kill(disturbance->pid, disturbance->stopped ? SIGSTOP : SIGCONT);
     nanoseconds slice = !disturbance->starves ? left : disturbance->stopped ? STARVED_SLICE : FED_SLICE;
     (void)loop_timer_start(disturbance->loop, &disturbance->timer, slice < left ? slice : left);
 }
@@ -35,7 +31,7 @@ void disturb_begin(struct disturbance *disturbance, struct loop *loop, pid_t pid
 }
 
 void disturb_end(struct disturbance *disturbance) {
-    if (disturbance->stopped) set_stopped(disturbance, false);
+    if (disturbance->stopped) (void)kill(disturbance->pid, SIGCONT);
     disturb_forget(disturbance);
 }
 

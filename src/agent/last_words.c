@@ -38,27 +38,6 @@ nanoseconds last_words_now(void) {
 
 /* -- in the thread */
 
-/* The file's bytes and when it was written; false for what is no plain file of this attempt and of this
- * size. */
-static bool read_file(const struct last_words *words, struct buffer *out, nanoseconds *written) {
-    struct stat status;
-    CLEANUP_FD int fd = open(words->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
-    if (fd < 0 || fstat(fd, &status) < 0 || !S_ISREG(status.st_mode)) return false;
-    *written = status.st_mtim.tv_sec * NS_PER_S + status.st_mtim.tv_nsec;
-    if (status.st_size > LAST_WORDS_MAX || *written < words->since) return false;
-    char *room = buffer_reserve(out, LAST_WORDS_MAX);
-    size_t size = 0;
-    for (ssize_t n; room != NULL && size < LAST_WORDS_MAX; size += (size_t)n) {
-        n = read(fd, room + size, LAST_WORDS_MAX - size);
-        if (n < 0 && errno == EINTR)
-            n = 0;
-        else if (n <= 0)
-            break;
-    }
-    out->size = size;
-    return room != NULL && size > 0;
-}
-
 /* {"message": TEXT, "timestamp": N}, or {"message": {"message": TEXT, "extraInfo": {"py_callstack": TEXT,
  * "timestamp": N}}}. */
 static void take_apart(struct last_words *words, const json_t *root, nanoseconds written) {
@@ -91,14 +70,25 @@ static void take_apart(struct last_words *words, const json_t *root, nanoseconds
     words->found.time = told + NS_PER_S > words->since && told <= now ? told : 0;
 }
 
-/* A log that is named is there. */
+/* Reads a plain file of this attempt, of bounded size. The log is made first: one that is named is there. */
 static void look(struct storage_job *job) {
     struct last_words *words = (struct last_words *)job;
+    struct stat status;
     CLEANUP(buffer_done) struct buffer bytes = {0};
     CLEANUP_FD int log =
         open(words->log, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
-    nanoseconds written;
-    if (!read_file(words, &bytes, &written)) return;
+    CLEANUP_FD int fd = open(words->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0 || fstat(fd, &status) < 0 || !S_ISREG(status.st_mode)) return;
+    nanoseconds written = status.st_mtim.tv_sec * NS_PER_S + status.st_mtim.tv_nsec;
+    if (status.st_size > LAST_WORDS_MAX || written < words->since) return;
+    char *room = buffer_reserve(&bytes, LAST_WORDS_MAX);
+    while (room != NULL && bytes.size < LAST_WORDS_MAX) {
+        ssize_t n = read(fd, room + bytes.size, LAST_WORDS_MAX - bytes.size);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) break;
+        bytes.size += (size_t)n;
+    }
+    if (bytes.size == 0) return;
     json_t *root = json_loadb(bytes.data, bytes.size, 0, NULL);
     take_apart(words, root, written);
     json_decref(root);

@@ -47,13 +47,6 @@ static size_t plain_size(const char *bytes, size_t size) {
     return at;
 }
 
-/* Length of the UTF-8 sequence of several bytes at the front that can be shown, or 0. */
-static size_t sequence_size(const char *bytes, size_t size) {
-    uint32_t character;
-    int length = utf8_sequence(bytes, size, &character);
-    return length > 1 && utf8_is_harmless(character) ? (size_t)length : 0;
-}
-
 /* Length of the sequence at the front that sets a colour, or 0: ESC [ 1;31 m. */
 static size_t colour_size(const char *bytes, size_t size) {
     size_t at = 2;
@@ -69,7 +62,11 @@ static char *escape_bytes(char *to, const char *bytes, size_t size, bool colour)
     size_t at = 0;
     while (at < size) {
         size_t plain = plain_size(bytes + at, size - at);
-        if (plain == 0) plain = sequence_size(bytes + at, size - at);
+        if (plain == 0) {
+            uint32_t character;
+            int length = utf8_sequence(bytes + at, size - at, &character);
+            if (length > 1 && utf8_is_harmless(character)) plain = (size_t)length;
+        }
         if (plain == 0 && colour) plain = colour_size(bytes + at, size - at);
         memcpy(to, bytes + at, plain);
         to += plain;

@@ -37,22 +37,19 @@ static void set_entry(char **list, size_t *n, char *entry) {
     }
 }
 
-static const char *or_null(const char *text) {
-    return text[0] != '\0' ? text : NULL;
-}
-
 /* Variables of an outer run, inside whose worker this one was started, are replaced or removed. */
 static int make_base(struct node_launch *launch) {
     const Wire__Launch *body = launch->body;
     char socket_text[12], payload_text[12];
     (void)snprintf(socket_text, sizeof socket_text, "%d", WORKER_SOCKET);
     (void)snprintf(payload_text, sizeof payload_text, "%d", WORKER_PAYLOAD);
-    const char *const made[][2] = {{WORKER_FD_VARIABLE, socket_text},
-                                   {WORKER_TOKEN_VARIABLE, body->token},
-                                   {WORKER_PATH_VARIABLE, body->run_path},
-                                   {WORKER_PAYLOAD_VARIABLE, body->payload.len > 0 ? payload_text : NULL},
-                                   {WORKER_CHECKPOINT_VARIABLE, or_null(body->checkpoint)},
-                                   {WORKER_PID_VARIABLE, NULL}};
+    const char *const made[][2] = {
+        {WORKER_FD_VARIABLE, socket_text},
+        {WORKER_TOKEN_VARIABLE, body->token},
+        {WORKER_PATH_VARIABLE, body->run_path},
+        {WORKER_PAYLOAD_VARIABLE, body->payload.len > 0 ? payload_text : NULL},
+        {WORKER_CHECKPOINT_VARIABLE, body->checkpoint[0] != '\0' ? body->checkpoint : NULL},
+        {WORKER_PID_VARIABLE, NULL}};
     _Static_assert(ARRAY_SIZE(made) == ARRAY_SIZE(((struct node_launch *)0)->constants), "one place each");
     launch->base = reallocarray(NULL, body->n_environment + ARRAY_SIZE(made), sizeof(char *));
     if (launch->base == NULL) return -ENOMEM;
@@ -66,20 +63,6 @@ static int make_base(struct node_launch *launch) {
         if (launch->constants[i] == NULL) return -ENOMEM;
         set_entry(launch->base, &launch->n_base, launch->constants[i]);
     }
-    return 0;
-}
-
-/* A sealed file in memory: whoever inherits it can only read it. */
-static int make_payload(struct node_launch *launch, ty_error *err) {
-    const ProtobufCBinaryData *payload = &launch->body->payload;
-    if (payload->len == 0) return 0;
-    launch->payload_fd = kernel_memory_file("trainyard-payload");
-    int code =
-        launch->payload_fd < 0 ? -errno : file_write_all(launch->payload_fd, payload->data, payload->len);
-    if (code == 0 && kernel_seal(launch->payload_fd) < 0) code = -errno;
-    if (code < 0)
-        return ty_fail(err, TY_ESTART, "cannot pass the payload of %zu bytes to workers: %s", payload->len,
-                       strerror(-code));
     return 0;
 }
 
@@ -122,7 +105,17 @@ int node_launch_init(struct node_launch *launch, const Wire__Launch *body, const
     int result = launch->no_input_fd < 0
                      ? ty_fail(err, TY_ESTART, "cannot make the standard input of workers: %s", strerror(errno))
                      : 0;
-    if (result == 0) result = make_payload(launch, err);
+    const ProtobufCBinaryData *payload = &launch->body->payload;
+    if (result == 0 && payload->len > 0) {
+        /* A sealed file in memory: whoever inherits it can only read it. */
+        launch->payload_fd = kernel_memory_file("trainyard-payload");
+        int code =
+            launch->payload_fd < 0 ? -errno : file_write_all(launch->payload_fd, payload->data, payload->len);
+        if (code == 0 && kernel_seal(launch->payload_fd) < 0) code = -errno;
+        if (code < 0)
+            result = ty_fail(err, TY_ESTART, "cannot pass the payload of %zu bytes to workers: %s",
+                             payload->len, strerror(-code));
+    }
     if (result < 0) node_launch_done(launch);
     return result;
 }
@@ -159,7 +152,8 @@ const char *node_launch_variable(const struct node_launch *launch, const char *n
 }
 
 const char *node_launch_directory(const struct node_launch *launch) {
-    return or_null(launch->body->working_directory);
+    const char *directory = launch->body->working_directory;
+    return directory[0] != '\0' ? directory : NULL;
 }
 
 /* Looked up once for all workers that have the same PATH. */

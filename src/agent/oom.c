@@ -67,12 +67,6 @@ bool oom_happened(const struct oom *oom) {
     return oom->directory[0] != '\0' && read_kills(oom, &kills) && kills > oom->kills;
 }
 
-bool oom_take(struct oom *oom) {
-    bool happened = oom_happened(oom);
-    oom->kills += happened;
-    return happened;
-}
-
 void oom_forget(struct oom *oom) {
     if (oom->directory[0] != '\0') (void)read_kills(oom, &oom->kills);
 }

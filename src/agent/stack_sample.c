@@ -33,30 +33,24 @@ static int ask(struct stack_sampled *item) {
     return count(item, &line);
 }
 
-/* How many have not answered yet, or -ENOMEM. */
-static int take_all(struct stack_sampled *items, size_t n) {
-    int missing = 0;
-    for (size_t i = 0; i < n; i++) {
-        CLEANUP(buffer_done) struct buffer dump = {0}, line = {0};
-        struct stack_sampled *item = &items[i];
-        if (!item->asked) continue;
-        item->asked = !stack_python_take(&item->python, QUIET_LOOKS, &dump);
-        missing += item->asked;
-        if (dump.size > 0) stack_text_folded(dump.data, dump.size, &line);
-        if (dump.failed || count(item, &line) < 0) return -ENOMEM;
-    }
-    return missing;
-}
-
-/* Until `end`, or until nobody is waited for any more. */
+/* Takes the dumps that come until `end`; without `all` only as long as one that was asked for is missing. */
 static int take_until(struct stack_sampled *items, size_t n, nanoseconds end, nanoseconds step, bool all) {
     int missing = 1;
-    for (nanoseconds now; missing >= 0 && (now = clock_monotonic()) < end && (missing > 0 || all);) {
+    for (nanoseconds now; (now = clock_monotonic()) < end && (missing > 0 || all);) {
         nanoseconds wait = end - now < step ? end - now : step;
         (void)nanosleep(&(struct timespec){.tv_sec = wait / NS_PER_S, .tv_nsec = wait % NS_PER_S}, NULL);
-        missing = take_all(items, n);
+        missing = 0;
+        for (size_t i = 0; i < n; i++) {
+            CLEANUP(buffer_done) struct buffer dump = {0}, line = {0};
+            struct stack_sampled *item = &items[i];
+            if (!item->asked) continue;
+            item->asked = !stack_python_take(&item->python, QUIET_LOOKS, &dump);
+            missing += item->asked;
+            if (dump.size > 0) stack_text_folded(dump.data, dump.size, &line);
+            if (dump.failed || count(item, &line) < 0) return -ENOMEM;
+        }
     }
-    return missing < 0 ? missing : 0;
+    return 0;
 }
 
 int stack_sample(struct stack_sampled *items, size_t n, nanoseconds length, nanoseconds period, ty_error *err) {

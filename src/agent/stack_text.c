@@ -55,14 +55,6 @@ static struct span python_thread(struct span part) {
     return found;
 }
 
-/* gdb counts threads from the main one on and shows that last; eu-stack shows it first. */
-static struct span native_thread(struct span part) {
-    struct span line, rest = part;
-    while (next_line(&rest, &line))
-        if (begins(line, "Thread 1 ")) return rest;
-    return part;
-}
-
 /* Lines that begin so, up to the first other one behind them. */
 static bool add_frames(struct span rest, const char *with, struct buffer *out) {
     struct span line;
@@ -84,7 +76,14 @@ static bool add_frames(struct span rest, const char *with, struct buffer *out) {
 void stack_text_frames(const char *text, size_t size, struct buffer *out) {
     struct span all = {text, text + size};
     if (add_frames(python_thread(find_part(all, STACK_PART_PYTHON)), "File ", out)) return;
-    if (add_frames(native_thread(find_part(all, STACK_PART_NATIVE)), "#", out)) return;
+    /* gdb counts threads from the main one on and shows that last; eu-stack shows it first. */
+    struct span native = find_part(all, STACK_PART_NATIVE), rest = native, line;
+    while (next_line(&rest, &line))
+        if (begins(line, "Thread 1 ")) {
+            native = rest;
+            break;
+        }
+    if (add_frames(native, "#", out)) return;
     (void)add_frames(find_part(all, STACK_PART_FACTS), "thread ", out);
 }
 

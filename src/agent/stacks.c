@@ -65,25 +65,20 @@ bool stacks_busy(const struct stacks *stacks) {
     return false;
 }
 
-/* The next that can be started; none: its pid stays 0. Those that hang come first, then the others, in two rounds
- * through the same list. */
-static void start_next(struct stacks *stacks, struct stacks_job *job) {
-    while (job->pid == 0 && stacks->next < 2 * stacks->n) {
-        bool hung = stacks->next < stacks->n;
-        const struct worker_process *worker = &stacks->workers[stacks->next++ % stacks->n];
-        ty_error err = {0};
-        if (worker->stage != PROCESS_RUNNING || worker->hung != hung ||
-            start_job(stacks, worker, job, &err) == 0)
-            continue;
-        job->pid = 0;
-        log_warning("agent", "rank %u: its stack cannot be saved: %s", worker->rank, err.message);
-    }
-}
-
-/* Starts what there is room for. */
+/* Starts what there is room for: those that hang first, then the others, in two rounds through the same list. */
 static void go_on(struct stacks *stacks) {
-    for (size_t i = 0; i < STACKS_AT_ONCE && stacks->running; i++)
-        if (stacks->jobs[i].pid == 0) start_next(stacks, &stacks->jobs[i]);
+    for (size_t i = 0; i < STACKS_AT_ONCE && stacks->running; i++) {
+        struct stacks_job *job = &stacks->jobs[i];
+        while (job->pid == 0 && stacks->next < 2 * stacks->n) {
+            bool hung = stacks->next < stacks->n;
+            const struct worker_process *worker = &stacks->workers[stacks->next++ % stacks->n];
+            ty_error err = {0};
+            if (worker->stage != PROCESS_RUNNING || worker->hung != hung) continue;
+            if (start_job(stacks, worker, job, &err) == 0) continue;
+            job->pid = 0;
+            log_warning("agent", "rank %u: its stack cannot be saved: %s", worker->rank, err.message);
+        }
+    }
     if (stacks->running && !stacks_busy(stacks)) finish(stacks);
 }
 

@@ -447,7 +447,8 @@ static void describe_end(struct worker_process *worker, int wait_status, long pe
                          Wire__WorkerEvent *event) {
     CLEANUP(buffer_done) struct buffer text = {0};
     bool killed = WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL;
-    if (killed && worker->stop != STOP_KILLED && oom_take(worker->oom)) {
+    if (killed && worker->stop != STOP_KILLED && oom_happened(worker->oom)) {
+        worker->oom->kills++; /* this one is the worker's, and accounted for */
         oom_describe(worker->oom, peak_kib, &text);
     } else if (wait_status != 0 && !killed && !worker->told && oom_happened(worker->oom)) {
         buffer_text(&text, "a process beside it, or one that it had started, had been killed: ");

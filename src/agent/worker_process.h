@@ -29,11 +29,7 @@ struct oom {
 
 void oom_init(struct oom *oom);
 
-/* True when there was a kill that was not accounted for yet; accounts for it. Ask after a SIGKILL that was
- * not ours. */
-bool oom_take(struct oom *oom);
-
-/* The same without accounting for it: whom the kernel killed is not known. */
+/* True when there was a kill that is not accounted for in `kills`; whom the kernel killed is not known. */
 bool oom_happened(const struct oom *oom);
 
 /* Accounts for all kills so far: those of an attempt are no cause in the next one. */
