@@ -298,22 +298,18 @@ void storage_tell_slow(struct storage *storage, nanoseconds limit) {
     tell(&text);
 }
 
-/* Under the lock. True when all is done. */
-static bool wait_until(struct storage *storage, nanoseconds end) {
-    struct timespec limit = {.tv_sec = end / NS_PER_S, .tv_nsec = end % NS_PER_S};
-    int code = 0;
-    for (;;) {
-        bool idle = storage->current == NULL && storage->posted.first == NULL;
-        if (idle || code != 0 || storage->held) return idle;
-        if (storage->current != NULL && storage->current == storage->hung) return false;
-        code = pthread_cond_timedwait(&storage->changed, &storage->lock, &limit);
-    }
-}
-
+/* True when all is done. */
 static bool wait_for_work(struct storage *storage, nanoseconds limit) {
     CLEANUP(buffer_done) struct buffer text = {0};
     (void)pthread_mutex_lock(&storage->lock);
-    bool idle = wait_until(storage, clock_monotonic() + limit);
+    nanoseconds end = clock_monotonic() + limit;
+    const struct timespec until = {.tv_sec = end / NS_PER_S, .tv_nsec = end % NS_PER_S};
+    bool idle = false;
+    for (int code = 0;; code = pthread_cond_timedwait(&storage->changed, &storage->lock, &until)) {
+        bool hopeless = storage->current != NULL && storage->current == storage->hung;
+        idle = storage->current == NULL && storage->posted.first == NULL;
+        if (idle || code != 0 || storage->held || hopeless) break;
+    }
     if (!idle && first(storage) != NULL && first(storage) != storage->hung) {
         storage->hung = storage->told = first(storage);
         describe(storage, clock_monotonic(), "; it is not waited for any longer", &text);

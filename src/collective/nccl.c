@@ -176,16 +176,6 @@ static void leave(const struct state *state, cu_context *before) {
     if (before != state->context) (void)lib.cuCtxSetCurrent(before);
 }
 
-/* The device to use: the thread's current one, else the worker's first. */
-static int choose_device(const struct comm_config *config, struct state *state, ty_error *err) {
-    cu_device device;
-    int result = lib.cuCtxGetCurrent(&state->context);
-    if (result == CU_SUCCESS && state->context != NULL) return 0;
-    result = lib.cuDeviceGet(&device, config->n_devices > 0 ? config->devices[0] : 0);
-    if (result == CU_SUCCESS) result = lib.cuDevicePrimaryCtxRetain(&state->context, device);
-    return result == CU_SUCCESS ? 0 : fail_cuda("cannot open the device", result, err);
-}
-
 /* Rank 0 makes the id; the others take it from its piece, the first of the gathered ones. */
 static int share_id(const struct comm_config *config, nccl_id *id, ty_error *err) {
     if (config->rank == 0) {
@@ -252,26 +242,28 @@ static int wait_done(struct state *state, ty_error *err) {
     }
 }
 
-static int join(const struct comm_config *config, nccl_id id, struct state *state, ty_error *err) {
+static int create(const struct comm_config *config, void **state, ty_error *err) {
+    struct state made = {.timeout = config->timeout};
     struct nccl_config options = {.size = sizeof options, .magic = 0xcafebeef, .version = 21400, .blocking = 0};
+    nccl_id id = {0};
     cu_context *before;
-    int rc = enter(state, &before, err);
+    /* The device to use: the thread's current one, else the worker's first. */
+    int result = lib.cuCtxGetCurrent(&made.context);
+    if (result != CU_SUCCESS || made.context == NULL) {
+        cu_device device;
+        result = lib.cuDeviceGet(&device, config->n_devices > 0 ? config->devices[0] : 0);
+        if (result == CU_SUCCESS) result = lib.cuDevicePrimaryCtxRetain(&made.context, device);
+    }
+    if (result != CU_SUCCESS) return fail_cuda("cannot open the device", result, err);
+    int rc = share_id(config, &id, err);
+    if (rc == 0) rc = enter(&made, &before, err);
     if (rc < 0) return rc;
-    int result = lib.ncclCommInitRankConfig(&state->comm, config->size, id, config->rank, &options);
+    result = lib.ncclCommInitRankConfig(&made.comm, config->size, id, config->rank, &options);
     if (result != NCCL_SUCCESS && result != NCCL_IN_PROGRESS)
         rc = fail_nccl("cannot make the communicator", result, err);
     else
-        rc = wait_ready(state, err);
-    leave(state, before);
-    return rc;
-}
-
-static int create(const struct comm_config *config, void **state, ty_error *err) {
-    struct state made = {.timeout = config->timeout};
-    nccl_id id = {0};
-    int rc = choose_device(config, &made, err);
-    if (rc == 0) rc = share_id(config, &id, err);
-    if (rc == 0) rc = join(config, id, &made, err);
+        rc = wait_ready(&made, err);
+    leave(&made, before);
     if (rc < 0) return rc;
     struct state *kept = malloc(sizeof *kept);
     if (kept == NULL) {

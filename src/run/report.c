@@ -263,24 +263,18 @@ static void arrive(struct run *run, const struct run_report *report) {
     settle_all(run);
 }
 
-/* A rank wrote files for a checkpoint that does not know of them. */
-static void refuse_files(struct run *run, const struct run_report *report) {
-    if (report->number > run->forgotten) {
-        answer_error(run, report, "no such checkpoint is being written");
-        return;
-    }
-    run->ops->discard(run->context, report->number, run->attempt);
-    if (find_pending(run, report->number) == NULL)
-        run_record_lost_checkpoint(run, report->number, "out of memory", false);
-    answer_error(run, report, "out of memory");
-}
-
 /* A rank has written all of its files, or gave up. */
 static void conclude(struct run *run, const struct run_report *report) {
     struct pending *pending = find_pending(run, report->number);
     bool written = report->kind == REPORT_COMMIT;
     if (pending == NULL || !pending->writes[report->rank]) {
-        if (written) refuse_files(run, report);
+        if (!written) return;
+        /* A rank wrote files for a checkpoint that does not know of them. */
+        bool forgotten = report->number <= run->forgotten;
+        if (forgotten) run->ops->discard(run->context, report->number, run->attempt);
+        if (forgotten && pending == NULL)
+            run_record_lost_checkpoint(run, report->number, "out of memory", false);
+        answer_error(run, report, forgotten ? "out of memory" : "no such checkpoint is being written");
         return;
     }
     pending->settled++;

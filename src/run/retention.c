@@ -9,15 +9,6 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 
-/* A number, a truth (1 or 0), or one of the texts that stand for what JSON has no number for. */
-static double number_of(const json_t *value) {
-    if (json_is_number(value)) return json_number_value(value);
-    if (json_is_boolean(value)) return json_is_true(value) ? 1 : 0;
-    if (str_equal(json_string_value(value), "Infinity")) return (double)INFINITY;
-    if (str_equal(json_string_value(value), "-Infinity")) return -(double)INFINITY;
-    return (double)NAN;
-}
-
 double retention_score(const char *metrics, const char *attribute) {
     json_t *tree = metrics == NULL || attribute == NULL ? NULL : json_loads(metrics, 0, NULL);
     const json_t *value = json_object_get(tree, attribute), *at = tree;
@@ -25,7 +16,16 @@ double retention_score(const char *metrics, const char *attribute) {
     char *rest = path;
     for (char *part; value == NULL && (part = strsep(&rest, "/")) != NULL; at = json_object_get(at, part))
         if (rest == NULL) value = json_object_get(at, part);
-    double score = number_of(value);
+    /* A number, a truth (1 or 0), or one of the texts that stand for what JSON has no number for. */
+    double score = (double)NAN;
+    if (json_is_number(value))
+        score = json_number_value(value);
+    else if (json_is_boolean(value))
+        score = json_is_true(value) ? 1 : 0;
+    else if (str_equal(json_string_value(value), "Infinity"))
+        score = (double)INFINITY;
+    else if (str_equal(json_string_value(value), "-Infinity"))
+        score = -(double)INFINITY;
     json_decref(tree);
     return score;
 }

@@ -151,7 +151,7 @@ static int read_variable(const char *name, int64_t *number, ty_error *err) {
     return ty_fail(err, TY_EUSAGE, "%s is \"%.64s\", but must be a number from 0 to %d", name, text, INT32_MAX);
 }
 
-static int inherited_socket(int *fd, bool *worker, ty_error *err) {
+static int open_channel(bool own, struct link **link, ty_error *err) {
     if (getenv(WORKER_FD_VARIABLE) == NULL)
         return ty_fail(err, TY_EUNSUPPORTED,
                        "this process is no worker of a run (" WORKER_FD_VARIABLE
@@ -168,15 +168,7 @@ static int inherited_socket(int *fd, bool *worker, ty_error *err) {
                                           ", which is not the socket to the agent in this process "
                                           "(was it closed when the process was started?)",
                        number);
-    *fd = (int)number;
-    *worker = pid == getpid();
-    return 0;
-}
-
-static int open_channel(bool own, struct link **link, ty_error *err) {
-    struct link made = {0};
-    int rc = inherited_socket(&made.fd, &made.worker, err);
-    if (rc < 0) return rc;
+    struct link made = {.fd = (int)number, .worker = pid == getpid()};
     if (own || !made.worker) {
         rc = move_to_own_channel(&made, err);
         if (rc < 0) return rc;
