@@ -97,16 +97,6 @@ char *buffer_take(struct buffer *buffer) {
     return data;
 }
 
-static void json_escape(struct buffer *buffer, unsigned char c) {
-    static const char short_forms[] = "\"\"\\\\\bb\ff\nn\rr\tt";
-    for (const char *form = short_forms; *form != '\0'; form += 2) {
-        if ((unsigned char)*form != c) continue;
-        buffer_append(buffer, (char[]){'\\', form[1]}, 2);
-        return;
-    }
-    buffer_printf(buffer, "\\u%04x", c);
-}
-
 void buffer_json_string(struct buffer *buffer, const char *text, size_t size) {
     const unsigned char *bytes = (const unsigned char *)text;
     buffer_char(buffer, '"');
@@ -122,7 +112,13 @@ void buffer_json_string(struct buffer *buffer, const char *text, size_t size) {
             buffer_text(buffer, "\xef\xbf\xbd");
             at += (size_t)-length;
         } else if (at < size) {
-            json_escape(buffer, bytes[at++]);
+            static const char special[] = "\"\\\b\f\n\r\t", letters[] = "\"\\bfnrt";
+            const char *found = memchr(special, bytes[at], sizeof special - 1);
+            if (found != NULL)
+                buffer_append(buffer, (char[]){'\\', letters[found - special]}, 2);
+            else
+                buffer_printf(buffer, "\\u%04x", bytes[at]);
+            at++;
         }
         plain = at;
     }

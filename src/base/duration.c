@@ -14,20 +14,14 @@
 #define NS_PER_DAY (24 * NS_PER_H)
 #define LONGEST (36525 * NS_PER_DAY)
 
-static nanoseconds unit_named(const char *name, size_t size) {
-    static const struct {
-        const char *name;
-        nanoseconds unit;
-    } units[] = {{"", NS_PER_S},      {"ms", NS_PER_MS}, {"s", NS_PER_S},  {"m", NS_PER_MIN},
-                 {"min", NS_PER_MIN}, {"h", NS_PER_H},   {"d", NS_PER_DAY}};
-    for (size_t i = 0; i < ARRAY_SIZE(units); i++)
-        if (strlen(units[i].name) == size && strncmp(units[i].name, name, size) == 0) return units[i].unit;
-    return 0;
-}
-
 /* "90", "1.5h", "1h30m": numbers with units, each unit smaller than the one before; a number without one stands
  * alone. */
 static bool parse_parts(const char *text, double *ns) {
+    static const struct {
+        const char *name;
+        nanoseconds size;
+    } units[] = {{"", NS_PER_S},      {"ms", NS_PER_MS}, {"s", NS_PER_S},  {"m", NS_PER_MIN},
+                 {"min", NS_PER_MIN}, {"h", NS_PER_H},   {"d", NS_PER_DAY}};
     nanoseconds before = INT64_MAX;
     *ns = 0;
     for (const char *at = text; at == text || *at != '\0';) {
@@ -37,7 +31,10 @@ static bool parse_parts(const char *text, double *ns) {
         if (digits > 0 && (*exponent == 'e' || *exponent == 'E') && strspn(exponent + 1, "+-0123456789") > 0)
             digits += 1 + strspn(exponent + 1, "+-0123456789");
         size_t letters = strspn(at + digits, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ");
-        nanoseconds unit = unit_named(at + digits, letters);
+        nanoseconds unit = 0;
+        for (size_t i = 0; i < ARRAY_SIZE(units); i++)
+            if (strlen(units[i].name) == letters && strncmp(units[i].name, at + digits, letters) == 0)
+                unit = units[i].size;
         double value = INFINITY;
         if (digits == 0 || digits >= sizeof number || unit == 0 || unit >= before) return false;
         if (letters == 0 && (at != text || at[digits] != '\0')) return false;

@@ -72,18 +72,6 @@ int file_write_all(int fd, const void *bytes, size_t size) {
     return 0;
 }
 
-/* A directory that another process makes at the same moment is as good as ours. */
-static int make_directory(const char *path, mode_t mode, ty_error *err) {
-    struct stat status;
-    if (mkdir(path, mode) == 0) return 0;
-    int code = errno;
-    if (stat(path, &status) == 0) {
-        if (S_ISDIR(status.st_mode)) return 0;
-        code = ENOTDIR;
-    }
-    return ty_fail(err, -code, "cannot make directory %s: %s", path, strerror(code));
-}
-
 int file_open_part(const char *path, mode_t mode, char **part) {
     if (asprintf(part, "%s.part-%d", path, (int)getpid()) < 0) {
         *part = NULL;
@@ -105,8 +93,11 @@ int file_make_directories(const char *path, mode_t mode, ty_error *err) {
         at += strcspn(at, "/");
         char slash = *at;
         *at = '\0';
-        int result = make_directory(copy, mode, err);
-        if (result < 0) return result;
+        /* A directory that another process makes at the same moment is as good as ours. */
+        struct stat status;
+        int code = mkdir(copy, mode) == 0 ? 0 : errno;
+        if (code != 0 && stat(copy, &status) == 0) code = S_ISDIR(status.st_mode) ? 0 : ENOTDIR;
+        if (code != 0) return ty_fail(err, -code, "cannot make directory %s: %s", copy, strerror(code));
         *at = slash;
         at += strspn(at, "/");
     }

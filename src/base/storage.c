@@ -252,17 +252,14 @@ nanoseconds storage_age(struct storage *storage) {
     return age;
 }
 
-static struct storage_job *take_finished(struct storage *storage) {
-    (void)pthread_mutex_lock(&storage->lock);
-    struct storage_job *job = take(&storage->finished);
-    (void)pthread_mutex_unlock(&storage->lock);
-    return job;
-}
-
 void storage_take(struct storage *storage) {
     eventfd_t count;
     (void)eventfd_read(storage->fd, &count);
-    for (struct storage_job *job; (job = take_finished(storage)) != NULL;) {
+    for (;;) {
+        (void)pthread_mutex_lock(&storage->lock);
+        struct storage_job *job = take(&storage->finished);
+        (void)pthread_mutex_unlock(&storage->lock);
+        if (job == NULL) break;
         storage->n_open--;
         if (job->done != NULL) job->done(job);
         job->release(job);
