@@ -85,19 +85,6 @@ static void devices_text(const struct inventory *inventories, size_t n, struct b
         buffer_text(out, "No accelerators here: no driver of a known vendor shows a device to this process.\n");
 }
 
-static int list_devices(int format, struct buffer *out, ty_error *err) {
-    struct inventory *inventories = NULL;
-    size_t n = 0;
-    int result = accelerator_probe(&inventories, &n, err);
-    if (result < 0) return result;
-    if (format == FORMAT_JSON)
-        devices_json(inventories, n, out);
-    else
-        devices_text(inventories, n, out);
-    accelerator_inventories_free(inventories, n);
-    return 0;
-}
-
 static void list_types(int format, struct buffer *out) {
     size_t n = 0;
     const struct accelerator_type *types = accelerator_types(&n);
@@ -198,14 +185,20 @@ static int accelerators_run(const struct arguments *arguments, ty_error *err) {
     if (options.chips_per_vm > 0 && form != 2)
         return ty_fail(err, TY_EUSAGE, "--chips-per-vm goes with tpu only: %s", forms[2].usage);
     CLEANUP(buffer_done) struct buffer text = {0};
-    if (form == 0)
+    if (form == 0) {
         list_types(format.format, &text);
-    else if (form == 1)
+    } else if (form == 1) {
         classify(words[1], format.format, &text);
-    else if (form == 2)
+    } else if (form == 2) {
         result = tpu(words[1], words[2], options.chips_per_vm, &text, err);
-    else
-        result = list_devices(format.format, &text, err);
+    } else {
+        struct inventory *inventories = NULL;
+        size_t n = 0;
+        result = accelerator_probe(&inventories, &n, err);
+        if (result < 0) return result;
+        (format.format == FORMAT_JSON ? devices_json : devices_text)(inventories, n, &text);
+        accelerator_inventories_free(inventories, n);
+    }
     return result < 0 ? result : cli_print(&text, err);
 }
 

@@ -160,16 +160,13 @@ static const struct foreign {
     {"mpi", SRUN, "here --framework says what the program expects"},
 };
 
-/* torchrun takes nproc_per_node for nproc-per-node. */
-static bool same_name(const char *name, const char *known) {
-    for (; *name != '\0' && *known != '\0'; name++, known++)
-        if (*name != *known && !(*name == '_' && *known == '-')) return false;
-    return *name == *known;
-}
-
 bool foreign_option(const char *name, const char *word, ty_error *err) {
     for (size_t i = 0; i < ARRAY_SIZE(foreign); i++) {
-        if (!same_name(name, foreign[i].name)) continue;
+        /* torchrun takes nproc_per_node for nproc-per-node. */
+        const char *typed = name, *known = foreign[i].name;
+        for (; *typed != '\0' && (*typed == *known || (*typed == '_' && *known == '-')); typed++)
+            known++;
+        if (*typed != *known) continue;
         (void)ty_fail(
             err, TY_EUSAGE, "unknown option %.80s, which is %s's: %s%s", word, foreign[i].whose,
             foreign[i].hint,

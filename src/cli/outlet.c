@@ -35,25 +35,10 @@ static int channels[] = {-1, -1};
 
 enum { PIPE, FILE_ITSELF, CHANNEL };
 
-static int copy(void) {
-    static char bytes[64 << 10];
-    struct pollfd ready[] = {{PIPE, POLLIN, 0}, {CHANNEL, POLLIN, 0}};
-    for (;;) {
-        ssize_t n = read(PIPE, bytes, sizeof bytes);
-        if (n == 0) return 0;
-        int result = n < 0 ? 0 : file_write_all(FILE_ITSELF, bytes, (size_t)n);
-        if (result < 0) return -result;
-        if (n > 0) continue;
-        if (ready[1].revents != 0) { /* the command had ended before nothing was left: agents may go on */
-            (void)close(CHANNEL);
-            ready[1] = (struct pollfd){.fd = -1};
-        }
-        (void)poll(ready, 2, -1);
-    }
-}
-
 /* Signals are for the command: it is the one that tells how it ends. */
 static void serve(int pipe_end, int file, int channel) {
+    static char bytes[64 << 10];
+    struct pollfd ready[] = {{PIPE, POLLIN, 0}, {CHANNEL, POLLIN, 0}};
     sigset_t all;
     sigfillset(&all);
     (void)sigprocmask(SIG_SETMASK, &all, NULL);
@@ -63,8 +48,20 @@ static void serve(int pipe_end, int file, int channel) {
     kernel_close_from(CHANNEL + 1, false);
     (void)fcntl(PIPE, F_SETFL, O_NONBLOCK);
     if (chdir("/") < 0) return;
-    unsigned char error = (unsigned char)copy();
-    if (error != 0) (void)file_write_all(CHANNEL, &error, 1);
+    for (ssize_t n; (n = read(PIPE, bytes, sizeof bytes)) != 0;) {
+        int result = n < 0 ? 0 : file_write_all(FILE_ITSELF, bytes, (size_t)n);
+        unsigned char error = (unsigned char)-result;
+        if (result < 0) {
+            (void)file_write_all(CHANNEL, &error, 1);
+            return;
+        }
+        if (n > 0) continue;
+        if (ready[1].revents != 0) { /* the command had ended before nothing was left: agents may go on */
+            (void)close(CHANNEL);
+            ready[1] = (struct pollfd){.fd = -1};
+        }
+        (void)poll(ready, 2, -1);
+    }
 }
 
 /* -- the command */

@@ -23,39 +23,38 @@ static const struct option_spec specs[] = {
 };
 static const struct option_group stop_group = {"Options", specs, ARRAY_SIZE(specs)};
 
-static int stop_run(const char *name, const char *path, const struct stop_options *options, ty_error *err) {
+static int command_stop_run(const struct arguments *arguments, ty_error *err) {
     const struct timespec between = {.tv_nsec = 50 * NS_PER_MS}; /* of two signals at once one is lost */
     const struct timespec moment = {.tv_nsec = 20 * NS_PER_MS};
-    CLEANUP(buffer_done) struct buffer text = {0};
-    int result = run_lock_interrupt(path, err);
-    if (result > 0 && options->now) {
-        (void)nanosleep(&between, NULL);
-        result = run_lock_interrupt(path, err) < 0 ? err->code : 1;
-    }
-    if (result < 0) return result;
-    bool ran = result > 0;
-    /* The end of a run is that nobody has its lock; no other sign of it crosses users and containers. */
-    nanoseconds end = clock_monotonic() + options->timeout;
-    while (ran && run_lock_is_held(path)) {
-        if (options->timeout > 0 && clock_monotonic() >= end)
-            return ty_fail(err, TY_ETIMEOUT, "%s has been told, and is still ending; --now ends it by force",
-                           name);
-        (void)nanosleep(&moment, NULL);
-    }
-    buffer_text(&text, name);
-    buffer_text(&text, ran ? " has ended; it goes on when its command is given --resume " : " is not running");
-    if (ran) cli_quote(name, false, &text);
-    buffer_char(&text, '\n');
-    return cli_print(&text, err);
-}
-
-static int command_stop_run(const struct arguments *arguments, ty_error *err) {
     struct stop_options options = {0};
     struct storage_options storage = {0};
     int result = options_apply(arguments, (void *[]){&options, &storage}, err);
     for (size_t i = 0; result >= 0 && i < arguments->n_words; i++) {
-        CLEANUP_FREE char *path = run_directory_find(storage.storage_path, arguments->words[i], err);
-        result = path == NULL ? err->code : stop_run(arguments->words[i], path, &options, err);
+        const char *name = arguments->words[i];
+        CLEANUP_FREE char *path = run_directory_find(storage.storage_path, name, err);
+        if (path == NULL) return err->code;
+        result = run_lock_interrupt(path, err);
+        if (result > 0 && options.now) {
+            (void)nanosleep(&between, NULL);
+            result = run_lock_interrupt(path, err) < 0 ? err->code : 1;
+        }
+        if (result < 0) return result;
+        bool ran = result > 0;
+        /* The end of a run is that nobody has its lock; no other sign of it crosses users and containers. */
+        nanoseconds end = clock_monotonic() + options.timeout;
+        while (ran && run_lock_is_held(path)) {
+            if (options.timeout > 0 && clock_monotonic() >= end)
+                return ty_fail(err, TY_ETIMEOUT,
+                               "%s has been told, and is still ending; --now ends it by force", name);
+            (void)nanosleep(&moment, NULL);
+        }
+        CLEANUP(buffer_done) struct buffer text = {0};
+        buffer_text(&text, name);
+        buffer_text(&text,
+                    ran ? " has ended; it goes on when its command is given --resume " : " is not running");
+        if (ran) cli_quote(name, false, &text);
+        buffer_char(&text, '\n');
+        result = cli_print(&text, err);
     }
     return result;
 }
