@@ -40,7 +40,7 @@ int view_outlet_finish(struct view_outlet *outlet, int result) {
     return result;
 }
 
-enum { CSV_COLUMNS_MAX = 10000 };
+enum { CSV_COLUMNS_MAX = 10000, CSV_NAME_MAX = 4096 };
 
 /* -- CSV */
 
@@ -65,25 +65,22 @@ struct view_csv {
     bool failed;
 };
 
-static size_t look_up(const struct view_csv *csv, const struct value *value) {
-    char name[4097];
-    if (value->name_size >= sizeof name) return SIZE_MAX;
+static size_t find_column(const struct view_csv *csv, const struct value *value) {
+    size_t next = csv->next;
+    char name[CSV_NAME_MAX + 1];
+    if (next < csv->n_columns && csv->sizes[next] == value->name_size &&
+        memcmp(csv->columns[next], value->name, value->name_size) == 0)
+        return next;
+    if (value->name_size > CSV_NAME_MAX) return SIZE_MAX;
     memcpy(name, value->name != NULL ? value->name : "", value->name_size);
     name[value->name_size] = '\0';
     uintptr_t *place = hash_get(csv->places, name);
     return place != NULL ? *place - 1 : SIZE_MAX;
 }
 
-static size_t find_column(const struct view_csv *csv, const struct value *value) {
-    size_t next = csv->next;
-    bool is_next = next < csv->n_columns && csv->sizes[next] == value->name_size &&
-                   memcmp(csv->columns[next], value->name, value->name_size) == 0;
-    return is_next ? next : look_up(csv, value);
-}
-
 static int add_column(struct view_csv *csv, const struct value *value) {
     size_t n = csv->n_columns;
-    if (n >= CSV_COLUMNS_MAX || value->name_size > 4096) return 0;
+    if (n >= CSV_COLUMNS_MAX || value->name_size > CSV_NAME_MAX) return 0;
     if (ARRAY_GROW(csv->columns, n) < 0 || ARRAY_GROW(csv->sizes, n) < 0) return -ENOMEM;
     char *name = strndup(value->name != NULL ? value->name : "", value->name_size);
     if (name == NULL) return -ENOMEM;

@@ -217,6 +217,32 @@ static void sample(const struct exposition_writing *writing, const struct expose
 
 typedef void write_samples(const struct exposition_writing *writing, const struct exposed_run *run);
 
+/* The slowest rank is the first. */
+static bool has_slowest(const struct exposed_run *run) {
+    return run->ranks.n > 0 && !isnan(run->ranks.items[0].interval);
+}
+
+/* Families of one value, which some runs do not have. */
+#define WRITE_VALUE(name, has, value)                                                                   \
+    static void write_##name(const struct exposition_writing *writing, const struct exposed_run *run) { \
+        if (has) sample(writing, run, NULL, NULL, value);                                               \
+    }
+WRITE_VALUE(started, true, seconds(run->facts.first > 0 ? run->facts.first : run->summary.began))
+WRITE_VALUE(ended, run->summary.ended > 0, seconds(run->summary.ended))
+WRITE_VALUE(attempts, true, (double)run->facts.n_attempts)
+WRITE_VALUE(lost, true, run->facts.lost_seconds)
+WRITE_VALUE(nodes, true, (double)run->summary.nodes)
+WRITE_VALUE(reports, true, (double)run->facts.reports)
+WRITE_VALUE(last_report, run->summary.last_report > 0, seconds(run->summary.last_report))
+WRITE_VALUE(interval, !isnan(run->ranks.usual), run->ranks.usual)
+WRITE_VALUE(interval_max, has_slowest(run), run->ranks.items[0].interval)
+WRITE_VALUE(slowest, has_slowest(run), run->ranks.items[0].rank)
+WRITE_VALUE(checkpoints, true, (double)run->facts.n_checkpoints)
+WRITE_VALUE(last_checkpoint, run->facts.n_checkpoints > 0,
+            seconds(run->facts.checkpoints[run->facts.n_checkpoints - 1].time))
+WRITE_VALUE(lost_checkpoints, true, (double)run->facts.lost_checkpoints)
+WRITE_VALUE(omitted, true, (double)run->omitted)
+
 static void write_info(const struct exposition_writing *writing, const struct exposed_run *run) {
     struct buffer *out = writing->out;
     buffer_printf(out, "trainyard_%s%s{run=\"", writing->family, writing->suffix);
@@ -238,26 +264,10 @@ static void write_state(const struct exposition_writing *writing, const struct e
         sample(writing, run, "state", names[i], run->summary.standing == (enum run_standing)i ? 1 : 0);
 }
 
-static void write_started(const struct exposition_writing *writing, const struct exposed_run *run) {
-    sample(writing, run, NULL, NULL, seconds(run->facts.first > 0 ? run->facts.first : run->summary.began));
-}
-
-static void write_ended(const struct exposition_writing *writing, const struct exposed_run *run) {
-    if (run->summary.ended > 0) sample(writing, run, NULL, NULL, seconds(run->summary.ended));
-}
-
-static void write_attempts(const struct exposition_writing *writing, const struct exposed_run *run) {
-    sample(writing, run, NULL, NULL, (double)run->facts.n_attempts);
-}
-
 static void write_failures(const struct exposition_writing *writing, const struct exposed_run *run) {
     for (int i = 0; i < FAILURE_CAUSES_N; i++)
         sample(writing, run, "cause", failure_cause_name((enum failure_cause)i),
                (double)run->facts.failures[i]);
-}
-
-static void write_lost(const struct exposition_writing *writing, const struct exposed_run *run) {
-    sample(writing, run, NULL, NULL, run->facts.lost_seconds);
 }
 
 static void write_workers(const struct exposition_writing *writing, const struct exposed_run *run) {
@@ -266,51 +276,11 @@ static void write_workers(const struct exposition_writing *writing, const struct
                (double)run->summary.by_standing[i]);
 }
 
-static void write_nodes(const struct exposition_writing *writing, const struct exposed_run *run) {
-    sample(writing, run, NULL, NULL, (double)run->summary.nodes);
-}
-
 static void write_phases(const struct exposition_writing *writing, const struct exposed_run *run) {
     for (int i = 0; i < START_PHASES_N; i++)
         if (run->summary.phases[i].known)
             sample(writing, run, "phase", start_phase_name((enum start_phase_kind)i),
                    seconds(run->summary.phases[i].duration));
-}
-
-static void write_reports(const struct exposition_writing *writing, const struct exposed_run *run) {
-    sample(writing, run, NULL, NULL, (double)run->facts.reports);
-}
-
-static void write_last_report(const struct exposition_writing *writing, const struct exposed_run *run) {
-    if (run->summary.last_report > 0) sample(writing, run, NULL, NULL, seconds(run->summary.last_report));
-}
-
-static void write_interval(const struct exposition_writing *writing, const struct exposed_run *run) {
-    if (!isnan(run->ranks.usual)) sample(writing, run, NULL, NULL, run->ranks.usual);
-}
-
-/* The slowest comes first. */
-static void write_interval_max(const struct exposition_writing *writing, const struct exposed_run *run) {
-    if (run->ranks.n > 0 && !isnan(run->ranks.items[0].interval))
-        sample(writing, run, NULL, NULL, run->ranks.items[0].interval);
-}
-
-static void write_slowest(const struct exposition_writing *writing, const struct exposed_run *run) {
-    if (run->ranks.n > 0 && !isnan(run->ranks.items[0].interval))
-        sample(writing, run, NULL, NULL, run->ranks.items[0].rank);
-}
-
-static void write_checkpoints(const struct exposition_writing *writing, const struct exposed_run *run) {
-    sample(writing, run, NULL, NULL, (double)run->facts.n_checkpoints);
-}
-
-static void write_last_checkpoint(const struct exposition_writing *writing, const struct exposed_run *run) {
-    size_t n = run->facts.n_checkpoints;
-    if (n > 0) sample(writing, run, NULL, NULL, seconds(run->facts.checkpoints[n - 1].time));
-}
-
-static void write_lost_checkpoints(const struct exposition_writing *writing, const struct exposed_run *run) {
-    sample(writing, run, NULL, NULL, (double)run->facts.lost_checkpoints);
 }
 
 struct rank_sample {
@@ -364,10 +334,6 @@ static void write_metric_mean(const struct exposition_writing *writing, const st
 static void write_metric_max(const struct exposition_writing *writing, const struct exposed_run *run) {
     for (size_t i = 0; i < run->n_metrics; i++)
         if (run->metrics[i].n > 0) sample(writing, run, "metric", run->metrics[i].name, run->metrics[i].max);
-}
-
-static void write_omitted(const struct exposition_writing *writing, const struct exposed_run *run) {
-    sample(writing, run, NULL, NULL, (double)run->omitted);
 }
 
 /* Only of runs that are read whole: a count made of samples would fall at times. */

@@ -67,7 +67,7 @@ static int on_event(void *context, int64_t sequence, const struct journal_event 
     struct view_facts *facts = context;
     struct run_event event;
     struct event_memory memory = {0};
-    (void)sequence;
+    facts->sequence = sequence;
     int result = journal_event_values(row, &event, &memory);
     if (result >= 0) {
         replay_note(&facts->replay, &event);
@@ -133,6 +133,24 @@ int view_facts_read(const char *run_path, struct view_facts *facts, ty_error *er
     int result = journal_read(run_path, read_facts, facts, err);
     if (result < 0) view_facts_done(facts);
     return result;
+}
+
+static int on_more(void *context, int64_t sequence, const struct journal_event *row) {
+    (void)context, (void)sequence, (void)row;
+    return 1;
+}
+
+static int read_more(void *context, struct journal *journal, ty_error *err) {
+    struct view_facts *facts = context;
+    int result = journal_each_event(journal, facts->sequence, on_more, NULL, err);
+    return result != 0 ? result : journal_count_reports(journal, &facts->reports, &facts->first_report, err);
+}
+
+int view_facts_renew(const char *run_path, struct view_facts *facts, ty_error *err) {
+    int result = facts->sequence > 0 ? journal_read(run_path, read_more, facts, err) : 1;
+    if (result <= 0) return result;
+    view_facts_done(facts);
+    return view_facts_read(run_path, facts, err);
 }
 
 bool view_facts_count(const struct view_facts *facts, int attempt, uint64_t number) {

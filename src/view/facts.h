@@ -67,11 +67,15 @@ struct view_facts {
     size_t n_faults;
     struct fact_attempt *attempts; /* owned; in their order */
     size_t n_attempts;
+    int64_t sequence; /* of the last event; 0: none was read */
     uint64_t reports; /* how many there are */
     nanoseconds first_report;
 };
 
 int view_facts_read(const char *run_path, struct view_facts *facts, ty_error *err);
+/* The same of a journal that these are of: only how many reports there are is read while no event came. Of
+ * many workers there are many events. */
+int view_facts_renew(const char *run_path, struct view_facts *facts, ty_error *err);
 void view_facts_done(struct view_facts *facts);
 
 /* Whether a report counts, or a later attempt took it back. */

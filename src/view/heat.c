@@ -29,7 +29,14 @@ static int by_rank(const void *a, const void *b) {
 
 /* A cell of each rank and column would take room for ten thousand ranks; in order they come one after the
  * other. */
-static void fill_means(struct points *points, struct view_heat *heat, double *means) {
+static int fill(struct points *points, struct view_heat *heat) {
+    size_t cells = heat->rows * heat->columns;
+    CLEANUP_FREE double *means = calloc(cells + 1, sizeof *means);
+    heat->cells = calloc(cells + 1, 1);
+    heat->min = heat->max = (double)NAN;
+    if (means == NULL || heat->cells == NULL) return -ENOMEM;
+    for (size_t i = 0; i < cells; i++)
+        means[i] = (double)NAN;
     double sum = 0, n = 0;
     if (points->n > 0) qsort(points->items, points->n, sizeof *points->items, by_rank);
     for (size_t i = 0; i < points->n; i++) {
@@ -53,19 +60,8 @@ static void fill_means(struct points *points, struct view_heat *heat, double *me
         }
         sum = n = 0;
     }
-}
-
-static int fill(struct points *points, struct view_heat *heat) {
-    size_t n = heat->rows * heat->columns;
-    CLEANUP_FREE double *means = calloc(n + 1, sizeof *means);
-    heat->cells = calloc(n + 1, 1);
-    heat->min = heat->max = (double)NAN;
-    if (means == NULL || heat->cells == NULL) return -ENOMEM;
-    for (size_t i = 0; i < n; i++)
-        means[i] = (double)NAN;
-    fill_means(points, heat, means);
     double range = heat->max - heat->min;
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < cells; i++)
         if (!isnan(means[i]))
             heat->cells[i] = (uint8_t)(1 + (range > 0 ? (means[i] - heat->min) / range * 254 : 0));
     return 0;
@@ -124,7 +120,7 @@ void view_heat_encode(const struct view_heat *heat, struct buffer *out) {
 
 /* -- histogram */
 
-static void find_ends(const struct points *points, struct view_histogram *histogram) {
+static void count(const struct points *points, const struct idset *ranks, struct view_histogram *histogram) {
     histogram->min = histogram->max = (double)NAN;
     for (size_t i = 0; i < points->n; i++) {
         double value = points->items[i].value;
@@ -132,9 +128,6 @@ static void find_ends(const struct points *points, struct view_histogram *histog
         if (!(value >= histogram->min)) histogram->min = value;
         if (!(value <= histogram->max)) histogram->max = value;
     }
-}
-
-static void count(const struct points *points, const struct idset *ranks, struct view_histogram *histogram) {
     for (size_t i = 0; i < points->n; i++) {
         const struct point *point = &points->items[i];
         if (!isfinite(point->value)) continue;
@@ -160,7 +153,6 @@ int view_histogram_read(const char *run_path, const struct view_query *query, in
     histogram->scanned = points.scanned;
     histogram->all = calloc(histogram->bins, sizeof *histogram->all);
     if (query->ranks != NULL) histogram->chosen = calloc(histogram->bins, sizeof *histogram->chosen);
-    find_ends(&points, histogram);
     if (histogram->all == NULL || (query->ranks != NULL && histogram->chosen == NULL))
         result = ty_fail_memory(err);
     else

@@ -296,40 +296,31 @@ static int add_report(void *context, const struct journal_report *report) {
     return result;
 }
 
-static int look_at_file(const struct view_index *index, struct stat *status) {
-    CLEANUP_FREE char *path = NULL;
-    if (asprintf(&path, "%s/run.db", index->run_path) < 0) {
-        path = NULL;
-        return -ENOMEM;
-    }
-    return stat(path, status) < 0 ? -errno : 0;
-}
-
 /* Whether what it has is of this journal, and still counts as it did. */
 static int check(struct view_index *index, ty_error *err) {
-    struct view_facts facts;
-    struct stat status;
-    int result = view_facts_read(index->run_path, &facts, err);
-    if (result < 0) return result;
-    result = look_at_file(index, &status);
-    if (result < 0) {
-        view_facts_done(&facts);
-        return ty_fail(err, result, "cannot read %s/run.db: %s", index->run_path, strerror(-result));
-    }
-    (void)pthread_mutex_lock(&index->lock);
     struct index_head *head = &index->head;
-    bool same = head->device == status.st_dev && head->inode == status.st_ino && head->first == facts.first &&
-                (int64_t)facts.reports >= head->last && head->n_attempts == facts.n_attempts;
+    struct view_facts *facts = &index->facts;
+    struct stat status;
+    CLEANUP(buffer_done) struct buffer path = {0};
+    buffer_printf(&path, "%s/run.db", index->run_path);
+    int result = path.failed ? -ENOMEM : stat(path.data, &status) < 0 ? -errno : 0;
+    if (result < 0)
+        return ty_fail(err, result, "cannot read %s/run.db: %s", index->run_path, strerror(-result));
+    bool same = head->device == status.st_dev && head->inode == status.st_ino;
+    if (!same) view_facts_done(facts);
+    result = view_facts_renew(index->run_path, facts, err);
+    if (result < 0) return result;
+    (void)pthread_mutex_lock(&index->lock);
+    same = same && head->first == facts->first && (int64_t)facts->reports >= head->last &&
+           head->n_attempts == facts->n_attempts;
     if (!same) {
         forget(index, true);
         head->device = status.st_dev;
         head->inode = status.st_ino;
-        head->first = facts.first;
-        head->n_attempts = facts.n_attempts;
+        head->first = facts->first;
+        head->n_attempts = facts->n_attempts;
     }
-    view_facts_done(&index->facts);
-    index->facts = facts;
-    index->there = facts.reports;
+    index->there = facts->reports;
     index->done = head->last;
     (void)pthread_mutex_unlock(&index->lock);
     return 0;

@@ -146,11 +146,6 @@ static int by_number(const void *a, const void *b) {
     return (x->time > y->time) - (x->time < y->time);
 }
 
-static bool follows(const struct point *before, const struct point *point) {
-    return before->attempt == point->attempt && before->rank == point->rank &&
-           before->number + 1 == point->number;
-}
-
 /* Reports of a rank in a row: where one is missing, in a sample, nothing is known. */
 static void make_intervals(struct points *points, bool rate) {
     qsort(points->items, points->n, sizeof *points->items, by_rank);
@@ -158,7 +153,9 @@ static void make_intervals(struct points *points, bool rate) {
     struct point before = {.rank = -1};
     for (size_t i = 0; i < points->n; i++) {
         struct point point = points->items[i];
-        if (i > 0 && follows(&before, &point)) {
+        bool follows =
+            before.attempt == point.attempt && before.rank == point.rank && before.number + 1 == point.number;
+        if (i > 0 && follows) {
             double seconds = (double)(point.time - before.time) / (double)NS_PER_S;
             struct point *made = &points->items[kept++];
             *made = point;
@@ -181,13 +178,6 @@ static void make_lags(struct points *points) {
 
 /* -- x */
 
-/* The candidate that 99 of 100 reports have; -1: none. */
-static int choose(const struct point_gathering *gathering) {
-    for (size_t i = 0; i < gathering->n_names; i++)
-        if (gathering->have[i] * 100 >= gathering->rows * 99 && gathering->rows > 0) return (int)i;
-    return -1;
-}
-
 static double plain_x(const struct point_gathering *gathering, const struct point *point) {
     switch ((int)gathering->axis) {
     case AXIS_TIME:
@@ -201,16 +191,13 @@ static double plain_x(const struct point_gathering *gathering, const struct poin
 
 /* -- the selection */
 
-static bool is_chosen(const struct view_query *query, const struct point *point) {
-    if (point->lost && query->history == VIEW_EFFECTIVE) return false;
-    return (query->ranks == NULL || idset_has(query->ranks, point->rank)) && !isnan(point->x);
-}
-
 static void keep(struct points *points, const struct view_query *query, bool in_range) {
     size_t kept = 0;
     for (size_t i = 0; i < points->n; i++) {
         const struct point *point = &points->items[i];
-        if (in_range ? point->x >= points->from && point->x <= points->to : is_chosen(query, point))
+        bool chosen = !(point->lost && query->history == VIEW_EFFECTIVE) && !isnan(point->x) &&
+                      (query->ranks == NULL || idset_has(query->ranks, point->rank));
+        if (in_range ? point->x >= points->from && point->x <= points->to : chosen)
             points->items[kept++] = *point;
     }
     points->n = kept;
@@ -253,15 +240,6 @@ static void begin(struct point_gathering *gathering, const struct view_query *qu
         gathering->name_sizes[i] = strlen(gathering->names[i]);
 }
 
-/* Made metrics compare a report with those of the same rank or number, which lie about as many reports apart as
- * there are ranks. */
-static int64_t block_of(const struct point_gathering *gathering) {
-    int64_t ranks = (int64_t)gathering->facts->replay.n_workers;
-    return gathering->made == MADE_NONE || ranks * 3 < SCAN_BLOCK ? SCAN_BLOCK
-           : ranks * 3 < VIEW_WHOLE / 4                           ? ranks * 3
-                                                                  : VIEW_WHOLE / 4;
-}
-
 static int scan(const char *run_path, struct point_gathering *gathering, struct view_scan *scan,
                 ty_error *err) {
     struct points *points = gathering->points;
@@ -271,7 +249,9 @@ static int scan(const char *run_path, struct point_gathering *gathering, struct 
     int result = view_scan(run_path, scan, on_report, gathering, err);
     if (result == -ENOMEM) return ty_fail_memory(err);
     if (result < 0) return result;
-    int chosen = gathering->axis == AXIS_METRIC ? 0 : choose(gathering);
+    int chosen = gathering->axis == AXIS_METRIC ? 0 : -1; /* else the first that 99 of 100 reports have */
+    for (size_t i = 0; i < gathering->n_names && chosen < 0; i++)
+        if (gathering->have[i] * 100 >= gathering->rows * 99 && gathering->rows > 0) chosen = (int)i;
     points->x = gathering->axis == AXIS_METRIC ? gathering->query->x
                 : chosen >= 0                  ? gathering->names[chosen]
                 : gathering->n_names > 0       ? axis_names[AXIS_NUMBER]
@@ -339,9 +319,13 @@ int points_gather(const char *run_path, const struct view_query *query, const st
     int result = points_check_query(query, err);
     if (result < 0) return result;
     begin(&gathering, query);
+    /* Made metrics compare a report with those of the same rank or number, which lie about as many reports apart
+     * as there are ranks. */
+    int64_t wanted = gathering.made == MADE_NONE ? 0 : (int64_t)facts->replay.n_workers * 3;
+    if (wanted < SCAN_BLOCK) wanted = SCAN_BLOCK;
     struct view_scan reading = {.last = (int64_t)facts->reports,
                                 .most = VIEW_WHOLE,
-                                .block = block_of(&gathering),
+                                .block = wanted < VIEW_WHOLE / 4 ? wanted : VIEW_WHOLE / 4,
                                 .sample = query->index != NULL ? index_sample(query->index) : NULL,
                                 .began = facts->first};
     return gather(run_path, &gathering, &reading, err);

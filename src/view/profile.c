@@ -53,15 +53,10 @@ struct split {
     bool text, escaped, events; /* within a string; behind a \; in the list */
 };
 
-static bool is_list_of_events(const struct buffer *item) {
-    static const char key[] = "\"traceEvents\"";
-    size_t size = sizeof key - 1;
-    return item->size > size && memcmp(item->data, key, size) == 0 &&
-           memchr(item->data + size, ':', item->size - size) != NULL;
-}
-
 /* What `c` does to the item: it goes on (0), has ended (1), or is forgotten (2). */
 static int split_at(struct split *split, const struct buffer *item, char c) {
+    static const char key[] = "\"traceEvents\"";
+    const size_t size = sizeof key - 1;
     int outer = split->events ? 2 : 1;
     if (split->text) {
         split->text = split->escaped || c != '"';
@@ -75,7 +70,9 @@ static int split_at(struct split *split, const struct buffer *item, char c) {
     case '[':
     case '{':
         if (split->depth++ == 0) return 2;
-        if (split->events || split->depth != 2 || c != '[' || !is_list_of_events(item)) return 0;
+        if (split->events || split->depth != 2 || c != '[' || item->size <= size ||
+            memcmp(item->data, key, size) != 0 || memchr(item->data + size, ':', item->size - size) == NULL)
+            return 0;
         split->events = true;
         return 2;
     case ']':
@@ -192,13 +189,6 @@ static void move_event(const struct profile *profile, json_t *event, int process
                                ((int64_t)(profile->rank + 1) << 32) | (json_integer_value(id) & UINT32_MAX));
 }
 
-/* Of what the profiler says of a process itself only the device counts: its name and its place are ours. */
-static int take_process(struct profile *profile, const json_t *event, int process) {
-    const char *name = json_string_value(json_object_get(event, "name"));
-    const char *labels = json_string_value(json_object_get(json_object_get(event, "args"), "labels"));
-    return str_equal(name, "process_labels") && labels != NULL ? name_process(profile, process, labels) : 0;
-}
-
 static int take_event(struct profile *profile) {
     json_error_t why;
     int process;
@@ -210,7 +200,10 @@ static int take_event(struct profile *profile) {
     int result = number_process(profile, pid != NULL ? pid : json_null(), &process);
     if (result == 0 && name != NULL && str_prefix(name, "process_", NULL) &&
         str_equal(json_string_value(json_object_get(event, "ph")), "M")) {
-        result = take_process(profile, event, process);
+        /* Of what the profiler says of a process only the device counts: its name and its place are ours. */
+        const char *labels = json_string_value(json_object_get(json_object_get(event, "args"), "labels"));
+        if (str_equal(name, "process_labels") && labels != NULL)
+            result = name_process(profile, process, labels);
     } else if (result == 0) {
         move_event(profile, event, process);
         result = put_event(profile, event);

@@ -96,17 +96,6 @@ static bool is_same_file(const struct stat *a, const struct stat *b) {
            a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
 }
 
-static int read_entry(struct view_runs *runs, struct run_entry *entry) {
-    ty_error err = {0};
-    view_summary_done(&entry->run.summary);
-    free(TAKE(entry->run.error));
-    entry->run.changed = ++runs->cursor;
-    int result = view_summary_read(entry->run.name, entry->run.path, &entry->run.summary, &err);
-    if (result >= 0) return 0;
-    entry->run.error = strdup(err.message);
-    return result == -ENOMEM || entry->run.error == NULL ? -ENOMEM : 0;
-}
-
 /* 1: the run changed. */
 static int look_again(struct view_runs *runs, struct run_entry *entry) {
     char name[PATH_MAX + 16];
@@ -125,7 +114,14 @@ static int look_again(struct view_runs *runs, struct run_entry *entry) {
         return 0;
     entry->run.there = look.file.st_ino != 0;
     entry->look = look;
-    return read_entry(runs, entry) < 0 ? -ENOMEM : 1;
+    entry->run.changed = ++runs->cursor;
+    ty_error err = {0};
+    view_summary_done(&entry->run.summary);
+    free(TAKE(entry->run.error));
+    int result = view_summary_read(entry->run.name, entry->run.path, &entry->run.summary, &err);
+    if (result >= 0) return 1;
+    entry->run.error = strdup(err.message);
+    return result == -ENOMEM || entry->run.error == NULL ? -ENOMEM : 1;
 }
 
 static struct run_entry *add_entry(struct view_runs *runs, const char *id, const char *name, const char *path) {

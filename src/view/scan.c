@@ -124,18 +124,15 @@ static int take_sample(const char *run_path, struct view_scan *scan, struct scan
     return 0;
 }
 
-static bool is_of_now(const struct scan_sample *sample, const struct view_scan *scan) {
-    if (sample->rows.n == 0 || sample->began != scan->began || sample->block != scan->block) return false;
-    return sample->last == scan->last ||
-           (sample->last < scan->last && clock_monotonic() - sample->taken < SAMPLE_MOMENT_MS * NS_PER_MS);
-}
-
 static int hand_sample(const char *run_path, struct view_scan *scan,
                        int (*each)(void *context, const struct journal_report *report), void *context,
                        ty_error *err) {
     struct scan_sample *sample = scan->sample;
     (void)pthread_mutex_lock(&sample->lock);
-    int result = is_of_now(sample, scan) ? 0 : take_sample(run_path, scan, sample, err);
+    bool same = sample->rows.n > 0 && sample->began == scan->began && sample->block == scan->block;
+    bool fresh = sample->last == scan->last || (sample->last < scan->last && clock_monotonic() - sample->taken <
+                                                                                 SAMPLE_MOMENT_MS * NS_PER_MS);
+    int result = same && fresh ? 0 : take_sample(run_path, scan, sample, err);
     if (result == 0) result = hand(scan, &sample->rows, each, context);
     if (sample->rows.text.size > SAMPLE_KEPT_BYTES) free_rows(&sample->rows);
     (void)pthread_mutex_unlock(&sample->lock);

@@ -61,21 +61,15 @@ static bool belongs(const struct line_choice *choice, const struct point *point)
     return point->lost == choice->lost && (choice->rank < 0 || point->rank == choice->rank);
 }
 
-/* How many different x there are, up to one more than `most`. */
-static size_t count_xs(const struct points *points, const struct line_choice *choice, size_t most) {
-    size_t n = 0;
+static int fill_line(const struct points *points, const struct line_choice *choice, size_t most,
+                     struct view_line *line) {
+    size_t n = 0, at = 0, before = SIZE_MAX; /* n: different x, up to one more than `most` */
     double last = (double)NAN;
     for (size_t i = 0; i < points->n && n <= most; i++) {
         if (!belongs(choice, &points->items[i]) || points->items[i].x == last) continue;
         last = points->items[i].x;
         n++;
     }
-    return n;
-}
-
-static int fill_line(const struct points *points, const struct line_choice *choice, size_t most,
-                     struct view_line *line) {
-    size_t n = count_xs(points, choice, most), at = 0, before = SIZE_MAX;
     bool each = n <= most;
     *line = (struct view_line){.rank = choice->rank, .lost = choice->lost};
     line->buckets = calloc((each ? n : most) + 1, sizeof *line->buckets);
@@ -243,16 +237,6 @@ static int mark_nonfinite(struct view_series *series, const struct points *point
 
 enum { MARKS_MAX = 200 };
 
-/* Hangs are found by their time: the first point behind it. */
-static double find_x_at(const struct points *points, nanoseconds time) {
-    const struct point *best = NULL;
-    for (size_t i = 0; i < points->n; i++) {
-        const struct point *point = &points->items[i];
-        if (point->time >= time && (best == NULL || point->time < best->time)) best = point;
-    }
-    return best != NULL ? best->x : points->n > 0 ? points->to : (double)NAN;
-}
-
 static int by_mark(const void *a, const void *b) {
     const struct view_mark *x = a, *y = b;
     return (x->x > y->x) - (x->x < y->x);
@@ -276,7 +260,12 @@ static int add_marks(struct view_series *series, const struct points *points, co
     n = facts->n_faults;
     for (size_t i = n > MARKS_MAX ? n - MARKS_MAX : 0; i < n && result == 0; i++) {
         const struct fact_fault *fault = &facts->faults[i];
-        double x = find_x_at(points, fault->time);
+        const struct point *behind = NULL; /* a fault is found by its time: the first point behind it */
+        for (size_t k = 0; k < points->n; k++) {
+            const struct point *point = &points->items[k];
+            if (point->time >= fault->time && (behind == NULL || point->time < behind->time)) behind = point;
+        }
+        double x = behind != NULL ? behind->x : points->n > 0 ? points->to : (double)NAN;
         if (!isnan(x)) result = add_mark(series, x, fault->kind, strdup(fault->text));
     }
     if (series->n_marks > 0) qsort(series->marks, series->n_marks, sizeof *series->marks, by_mark);
@@ -432,17 +421,6 @@ static int merge_line(const struct index_answer *answer, const struct index_piec
     return result;
 }
 
-static int answer_whole(struct index_answer *answer, struct view_series *series, ty_error *err) {
-    series->exact = true;
-    series->scanned = 1;
-    series->x = answer->piece.x;
-    int result = merge_line(answer, &answer->piece, false, series, err);
-    if (result < 0 || answer->query->history != VIEW_ALL) return result;
-    result = merge_line(answer, &answer->lost, true, series, err);
-    if (series->lines[series->n_lines - 1].n == 0) free(series->lines[--series->n_lines].buckets);
-    return result;
-}
-
 /* Where all that is asked for are few reports, they are read; `*points` are then these. 1: answered, in *series
  * or with *points; 0: the index has not enough. */
 static int answer_by_index(struct index_answer *answer, struct view_series *series, struct points *points,
@@ -468,7 +446,14 @@ static int answer_by_index(struct index_answer *answer, struct view_series *seri
         points->scanned = 1;
         return result < 0 ? result : 1;
     }
-    result = answer_whole(answer, series, err);
+    series->exact = true;
+    series->scanned = 1;
+    series->x = answer->piece.x;
+    result = merge_line(answer, &answer->piece, false, series, err);
+    if (result == 0 && query->history == VIEW_ALL) {
+        result = merge_line(answer, &answer->lost, true, series, err);
+        if (series->lines[series->n_lines - 1].n == 0) free(series->lines[--series->n_lines].buckets);
+    }
     return result < 0 ? result : 1;
 }
 

@@ -141,19 +141,6 @@ static void note_phase(struct start_phase *phase, nanoseconds duration, int rank
     phase->rank = rank;
 }
 
-/* The first report of all counts from the last worker that became able to make it. */
-static void measure_first_report(struct view_summary *summary, nanoseconds first) {
-    nanoseconds able = 0;
-    for (size_t i = 0; i < summary->replay.n_workers; i++) {
-        const struct replay_worker *worker = &summary->replay.workers[i];
-        nanoseconds at = worker->rendezvous > 0 ? worker->rendezvous
-                         : worker->ready > 0    ? worker->ready
-                                                : worker->started;
-        if (at > able && at <= first) able = at;
-    }
-    if (able > 0) note_phase(&summary->phases[PHASE_REPORT], first - able, -1);
-}
-
 static void measure_phases(struct view_summary *summary, nanoseconds first_report) {
     const struct run_replay *replay = &summary->replay;
     struct start_phase *phases = summary->phases;
@@ -163,8 +150,13 @@ static void measure_phases(struct view_summary *summary, nanoseconds first_repor
         note_phase(&phases[PHASE_AGENT], replay->node.event.time - replay->began, -1);
         phases[PHASE_AGENT].node_name = replay->node.event.of.node.name;
     }
+    nanoseconds last_able = 0; /* before the first report of all, which counts from that worker's */
     for (size_t i = 0; i < replay->n_workers; i++) {
         const struct replay_worker *worker = &replay->workers[i];
+        nanoseconds able = worker->rendezvous > 0 ? worker->rendezvous
+                           : worker->ready > 0    ? worker->ready
+                                                  : worker->started;
+        if (able > last_able && able <= first_report) last_able = able;
         if (worker->started > 0 && replay->launched > 0)
             note_phase(&phases[PHASE_SPAWN], worker->started - replay->launched, (int)i);
         if (worker->ready > 0 && worker->started > 0)
@@ -172,7 +164,7 @@ static void measure_phases(struct view_summary *summary, nanoseconds first_repor
         if (worker->rendezvous > 0 && worker->ready > 0)
             note_phase(&phases[PHASE_RENDEZVOUS], worker->rendezvous - worker->ready, (int)i);
     }
-    if (first_report > 0) measure_first_report(summary, first_report);
+    if (last_able > 0) note_phase(&phases[PHASE_REPORT], first_report - last_able, -1);
 }
 
 /* -- the rest of the journal */
@@ -221,8 +213,16 @@ static int on_checkpoint(void *context, const struct journal_checkpoint *checkpo
     return 0;
 }
 
-static int read_all(struct journal *journal, struct reading *reading, ty_error *err) {
+static void forget(struct reading *reading) {
+    view_summary_done(reading->summary);
+    *reading->summary = (struct view_summary){.status = -1, .cause_rank = -1};
+    *reading = (struct reading){.summary = reading->summary};
+}
+
+static int read_anew(void *context, struct journal *journal, ty_error *err) {
+    struct reading *reading = context;
     struct view_summary *summary = reading->summary;
+    forget(reading);
     int result = journal_replay(journal, &summary->replay, err);
     if (result >= 0 && tell(summary) < 0) return ty_fail_memory(err);
     if (result >= 0) result = journal_each_report(journal, 0, 1, on_report, reading, err);
@@ -250,18 +250,6 @@ static nanoseconds journal_time(const char *run_path) {
     buffer_printf(&path, "%s/run.db", run_path);
     if (path.failed || stat(path.data, &status) < 0) return clock_wall();
     return status.st_mtim.tv_sec * NS_PER_S + status.st_mtim.tv_nsec;
-}
-
-static void forget(struct reading *reading) {
-    view_summary_done(reading->summary);
-    *reading->summary = (struct view_summary){.status = -1, .cause_rank = -1};
-    *reading = (struct reading){.summary = reading->summary};
-}
-
-static int read_anew(void *context, struct journal *journal, ty_error *err) {
-    struct reading *reading = context;
-    forget(reading);
-    return read_all(journal, reading, err);
 }
 
 static int conclude(const char *name, const char *run_path, struct reading *reading, ty_error *err) {

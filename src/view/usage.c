@@ -72,18 +72,14 @@ static struct view_usage_last *find_item(struct view_usage_node *node, const str
     return NULL;
 }
 
-static struct view_usage_last *make_item(struct view_usage_node *node, const struct usage_row *row) {
-    struct view_usage_last *found = find_item(node, row);
-    if (found != NULL) return found;
-    if (ARRAY_GROW(node->items, node->n) < 0) return NULL;
-    node->items[node->n] = (struct view_usage_last){row->what, row->number, NAN, NAN, 0, 0, NAN};
-    return &node->items[node->n++];
-}
-
 static int take_last(void *context, const struct usage_row *row) {
     struct view_usage_node *node = make_node(context, row->node);
-    struct view_usage_last *item = node != NULL ? make_item(node, row) : NULL;
-    if (item == NULL) return -ENOMEM;
+    struct view_usage_last *item = node != NULL ? find_item(node, row) : NULL;
+    if (node == NULL || (item == NULL && ARRAY_GROW(node->items, node->n) < 0)) return -ENOMEM;
+    if (item == NULL) {
+        item = &node->items[node->n++];
+        *item = (struct view_usage_last){row->what, row->number, NAN, NAN, 0, 0, NAN};
+    }
     double passed = seconds(row->time - item->time), grown = row->mean - item->value;
     item->rate = usage_table[row->what].kind == USAGE_COUNTER && item->time > 0 && passed > 0 && grown >= 0
                      ? grown / passed

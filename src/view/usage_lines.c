@@ -43,11 +43,6 @@ static void forget_sources(struct usage_reading *reading) {
     *reading = (struct usage_reading){.query = reading->query, .lines = reading->lines};
 }
 
-static bool is_likely(const struct usage_reading *reading, const struct usage_row *row) {
-    const struct usage_source *source = &reading->sources[reading->likely];
-    return reading->likely < reading->n && source->number == row->number && str_equal(source->node, row->node);
-}
-
 /* The line that takes a new source, made where there is none; SIZE_MAX where there are too many, or no
  * memory. */
 static size_t line_for(struct usage_reading *reading, const struct usage_row *row) {
@@ -66,7 +61,9 @@ static size_t line_for(struct usage_reading *reading, const struct usage_row *ro
 static struct usage_source *make_source(struct usage_reading *reading, const struct usage_row *row) {
     CLEANUP(buffer_done) struct buffer key = {0};
     if (reading->likely >= reading->n) reading->likely = 0;
-    if (is_likely(reading, row)) return &reading->sources[reading->likely++];
+    struct usage_source *likely = &reading->sources[reading->likely];
+    if (reading->n > 0 && likely->number == row->number && str_equal(likely->node, row->node))
+        return &reading->sources[reading->likely++];
     buffer_printf(&key, "%d %s", row->number, row->node);
     if (reading->known == NULL) reading->known = hash_create();
     if (key.failed || reading->known == NULL) return NULL;

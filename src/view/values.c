@@ -191,10 +191,6 @@ static double scale(bool negative, uint64_t mantissa, int exponent, const char *
     return negative ? -number : number;
 }
 
-static bool is_digit(const struct values_walk *walk) {
-    return walk->at < walk->end && *walk->at >= '0' && *walk->at <= '9';
-}
-
 /* Digits go into the mantissa while it has room for them; how many did not. */
 static int take_digits(struct values_walk *walk, uint64_t *mantissa, int *n) {
     const char *at = walk->at, *end = walk->end;
@@ -215,7 +211,7 @@ static int take_exponent(struct values_walk *walk) {
     walk->at++;
     bool negative = walk->at < walk->end && *walk->at == '-';
     if (walk->at < walk->end && (*walk->at == '-' || *walk->at == '+')) walk->at++;
-    for (; is_digit(walk); walk->at++)
+    for (; walk->at < walk->end && *walk->at >= '0' && *walk->at <= '9'; walk->at++)
         if (value < 100000) value = value * 10 + (*walk->at - '0');
     return negative ? -value : value;
 }
@@ -277,16 +273,6 @@ static enum value_type type_of_text(const char *text, size_t size, double *numbe
     return VALUE_TEXT;
 }
 
-static bool take_word_value(struct values_walk *walk, struct value *value) {
-    value->type = VALUE_NUMBER;
-    value->flag = true;
-    value->number = *walk->at == 't' ? 1 : 0;
-    if (take_word(walk, "true") || take_word(walk, "false")) return true;
-    value->type = VALUE_OTHER;
-    value->flag = false;
-    return take_word(walk, "null");
-}
-
 static bool take_value(struct values_walk *walk, struct value *value) {
     skip_blanks(walk);
     if (walk->at == walk->end) return false;
@@ -305,7 +291,10 @@ static bool take_value(struct values_walk *walk, struct value *value) {
     case 't':
     case 'f':
     case 'n':
-        right = take_word_value(walk, value);
+        value->flag = *walk->at != 'n';
+        value->number = *walk->at == 't' ? 1 : 0;
+        if (value->flag) value->type = VALUE_NUMBER;
+        right = take_word(walk, *walk->at == 't' ? "true" : value->flag ? "false" : "null");
         break;
     default:
         right = take_number(walk, &value->number);
