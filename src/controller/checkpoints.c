@@ -95,9 +95,39 @@ int checkpoints_open(const struct checkpoints_place *place, const struct checkpo
 
 /* -- work for the thread: it may outlive the checkpoints, so that all it needs is its own */
 
+/* More of the latest checkpoint is not read before the next attempt of a run, as that would hold it up. */
+enum { QUICK_BYTES = 64 << 20 };
+
 static void work_chore(struct storage_job *job) {
     struct chore *chore = (struct chore *)job;
-    chore->result = chore->act(chore, &chore->error);
+    struct checkpoint_mark mark;
+    ty_error *err = &chore->error;
+    size_t n_files;
+    int64_t bytes = 0;
+    switch (chore->act) {
+    case CHORE_REMOVE:
+        mark = (struct checkpoint_mark){chore->run, strrchr(chore->path, '/') + 1, chore->number};
+        chore->result = checkpoint_remove(chore->run_path, &mark, err);
+        break;
+    case CHORE_DROP:
+        checkpoint_drop(chore->path);
+        break;
+    case CHORE_SWEEP:
+        checkpoint_sweep_staging(chore->path, chore->attempt);
+        break;
+    case CHORE_CHECK:
+        if (checkpoint_measure(chore->path, &n_files, &bytes) && bytes <= QUICK_BYTES)
+            chore->result = checkpoint_verify(chore->path, err);
+        else
+            chore->result = checkpoint_verify_sizes(chore->path, err);
+        break;
+    case CHORE_CHECK_WHOLE:
+        chore->result = checkpoint_verify_until(chore->path, &chore->enough, err);
+        break;
+    case CHORE_CHECK_PLACE: /* nobody knows what is to be in a place of a user's */
+        chore->result = checkpoint_check_place(chore->run_path, chore->run, chore->path, err);
+        break;
+    }
 }
 
 static void free_chore(struct storage_job *job) {
@@ -130,42 +160,25 @@ struct chore *checkpoints_post(struct checkpoints *checkpoints, const char *what
     return chore;
 }
 
-static int remove_one(const struct chore *chore, ty_error *err) {
-    struct checkpoint_mark mark = {chore->run, strrchr(chore->path, '/') + 1, chore->number};
-    return checkpoint_remove(chore->run_path, &mark, err);
-}
-
 static void tell(struct storage_job *job) {
     const struct chore *chore = (const struct chore *)job;
     if (chore->result < 0) log_warning("controller", "%s", chore->error.message);
 }
 
 void checkpoints_remove(struct checkpoints *checkpoints, char *path, uint64_t number) {
-    struct chore chore = {.act = remove_one, .path = path, .number = number};
+    struct chore chore = {.act = CHORE_REMOVE, .path = path, .number = number};
     (void)checkpoints_post(checkpoints, "removing", chore, tell);
-}
-
-static int drop(const struct chore *chore, ty_error *err) {
-    (void)err;
-    checkpoint_drop(chore->path);
-    return 0;
-}
-
-static int sweep_staging(const struct chore *chore, ty_error *err) {
-    (void)err;
-    checkpoint_sweep_staging(chore->path, chore->attempt);
-    return 0;
 }
 
 void checkpoints_discard(struct checkpoints *checkpoints, uint64_t number, int attempt) {
     struct buffer staging = {0};
     checkpoint_staging_path(checkpoints->run_path, number, attempt, &staging);
-    (void)checkpoints_post(checkpoints, "removing", (struct chore){.act = drop, .path = buffer_take(&staging)},
-                           NULL);
+    (void)checkpoints_post(checkpoints, "removing",
+                           (struct chore){.act = CHORE_DROP, .path = buffer_take(&staging)}, NULL);
 }
 
 void checkpoints_clear_up(struct checkpoints *checkpoints, int attempt) {
-    struct chore chore = {.act = sweep_staging, .path = strdup(checkpoints->run_path), .attempt = attempt};
+    struct chore chore = {.act = CHORE_SWEEP, .path = strdup(checkpoints->run_path), .attempt = attempt};
     (void)checkpoints_post(checkpoints, "clearing up", chore, NULL);
 }
 

@@ -75,7 +75,7 @@ void past_free(struct past *past); /* NULL is fine */
 struct chore {
     struct storage_job job;
     struct checkpoints *checkpoints; /* for what follows */
-    int (*act)(const struct chore *chore, ty_error *err);
+    enum { CHORE_REMOVE, CHORE_DROP, CHORE_SWEEP, CHORE_CHECK, CHORE_CHECK_WHOLE, CHORE_CHECK_PLACE } act;
     char *path;
     char *run_path, run[CHECKPOINT_RUN_SIZE]; /* the run's directory and id */
     uint64_t number;                          /* of the checkpoint that is removed */

@@ -105,31 +105,11 @@ int checkpoints_read_past(struct checkpoints *checkpoints, ty_error *err) {
 
 /* -- whether the latest is whole */
 
-/* How much is read of the latest checkpoint before the next attempt of a run: more would hold up the
- * restart. */
-enum { QUICK_BYTES = 64 << 20 };
-
-static int check(const struct chore *chore, ty_error *err) {
-    size_t n_files;
-    int64_t bytes = 0;
-    bool small = checkpoint_measure(chore->path, &n_files, &bytes) && bytes <= QUICK_BYTES;
-    return small ? checkpoint_verify(chore->path, err) : checkpoint_verify_sizes(chore->path, err);
-}
-
 /* The path of a latest that can be looked at; NULL: there is none. */
 static const char *path_to_check(const struct checkpoints *checkpoints) {
     if (checkpoints->n_kept == 0) return NULL;
     const struct kept *latest = &checkpoints->kept[checkpoints->n_kept - 1];
     return checkpoint_is_address(latest->path) ? NULL : latest->path;
-}
-
-static int check_thoroughly(const struct chore *chore, ty_error *err) {
-    return checkpoint_verify_until(chore->path, &chore->enough, err);
-}
-
-/* Nobody knows what is to be in a place of a user's. */
-static int check_place(const struct chore *chore, ty_error *err) {
-    return checkpoint_check_place(chore->run_path, chore->run, chore->path, err);
 }
 
 static void take_check(struct storage_job *job);
@@ -140,9 +120,9 @@ static bool post_check(struct checkpoints *checkpoints) {
     checkpoints->check = NULL;
     if (path == NULL || checkpoints->stopped) return false;
     bool place = checkpoint_is_place(checkpoints->kept[checkpoints->n_kept - 1].name);
-    struct chore chore = {.act = place                   ? check_place
-                                 : checkpoints->thorough ? check_thoroughly
-                                                         : check,
+    struct chore chore = {.act = place                   ? CHORE_CHECK_PLACE
+                                 : checkpoints->thorough ? CHORE_CHECK_WHOLE
+                                                         : CHORE_CHECK,
                           .path = strdup(path),
                           .lengthy = checkpoints->thorough && !place};
     checkpoints->check = checkpoints_post(checkpoints, "verifying", chore, take_check);

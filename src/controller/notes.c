@@ -20,25 +20,14 @@ void note_event(struct ty_run *run, const struct run_event *event, const char *m
     events_add(&run->events, event, metrics);
 }
 
-/* The words of the command. JSON holds UTF-8 alone: of a word that is none the bytes are escaped, in `texts`.
- * The caller frees the items. */
-static struct event_texts list_words(const char *const *argv, struct buffer *texts) {
-    size_t n = 0;
-    while (argv[n] != NULL)
-        n++;
-    const char **words = calloc(n + 1, sizeof *words);
-    CLEANUP_FREE size_t *starts = calloc(n + 1, sizeof *starts);
-    for (size_t i = 0; starts != NULL && i < n; i++) {
-        starts[i] = texts->size;
-        if (utf8_valid(argv[i], strlen(argv[i])))
-            buffer_text(texts, argv[i]);
-        else
-            utf8_escape(argv[i], strlen(argv[i]), texts);
-        buffer_char(texts, '\0');
-    }
-    for (size_t i = 0; words != NULL && i < n; i++)
-        words[i] = starts == NULL || texts->failed ? "?" : texts->data + starts[i];
-    return (struct event_texts){words, n};
+/* Texts that stand one behind the other, each with its end, as a list; NULL: memory is short. The caller
+ * frees. */
+static const char **list_texts(const struct buffer *texts, size_t n) {
+    const char **list = texts->failed ? NULL : calloc(n + 1, sizeof *list);
+    const char *at = texts->data;
+    for (size_t i = 0; list != NULL && i < n; i++, at += strlen(at) + 1)
+        list[i] = at;
+    return list;
 }
 
 void note_run(struct ty_run *run) {
@@ -46,13 +35,22 @@ void note_run(struct ty_run *run) {
     char host[256] = "";
     (void)gethostname(host, sizeof host - 1);
     CLEANUP(buffer_done) struct buffer texts = {0};
-    struct event_texts argv = list_words(request->argv, &texts);
+    size_t n = 0;
+    for (; request->argv[n] != NULL; n++) {
+        size_t size = strlen(request->argv[n]);
+        if (utf8_valid(request->argv[n], size))
+            buffer_text(&texts, request->argv[n]);
+        else
+            utf8_escape(request->argv[n], size, &texts); /* JSON holds UTF-8 alone */
+        buffer_char(&texts, '\0');
+    }
+    CLEANUP_FREE const char **words = list_texts(&texts, n);
     struct run_event event = run_event_new(EVENT_RUN);
     event.time = clock_wall();
     event.of.run = (struct event_run){
         .name = run->name,
         .id = run->id,
-        .argv = argv,
+        .argv = {words, n},
         .version = TY_VERSION,
         .pid = getpid(),
         .host = host,
@@ -72,52 +70,28 @@ void note_run(struct ty_run *run) {
         event.of.run.checkpoint_score_order = policy->score_order == SCORE_MIN ? "min" : "max";
     }
     note_event(run, &event, NULL);
-    free((void *)argv.items);
-}
-
-/* The devices of each rank, in `texts`. NULL: memory is short. The caller frees. */
-static const char **list_devices(const struct prepared *prepared, struct buffer *texts) {
-    size_t n = prepared->plan->n_workers;
-    const char **devices = calloc(n + 1, sizeof *devices);
-    CLEANUP_FREE size_t *starts = calloc(n + 1, sizeof *starts);
-    for (size_t i = 0; starts != NULL && i < n; i++) {
-        starts[i] = texts->size;
-        plan_worker_devices(prepared->plan, prepared->cluster, i, false, texts);
-        buffer_char(texts, '\0');
-    }
-    if (starts == NULL || texts->failed) free(TAKE(devices));
-    for (size_t i = 0; devices != NULL && i < n; i++)
-        devices[i] = texts->data + starts[i];
-    return devices;
-}
-
-/* The slices that the ranks sit in, in `texts`; NULL: there are none, or memory is short. The caller frees. */
-static const char **list_slices(const struct prepared *prepared, struct buffer *texts) {
-    const struct plan *plan = prepared->plan;
-    const char **slices = calloc(plan->n_slices + 1, sizeof *slices);
-    CLEANUP_FREE size_t *starts = calloc(plan->n_slices + 1, sizeof *starts);
-    for (size_t i = 0; starts != NULL && i < plan->n_slices; i++) {
-        const struct plan_slice *slice = &plan->slices[i];
-        const struct node_shape *shape =
-            prepared->cluster->nodes[plan->workers[slice->first_worker].node].shape;
-        const char *type = labels_get(&shape->labels, "ray.io/tpu-pod-type");
-        const char *topology = labels_get(&shape->labels, "ray.io/tpu-topology");
-        starts[i] = texts->size;
-        buffer_printf(texts, "%u-%u %s %s %s", slice->first_worker, slice->first_worker + slice->n_workers - 1,
-                      type != NULL ? type : "?", topology != NULL ? topology : "?", slice->name);
-        buffer_char(texts, '\0');
-    }
-    if (starts == NULL || texts->failed || plan->n_slices == 0) free(TAKE(slices));
-    for (size_t i = 0; slices != NULL && i < plan->n_slices; i++)
-        slices[i] = texts->data + starts[i];
-    return slices;
 }
 
 void note_plan(struct ty_run *run, int attempt) {
-    size_t n = run->prepared.plan->n_workers;
-    CLEANUP(buffer_done) struct buffer texts = {0}, slice_texts = {0};
-    CLEANUP_FREE const char **devices = list_devices(&run->prepared, &texts);
-    CLEANUP_FREE const char **slices = list_slices(&run->prepared, &slice_texts);
+    const struct plan *plan = run->prepared.plan;
+    const struct cluster *cluster = run->prepared.cluster;
+    CLEANUP(buffer_done) struct buffer device_texts = {0}, slice_texts = {0};
+    for (size_t rank = 0; rank < plan->n_workers; rank++) {
+        plan_worker_devices(plan, cluster, rank, false, &device_texts);
+        buffer_char(&device_texts, '\0');
+    }
+    for (size_t i = 0; i < plan->n_slices; i++) {
+        const struct plan_slice *slice = &plan->slices[i];
+        const struct node_shape *shape = cluster->nodes[plan->workers[slice->first_worker].node].shape;
+        const char *type = labels_get(&shape->labels, "ray.io/tpu-pod-type");
+        const char *topology = labels_get(&shape->labels, "ray.io/tpu-topology");
+        buffer_printf(&slice_texts, "%u-%u %s %s %s", slice->first_worker,
+                      slice->first_worker + slice->n_workers - 1, type != NULL ? type : "?",
+                      topology != NULL ? topology : "?", slice->name);
+        buffer_char(&slice_texts, '\0');
+    }
+    CLEANUP_FREE const char **devices = list_texts(&device_texts, plan->n_workers);
+    CLEANUP_FREE const char **slices = plan->n_slices > 0 ? list_texts(&slice_texts, plan->n_slices) : NULL;
     CLEANUP_FREE const char **nodes = calloc(run->agents.n + 1, sizeof *nodes);
     for (uint32_t node = 0; nodes != NULL && node < run->agents.n; node++)
         nodes[node] = run->agents.peers[node].name;
@@ -126,9 +100,9 @@ void note_plan(struct ty_run *run, int attempt) {
     event.attempt = attempt;
     event.of.plan.seconds = (double)run->prepared.plan_time / 1e9;
     event.of.plan.nodes = (struct event_texts){nodes, run->agents.n};
-    event.of.plan.ranks = (struct event_numbers){run->agents.node_of, n};
-    event.of.plan.devices = (struct event_texts){devices, n};
-    event.of.plan.slices = (struct event_texts){slices, run->prepared.plan->n_slices};
+    event.of.plan.ranks = (struct event_numbers){run->agents.node_of, plan->n_workers};
+    event.of.plan.devices = (struct event_texts){devices, plan->n_workers};
+    event.of.plan.slices = (struct event_texts){slices, plan->n_slices};
     event.of.plan.spares = run->request->settings.spares > 0 ? run->request->settings.spares : EVENT_UNKNOWN;
     if (run->agents.replaced.size > 0 && !run->agents.replaced.failed)
         event.of.plan.replaced = run->agents.replaced.data;

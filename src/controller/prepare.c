@@ -98,33 +98,27 @@ int prepare_engine(const struct run_request *request, const struct engine **engi
 }
 
 int prepare_check(const struct run_request *request, struct prepared *prepared, ty_error *err) {
+    const struct run_settings *settings = &request->settings;
+    struct demand *demand = &prepared->demand;
+    char directory[PATH_MAX];
     int result = check_launch_size(request, err);
+    if (result >= 0) result = check_environment(request, err);
+    if (result >= 0) result = prepare_engine(request, &prepared->engine, err);
+    if (result >= 0) result = framework_find(settings->framework, &prepared->framework, err);
     if (result < 0) return result;
-    result = check_environment(request, err);
-    if (result < 0) return result;
-    result = prepare_engine(request, &prepared->engine, err);
-    if (result < 0) return result;
-    result = framework_find(request->settings.framework, &prepared->framework, err);
-    if (result < 0) return result;
-    if (request->settings.resume != NULL && request->settings.name == NULL)
+    if (settings->resume != NULL && settings->name == NULL)
         return ty_fail(err, TY_EUSAGE,
                        "to resume a run takes its name (--resume NAME; resume=True and name=): `trainyard "
                        "status` lists them");
-    char directory[PATH_MAX];
     result = file_working_directory(directory, sizeof directory, err);
+    if (result >= 0) result = scaling_resolve(request->scaling, request->train_v1, demand, err);
     if (result < 0) return result;
-    result = scaling_resolve(request->scaling, request->train_v1, &prepared->demand, err);
-    if (result < 0) return result;
-    if (prepared->demand.max_workers == 0)
+    if (demand->max_workers == 0)
         return ty_fail(err, TY_EUSAGE,
                        "num_workers must be at least 1 here; 0 (local mode) runs without workers");
-    result = check_rank(SETTING_IS_debug, &request->settings, request->settings.debug,
-                        prepared->demand.max_workers, err);
-    if (result < 0) return result;
-    result = check_rank(SETTING_IS_input, &request->settings, request->settings.input,
-                        prepared->demand.max_workers, err);
-    if (result < 0) return result;
-    result = check_metrics_file(&request->settings, err);
+    result = check_rank(SETTING_IS_debug, settings, settings->debug, demand->max_workers, err);
+    if (result >= 0) result = check_rank(SETTING_IS_input, settings, settings->input, demand->max_workers, err);
+    if (result >= 0) result = check_metrics_file(settings, err);
     if (result < 0) return result;
     if (access("/proc/self/stat", R_OK) < 0)
         return ty_fail(err, TY_EUNSUPPORTED,

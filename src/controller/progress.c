@@ -11,6 +11,7 @@
 
 #include "base/array.h"
 #include "base/buffer.h"
+#include "base/cleanup.h"
 #include "base/str.h"
 #include "controller/sink.h"
 
@@ -141,11 +142,6 @@ static struct screen measure(void) {
     return (struct screen){size.ws_row > 0 ? size.ws_row : 24, size.ws_col > 1 ? size.ws_col : 80};
 }
 
-static void write_text(struct buffer *text) {
-    sink_say(text);
-    buffer_done(text);
-}
-
 /* Takes away what was drawn, from the bottom up. A terminal that has become narrower has broken lines since. */
 static void add_erasure(struct progress *progress, size_t columns, struct buffer *out) {
     const size_t *widths = (const size_t *)(const void *)progress->widths.data;
@@ -171,7 +167,7 @@ static void end_drawn(struct progress *progress, size_t begin, size_t columns, s
 }
 
 static void draw(struct progress *progress) {
-    struct buffer text = {0};
+    CLEANUP(buffer_done) struct buffer text = {0};
     struct screen screen = measure();
     const struct live *live = &progress->live;
     /* Workers' lines take at most half of the screen; how many there are beyond that is told. */
@@ -193,7 +189,7 @@ static void draw(struct progress *progress) {
     }
     format_line(progress, &text);
     end_drawn(progress, begin, screen.columns, &text);
-    write_text(&text);
+    sink_say(&text);
     progress->visible = true;
     progress->shown = clock_monotonic();
     (void)loop_timer_start(progress->loop, &progress->timer, NS_PER_S);
@@ -211,11 +207,11 @@ void progress_show(struct progress *progress) {
         break;
     case PROGRESS_STYLE_PLAIN:
         if (progress->shown == 0 || since >= PLAIN_INTERVAL) {
-            struct buffer text = {0};
+            CLEANUP(buffer_done) struct buffer text = {0};
             buffer_text(&text, "trainyard: ");
             format_line(progress, &text);
             buffer_char(&text, '\n');
-            write_text(&text);
+            sink_say(&text);
             progress->shown = clock_monotonic();
         }
         (void)loop_timer_start(progress->loop, &progress->timer, PLAIN_INTERVAL);
@@ -233,9 +229,9 @@ static void tick(void *context) {
 
 void progress_hide(struct progress *progress) {
     if (!progress->visible) return;
-    struct buffer text = {0};
+    CLEANUP(buffer_done) struct buffer text = {0};
     add_erasure(progress, measure().columns, &text);
-    write_text(&text);
+    sink_say(&text);
     progress->visible = false;
 }
 

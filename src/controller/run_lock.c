@@ -257,16 +257,18 @@ static bool is_named(int fd, const char *path) {
            held.st_ino == named.st_ino;
 }
 
-/* Removes the file where nothing holds it on: a thread that storage hangs on may have a copy of the
- * descriptor. */
-static void remove_file(struct run_lock *lock) {
+/* Removes the file where nothing holds it on: a thread that storage hangs on may have a copy of the descriptor.
+ * Also the whole work of a thread: NULL. */
+static void *remove_file(void *context) {
+    struct run_lock *lock = context;
     bool ours = is_named(lock->fd, lock->path);
     bool known = call_lock(lock->fd, F_OFD_GETLK) != LOCK_UNKNOWN;
     cleanup_fd(&lock->fd);
-    if (!ours) return;
+    if (!ours) return NULL;
     CLEANUP_FD int fd = open(lock->path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0 || (known && call_lock(fd, F_OFD_SETLK) != LOCK_FREE)) return;
-    if (is_named(fd, lock->path)) (void)unlink(lock->path);
+    bool free_again = fd >= 0 && (!known || call_lock(fd, F_OFD_SETLK) == LOCK_FREE);
+    if (free_again && is_named(fd, lock->path)) (void)unlink(lock->path);
+    return NULL;
 }
 
 static void destroy(struct run_lock *lock) {
@@ -293,13 +295,7 @@ static void *beat(void *context) {
     }
     bool left = lock->left;
     (void)pthread_mutex_unlock(&lock->lock);
-    if (!left) remove_file(lock);
-    return NULL;
-}
-
-static void *remove_once(void *context) {
-    remove_file(context);
-    return NULL;
+    return left ? NULL : remove_file(lock);
 }
 
 static bool start_thread(struct run_lock *lock, void *(*work)(void *context)) {
@@ -328,8 +324,8 @@ void run_lock_release(struct run_lock *lock, bool leave) {
     lock->left = leave;
     (void)pthread_cond_broadcast(&lock->changed);
     (void)pthread_mutex_unlock(&lock->lock);
-    if (!lock->beats && (leave || !start_thread(lock, remove_once))) {
-        if (!leave) remove_file(lock);
+    if (!lock->beats && (leave || !start_thread(lock, remove_file))) {
+        if (!leave) (void)remove_file(lock);
         destroy(lock);
         return;
     }
