@@ -22,7 +22,7 @@ import threading
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Callable, Iterator, Mapping
+from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from . import defaults, manifest
 from . import filesystem as filesystems
@@ -265,13 +265,13 @@ class Remote:
         target = f"{self.path}/{name}"
         if name in self._state["checkpoints"]:  # reported again: until all of it is there it is none
             self._drop_list(target)
-        if _there.noted(source) == name:  # the training function brought its files there
-            self._write_list(target)
-            return
+        is_there = _there.noted(source) == name  # with what ranks brought there themselves
         listed = manifest.place(source)
         metadata = os.path.join(source, manifest.INSIDE)
-        self._send_tree(source, target, but=manifest.INSIDE)
-        if os.path.exists(listed):
+        self._send_tree(source, target, but=(manifest.INSIDE, _there.NOTE) if is_there else (manifest.INSIDE,))
+        if is_there:
+            self._write_list(target)
+        elif os.path.exists(listed):
             self._send_file(listed, f"{self.path}/{os.path.relpath(listed, self._local)}")
         else:  # the program put its files there itself
             filesystems.write(self.filesystem, manifest.beside_name(target), json.dumps(manifest.listed(source)).encode())
@@ -334,8 +334,8 @@ class Remote:
             self._send_tree(logs, f"{self.path}/logs")
         self._do_journal("")
 
-    def _send_tree(self, source: str, target: str, but: str | None = None) -> None:
-        """All files, several at a time; without the one of the name `but` at the top."""
+    def _send_tree(self, source: str, target: str, but: Sequence[str] = ()) -> None:
+        """All files, several at a time; without those of the names `but` at the top."""
         self.filesystem.create_dir(target, recursive=True)
         files: list[tuple[str, str]] = []
         for folder, folders, names in os.walk(source):
@@ -343,7 +343,7 @@ class Remote:
             to = target if inside == "." else f"{target}/{inside}"
             for name in folders:
                 self.filesystem.create_dir(f"{to}/{name}", recursive=True)
-            paths = [(os.path.join(folder, name), f"{to}/{name}") for name in names if (to, name) != (target, but)]
+            paths = [(os.path.join(folder, name), f"{to}/{name}") for name in names if to != target or name not in but]
             files += [(here, there) for here, there in paths if os.path.isfile(here)]
         with ThreadPoolExecutor(AT_A_TIME) as pool:
             for _ in pool.map(self._send_file, *zip(*files)) if files else ():

@@ -455,6 +455,18 @@ def test_a_test_cluster_is_a_cluster_file():
     cluster.shutdown()
 
 
+def test_a_cluster_without_nodes_has_nothing():
+    cluster = importlib.import_module("ray.cluster_utils").Cluster()
+    ray().init(address=cluster.gcs_address)
+    assert not {"CPU", "GPU"} & set(ray().cluster_resources()) and cluster.list_all_nodes() == []
+    node = cluster.add_node(num_cpus=3)
+    assert ray().cluster_resources()["CPU"] == 3 and len(ray().nodes()) == 1
+    cluster.remove_node(node)
+    assert "CPU" not in ray().cluster_resources() and cluster.remaining_processes_alive()
+    ray().shutdown()
+    cluster.shutdown()
+
+
 def test_a_host_of_a_slice_is_told_by_its_environment(monkeypatch):
     monkeypatch.setenv("TPU_ACCELERATOR_TYPE", "v4-16")
     monkeypatch.setenv("TPU_NAME", "slice-a")

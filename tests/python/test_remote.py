@@ -228,6 +228,29 @@ def test_what_a_program_brings_there_itself(there, elsewhere, monkeypatch, mode,
         assert again.best_checkpoints == result.best_checkpoints
 
 
+def test_one_rank_brings_its_files_there_and_another_reports_them(there, elsewhere, monkeypatch):
+    monkeypatch.setattr(defaults.policy, "storage_there", True)
+
+    def train():
+        import tempfile
+
+        context = trainyard.get_context()
+        rank = context.get_world_rank()
+        with tempfile.TemporaryDirectory() as folder:
+            with open(f"{folder}/part-{rank}", "w") as file:
+                file.write("x")
+            given, options = Checkpoint(folder), {}
+            if rank == 1:
+                given = context.get_storage().persist_current_checkpoint(given, "both")
+                options = {"checkpoint_upload_mode": trainyard.CheckpointUploadMode.NO_UPLOAD}
+            trainyard.report({}, given, checkpoint_dir_name="both", **options)
+
+    run = RunConfig(name="run", storage_path="bucket/runs", storage_filesystem=there[1], progress="none")
+    result = DataParallelTrainer(train, scaling_config=ScalingConfig(num_workers=2), run_config=run).fit()
+    assert result.checkpoint.path == "bucket/runs/run/both"
+    assert sorted(os.listdir(there[0] / "bucket/runs/run/both")) == ["part-0", "part-1"]
+
+
 def test_a_checkpoint_on_another_file_system_is_outside_of_the_run_or_copied(there, tmp_path, monkeypatch):
     monkeypatch.setattr(defaults.policy, "storage_there", True)
     place, filesystem = there

@@ -206,6 +206,7 @@ class Cluster:
         _files.add(file_of(self.address))
         self._made = 0
         self._nodes: list[Node] = []
+        self._save()
         if initialize_head:
             self.add_node(**(head_node_args or {}))
         if connect:
@@ -255,4 +256,6 @@ class Cluster:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _save(self) -> None:
-        _write(self._folder, [node.entry for node in self._nodes])
+        """A cluster file has a node at least: where there is none, one that has nothing."""
+        entries = [node.entry for node in self._nodes]
+        _write(self._folder, entries or [_entry("node-none", {"num_cpus": 0})])

@@ -18,9 +18,9 @@ def _below(names: str, *bases: type) -> None:
 _below(
     "ActorPlacementGroupRemoved ActorUnschedulableError AsyncioActorExit AuthenticationError CrossLanguageError "
     "LocalRayletDiedError NodeDiedError ObjectLostError ObjectRefStreamEndOfStreamError ObjectStoreFullError OutOfDiskError "
-    "OutOfMemoryError PendingCallsLimitExceeded PlasmaObjectNotAvailable RayActorError RaySystemError RayTaskError RpcError "
-    "RuntimeEnvSetupError TaskCancelledError TaskPlacementGroupRemoved TaskUnschedulableError UserCodeException "
-    "WorkerCrashedError",
+    "OufOfBandObjectRefSerializationException OutOfMemoryError PendingCallsLimitExceeded PlasmaObjectNotAvailable RayActorError "
+    "RaySystemError RayTaskError RpcError RuntimeEnvSetupError TaskCancelledError "
+    "TaskPlacementGroupRemoved TaskUnschedulableError UnserializableException UserCodeException WorkerCrashedError",
     RayError,
 )
 _below("ActorDiedError ActorUnavailableError", globals()["RayActorError"])
@@ -29,7 +29,10 @@ _below(
     globals()["ObjectLostError"],
 )
 _below("ReferenceCountingAssertionError", globals()["ObjectLostError"], AssertionError)
-_below("RayChannelError", globals()["RaySystemError"])
+_below(
+    "RayCgraphCapacityExceeded RayChannelError RayDirectTransportError StreamingGeneratorReplayInconsistentError",
+    globals()["RaySystemError"],
+)
 _below("GetTimeoutError", RayError, TimeoutError)
 _below("RayChannelTimeoutError", globals()["RayChannelError"], TimeoutError)
 _below("ActorAlreadyExistsError ActorHandleNotFoundError", ValueError, RayError)

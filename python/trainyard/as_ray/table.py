@@ -90,7 +90,10 @@ _TABLE: dict[str, dict[str, str]] = {
     },
     "ray.data.block": {f"{_DATA}.block": "Block"},
     "ray.data.collate_fn": {f"{_DATA}.tensors": f"{_COLLATE} DefaultCollateFn CollateFn"},
-    "ray.data.context": {_DATA: "DataContext"},
+    "ray.data.context": {
+        _DATA: "DataContext",
+        ABSENT: "AutoscalingConfig DeltaConfig IcebergConfig LanceConfig ShuffleStrategy",
+    },
     "ray.data.dataset": {_DATA: "Dataset MaterializedDataset Schema"},
     "ray.data.datasource": {
         f"{_DATA}.writing": "FilenameProvider",
