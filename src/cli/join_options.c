@@ -9,7 +9,6 @@
 #include "base/str.h"
 #include "engine/join.h"
 #include "engine/join_node.h"
-#include "engine/ssh.h"
 
 static int set_nodes(const struct option_spec *option, void *target, const char *value, ty_error *err) {
     (void)option;

@@ -84,29 +84,6 @@ static void add_words(const struct branch *branch, struct buffer *out) {
     if (head->slots > 0) buffer_printf(out, " --slots %u", head->slots);
 }
 
-/* On a host: the same path as here, else what its PATH names. */
-static void add_script(const struct branch *branch, struct buffer *out) {
-    buffer_text(out, "c=");
-    quote(out, branch->all->command);
-    buffer_text(out,
-                "; command -v \"$c\" >/dev/null 2>&1 || c=trainyard; command -v \"$c\" >/dev/null 2>&1 || "
-                "{ echo \"there is no trainyard on this host: install it, or use --copy\" >&2; exit 127; }; "
-                "exec \"$c\" ");
-    add_words(branch, out);
-}
-
-/* On a host that may be without: says whether it is there, and takes the archive if it is not. */
-static void add_copying_script(const struct branch *branch, struct buffer *out) {
-    buffer_printf(
-        out,
-        "d=\"$HOME\"/.cache/trainyard/%s; if test -x \"$d/trainyard\"; then echo " SAYS_HERE
-        "; else t=\"$d.$$\"; mkdir -p \"$t\" && echo " SAYS_COPY
-        " && head -c %zu | tar -xf - -C \"$t\" && { mv -T \"$t\" \"$d\" 2>/dev/null || rm -rf \"$t\"; }; fi; "
-        "exec \"$d/trainyard\" ",
-        base_build, branch->all->archive.size);
-    add_words(branch, out);
-}
-
 static char *make_script(const struct branch *branch) {
     CLEANUP(buffer_done) struct buffer script = {0};
     struct buffer line = {0};
@@ -118,10 +95,24 @@ static char *make_script(const struct branch *branch) {
         add_words(branch, &script);
         return buffer_take(&script);
     }
-    if (branch->all->config.copy)
-        add_copying_script(branch, &script);
-    else
-        add_script(branch, &script);
+    if (branch->all->config.copy) {
+        /* A host that may be without says whether the command is there, and takes the archive if it is not. */
+        buffer_printf(&script,
+                      "d=\"$HOME\"/.cache/trainyard/%s; if test -x \"$d/trainyard\"; then echo " SAYS_HERE
+                      "; else t=\"$d.$$\"; mkdir -p \"$t\" && echo " SAYS_COPY
+                      " && head -c %zu | tar -xf - -C \"$t\" && "
+                      "{ mv -T \"$t\" \"$d\" 2>/dev/null || rm -rf \"$t\"; }; fi; exec \"$d/trainyard\" ",
+                      base_build, branch->all->archive.size);
+    } else {
+        /* The same path as here, else what the host's PATH names. */
+        buffer_text(&script, "c=");
+        quote(&script, branch->all->command);
+        buffer_text(&script,
+                    "; command -v \"$c\" >/dev/null 2>&1 || c=trainyard; command -v \"$c\" >/dev/null 2>&1 || "
+                    "{ echo \"there is no trainyard on this host: install it, or use --copy\" >&2; exit 127; "
+                    "}; exec \"$c\" ");
+    }
+    add_words(branch, &script);
     if (script.failed) return NULL;
     buffer_text(&line, "exec sh -c "); /* whatever shell the user has there */
     quote(&line, script.data);
@@ -192,12 +183,6 @@ static void lose(struct branch *branch, struct branch_node *node, const char *wh
     node->lost = true;
 }
 
-static struct branch_node *find_node(const struct branch *branch, int64_t rank) {
-    for (size_t i = 0; i < branch->n; i++)
-        if (branch->nodes[i].rank == rank) return &branch->nodes[i];
-    return NULL;
-}
-
 /* "@note RANK TEXT" and "@lost RANK TEXT", of the head of a branch about those behind it. */
 static bool take_report(struct branch *branch, char *line) {
     const struct branches_config *config = &branch->all->config;
@@ -208,7 +193,10 @@ static bool take_report(struct branch *branch, char *line) {
     char *text = strchr(rest, ' ');
     if (text == NULL) return true;
     *text++ = '\0';
-    struct branch_node *node = str_to_int64(rest, 0, UINT32_MAX, &rank) ? find_node(branch, rank) : NULL;
+    struct branch_node *node = NULL;
+    bool known = str_to_int64(rest, 0, UINT32_MAX, &rank);
+    for (size_t i = 0; known && i < branch->n && node == NULL; i++)
+        if (branch->nodes[i].rank == rank) node = &branch->nodes[i];
     if (node != NULL && lost)
         lose(branch, node, text);
     else if (node != NULL)
@@ -262,17 +250,6 @@ static void listen_to(void *context, unsigned events) {
 
 /* -- the end */
 
-static void describe_end(const struct branch *branch, int status, struct buffer *out) {
-    const char *what = branch->nodes[0].here ? "its agent" : "ssh";
-    char text[32];
-    if (branch->last[0] != '\0')
-        buffer_text(out, branch->last);
-    else if (WIFSIGNALED(status))
-        buffer_printf(out, "%s was killed by %s", what, str_signal(WTERMSIG(status), text));
-    else
-        buffer_printf(out, "%s ended with status %d, and said nothing", what, WEXITSTATUS(status));
-}
-
 /* The process has ended: what it said last is why. */
 static void on_end(void *context, unsigned events) {
     (void)events;
@@ -287,19 +264,16 @@ static void on_end(void *context, unsigned events) {
     branch->pid = 0;
     close_input(branch);
     stop_listening(branch);
-    describe_end(branch, status, &why);
+    const char *what = branch->nodes[0].here ? "its agent" : "ssh";
+    char text[32];
+    if (branch->last[0] != '\0')
+        buffer_text(&why, branch->last);
+    else if (WIFSIGNALED(status))
+        buffer_printf(&why, "%s was killed by %s", what, str_signal(WTERMSIG(status), text));
+    else
+        buffer_printf(&why, "%s ended with status %d, and said nothing", what, WEXITSTATUS(status));
     for (size_t i = 0; i < branch->n; i++)
         lose(branch, &branch->nodes[i], why.failed ? "ssh ended" : why.data);
-}
-
-static void free_branch(struct branch *branch) {
-    for (size_t i = 0; i < branch->n; i++)
-        free((void *)(uintptr_t)branch->nodes[i].host);
-    free(branch->nodes);
-    buffer_done(&branch->unsent);
-    buffer_done(&branch->line);
-    if (branch->pidfd >= 0) (void)close(branch->pidfd);
-    free(branch);
 }
 
 /* -- the start */
@@ -341,24 +315,19 @@ static int watch(struct branch *branch, ty_error *err) {
     return 0;
 }
 
-static int copy_nodes(struct branch *branch, const struct branch_node *nodes, size_t n) {
-    branch->nodes = calloc(n, sizeof *branch->nodes);
-    if (branch->nodes == NULL) return -ENOMEM;
-    for (; branch->n < n; branch->n++) {
-        branch->nodes[branch->n] = nodes[branch->n];
-        branch->nodes[branch->n].host = strdup(nodes[branch->n].host);
-        if (branch->nodes[branch->n].host == NULL) return -ENOMEM;
-    }
-    return 0;
-}
-
 /* The branch is in the list from the first moment on, so that whatever ends the others ends it too. */
 static int start_branch(struct branches *branches, const struct branch_node *nodes, size_t n, ty_error *err) {
     struct branch *branch = calloc(1, sizeof *branch);
     if (branch == NULL) return ty_fail_memory(err);
     *branch = (struct branch){.all = branches, .next = branches->first, .pidfd = -1, .input = -1, .output = -1};
     branches->first = branch;
-    if (copy_nodes(branch, nodes, n) < 0 || write_input(branch) < 0) return ty_fail_memory(err);
+    bool copied = (branch->nodes = calloc(n, sizeof *branch->nodes)) != NULL;
+    for (; copied && branch->n < n; branch->n++) {
+        branch->nodes[branch->n] = nodes[branch->n];
+        branch->nodes[branch->n].host = strdup(nodes[branch->n].host);
+        copied = branch->nodes[branch->n].host != NULL;
+    }
+    if (!copied || write_input(branch) < 0) return ty_fail_memory(err);
     int result = execute(branch, err);
     if (result == 0) result = watch(branch, err);
     return result < 0 ? ty_wrap(err, "host %s", nodes[0].host) : 0;
@@ -423,7 +392,13 @@ void branches_destroy(struct branches *branches) {
         nanoseconds left = (end - clock_monotonic()) / NS_PER_MS;
         branches->first = branch->next;
         if (branch->pid > 0) (void)kernel_reap(branch->pidfd, branch->pid, left > 0 ? (int)left : 0, NULL);
-        free_branch(branch);
+        for (size_t i = 0; i < branch->n; i++)
+            free((void *)(uintptr_t)branch->nodes[i].host);
+        free(branch->nodes);
+        buffer_done(&branch->unsent);
+        buffer_done(&branch->line);
+        if (branch->pidfd >= 0) (void)close(branch->pidfd);
+        free(branch);
     }
     buffer_done(&branches->archive);
     free(branches);

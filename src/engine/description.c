@@ -18,31 +18,6 @@
 
 /* -- made */
 
-static int add_amount(Wire__Amount ***list, size_t *n, const struct resource *resource) {
-    if (ARRAY_GROW(*list, *n) < 0) return -ENOMEM;
-    Wire__Amount *amount = calloc(1, sizeof *amount);
-    if (amount == NULL) return -ENOMEM;
-    wire__amount__init(amount);
-    amount->name = resource->name;
-    amount->amount = resource->amount;
-    (*list)[(*n)++] = amount;
-    return 0;
-}
-
-static int make_labels(const struct labels *labels, Wire__Join *join) {
-    join->labels = calloc(labels->n + 1, sizeof(Wire__Label *));
-    if (join->labels == NULL) return -ENOMEM;
-    for (size_t i = 0; i < labels->n; i++) {
-        Wire__Label *label = calloc(1, sizeof *label);
-        if (label == NULL) return -ENOMEM;
-        wire__label__init(label);
-        label->key = labels->items[i].key;
-        label->value = labels->items[i].value;
-        join->labels[join->n_labels++] = label;
-    }
-    return 0;
-}
-
 static int make_devices(const struct node *node, size_t index, Wire__Join *join) {
     const struct node_devices *devices = &node->shape->devices[index];
     Wire__Devices *made = calloc(1, sizeof *made);
@@ -66,11 +41,28 @@ static int make_devices(const struct node *node, size_t index, Wire__Join *join)
 int description_make(const struct node *node, Wire__Join *join, ty_error *err) {
     const struct node_shape *shape = node->shape;
     int result = 0;
-    for (size_t i = 0; i < shape->total.n && result == 0; i++)
-        result = add_amount(&join->resources, &join->n_resources, &shape->total.items[i]);
-    if (result == 0) result = make_labels(&shape->labels, join);
+    join->resources = calloc(shape->total.n + 1, sizeof(Wire__Amount *));
+    join->labels = calloc(shape->labels.n + 1, sizeof(Wire__Label *));
     join->devices = calloc(shape->n_devices + 1, sizeof(Wire__Devices *));
-    if (join->devices == NULL) result = -ENOMEM;
+    if (join->resources == NULL || join->labels == NULL || join->devices == NULL) result = -ENOMEM;
+    for (size_t i = 0; i < shape->total.n && result == 0; i++) {
+        Wire__Amount *amount = calloc(1, sizeof *amount);
+        if (amount == NULL) result = -ENOMEM;
+        if (amount == NULL) break;
+        wire__amount__init(amount);
+        amount->name = shape->total.items[i].name;
+        amount->amount = shape->total.items[i].amount;
+        join->resources[join->n_resources++] = amount;
+    }
+    for (size_t i = 0; i < shape->labels.n && result == 0; i++) {
+        Wire__Label *label = calloc(1, sizeof *label);
+        if (label == NULL) result = -ENOMEM;
+        if (label == NULL) break;
+        wire__label__init(label);
+        label->key = shape->labels.items[i].key;
+        label->value = shape->labels.items[i].value;
+        join->labels[join->n_labels++] = label;
+    }
     for (size_t i = 0; i < shape->n_devices && result == 0; i++)
         result = make_devices(node, i, join);
     if (shape->accelerator_type != NULL) join->accelerator_type = shape->accelerator_type;
@@ -210,19 +202,6 @@ int description_check(const Wire__Join *join, ty_error *err) {
     return result;
 }
 
-static int read_resources(const Wire__Join *join, struct node_shape *shape, ty_error *err) {
-    for (size_t i = 0; i < join->n_resources; i++) {
-        const Wire__Amount *amount = join->resources[i];
-        int result = resource_check_name(amount->name, err);
-        if (result < 0) return result;
-        if (resources_set(&shape->total, amount->name, amount->amount) < 0) return ty_fail_memory(err);
-    }
-    int result = 0;
-    for (size_t i = 0; i < join->n_labels && result == 0; i++)
-        result = labels_set(&shape->labels, join->labels[i]->key, join->labels[i]->value, err);
-    return result;
-}
-
 static char **copy_texts(char *const *texts, size_t n) {
     char **copies = calloc(n + 1, sizeof *copies);
     for (size_t i = 0; i < n && copies != NULL; i++) {
@@ -251,18 +230,20 @@ static int read_devices(const Wire__Devices *from, struct node_shape *shape, ty_
 }
 
 static int read_shape(const Wire__Join *join, struct node_shape *shape, ty_error *err) {
-    int result = read_resources(join, shape, err);
+    int result = 0;
+    for (size_t i = 0; i < join->n_resources && result == 0; i++) {
+        const Wire__Amount *amount = join->resources[i];
+        result = resource_check_name(amount->name, err);
+        if (result == 0 && resources_set(&shape->total, amount->name, amount->amount) < 0)
+            result = ty_fail_memory(err);
+    }
+    for (size_t i = 0; i < join->n_labels && result == 0; i++)
+        result = labels_set(&shape->labels, join->labels[i]->key, join->labels[i]->value, err);
     for (size_t i = 0; i < join->n_devices && result == 0; i++)
         result = read_devices(join->devices[i], shape, err);
     if (result < 0 || join->accelerator_type[0] == '\0') return result;
     shape->accelerator_type = strdup(join->accelerator_type);
     return shape->accelerator_type == NULL ? ty_fail_memory(err) : 0;
-}
-
-static const Wire__Devices *find_devices(const Wire__Join *join, const char *resource) {
-    for (size_t i = 0; i < join->n_devices; i++)
-        if (strcmp(join->devices[i]->resource, resource) == 0) return join->devices[i];
-    return NULL;
 }
 
 /* What others hold there; `*use` stays NULL where all is free. */
@@ -275,8 +256,10 @@ static int read_use(const Wire__Join *join, const struct node_shape *shape, stru
     int result = node_use_create(shape, &(struct resources){0}, use, err);
     if (result < 0) return result;
     for (size_t d = 0; d < shape->n_devices; d++) {
-        const Wire__Devices *devices = find_devices(join, shape->devices[d].resource);
+        const Wire__Devices *devices = NULL;
         quantity sum = 0;
+        for (size_t i = 0; i < join->n_devices && devices == NULL; i++)
+            if (str_equal(join->devices[i]->resource, shape->devices[d].resource)) devices = join->devices[i];
         for (size_t i = 0; i < shape->devices[d].n; i++) {
             if (devices != NULL && i < devices->n_free) (*use)->device_free[d][i] = devices->free[i];
             sum += (*use)->device_free[d][i];

@@ -6,7 +6,6 @@
 #include "engine/join.h"
 #include "engine/local.h"
 #include "engine/slurm.h"
-#include "engine/ssh.h"
 
 int engine_find(const char *name, const struct engine_options *options, const struct engine **engine,
                 ty_error *err) {

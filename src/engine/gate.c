@@ -59,22 +59,6 @@ static void on_ready(void *context, unsigned events) {
                                writable ? LOOP_WRITABLE : LOOP_READABLE);
 }
 
-static void begin(struct visitor *visitor) {
-    struct gate *gate = visitor->gate;
-    ty_error err = {0};
-    (void)loop_timer_start(gate->loop, &visitor->limit, gate->limit);
-    if (gate->tls == NULL) {
-        if (address_is_mine(visitor->transport.fd))
-            let_in(visitor);
-        else
-            gate_turn_away(visitor, "without a key only processes of this user are let in");
-        return;
-    }
-    if (tls_accept(gate->tls, visitor->transport.fd, &visitor->transport.tls, &err) < 0 ||
-        loop_watch_start(gate->loop, &visitor->watch, visitor->transport.fd, LOOP_READABLE) < 0)
-        gate_turn_away(visitor, err.code < 0 ? err.message : "out of memory");
-}
-
 static void receive(struct gate *gate, int fd) {
     if (gate->n_visitors == gate->most) gate_turn_away(gate->oldest, "too many others wait");
     struct visitor *visitor = calloc(1, sizeof *visitor);
@@ -94,7 +78,15 @@ static void receive(struct gate *gate, int fd) {
     address_prepare(fd);
     address_of_peer(fd, visitor->address);
     address_of_socket(fd, visitor->own_address);
-    begin(visitor);
+    ty_error err = {0};
+    (void)loop_timer_start(gate->loop, &visitor->limit, gate->limit);
+    if (gate->tls == NULL && address_is_mine(fd))
+        let_in(visitor);
+    else if (gate->tls == NULL)
+        gate_turn_away(visitor, "without a key only processes of this user are let in");
+    else if (tls_accept(gate->tls, fd, &visitor->transport.tls, &err) < 0 ||
+             loop_watch_start(gate->loop, &visitor->watch, fd, LOOP_READABLE) < 0)
+        gate_turn_away(visitor, err.code < 0 ? err.message : "out of memory");
 }
 
 static void on_knock(void *context, unsigned events) {

@@ -7,22 +7,6 @@
 #include "engine/local.h"
 #include "wire/channel.h"
 
-/* Each address can be read, and without a key is of this machine alone. */
-static int check_rendezvous(const struct engine_options *options, ty_error *err) {
-    char one[300];
-    int result = 0;
-    for (const char *at = options->rendezvous; at != NULL && result == 0;) {
-        struct address_name name;
-        struct address_list list = {0};
-        at = address_next(at, one, sizeof one);
-        result = address_parse(one, &name, err);
-        if (result == 0 && options->key.text[0] == '\0') result = address_resolve(&name, &list, err);
-        for (size_t i = 0; i < list.n && result == 0; i++)
-            if (!address_is_loopback(&list.items[i])) result = address_fail_keyless(one, err);
-    }
-    return result < 0 ? ty_wrap(err, "--rendezvous") : 0;
-}
-
 int join_check(const struct engine_options *options, ty_error *err) {
     if (options->max_nodes == 0 && options->rendezvous == NULL && options->node_rank < 0) return 0;
     if (options->max_nodes == 0)
@@ -38,7 +22,19 @@ int join_check(const struct engine_options *options, ty_error *err) {
     if (options->node_rank >= (int64_t)options->max_nodes)
         return ty_fail(err, TY_EUSAGE, "--node-rank %lld: there are %u nodes, 0 to %u",
                        (long long)options->node_rank, options->max_nodes, options->max_nodes - 1);
-    return options->max_nodes > 1 ? check_rendezvous(options, err) : 0;
+    /* Each address can be read, and without a key is of this machine alone. */
+    char one[300];
+    int result = 0;
+    for (const char *at = options->max_nodes > 1 ? options->rendezvous : NULL; at != NULL && result == 0;) {
+        struct address_name name;
+        struct address_list list = {0};
+        at = address_next(at, one, sizeof one);
+        result = address_parse(one, &name, err);
+        if (result == 0 && options->key.text[0] == '\0') result = address_resolve(&name, &list, err);
+        for (size_t i = 0; i < list.n && result == 0; i++)
+            if (!address_is_loopback(&list.items[i])) result = address_fail_keyless(one, err);
+    }
+    return result < 0 ? ty_wrap(err, "--rendezvous") : 0;
 }
 
 static int prepare(const struct engine_options *options, struct rendezvous_config *config, ty_error *err) {

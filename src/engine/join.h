@@ -1,11 +1,12 @@
-/* Engine join: the same command was started on each node, by whatever starts commands there. Rank 0 has the
- * controller; the others serve it (join_node.h). */
+/* The engines whose nodes come over a rendezvous. Join: the same command was started on each node, by whatever
+ * starts commands there; rank 0 has the controller, the others serve it (join_node.h). Ssh: agents on hosts that
+ * the user named, started by the user's own ssh. */
 #ifndef ENGINE_JOIN_H
 #define ENGINE_JOIN_H
 
 #include "engine/engine.h"
 
-extern const struct engine engine_join;
+extern const struct engine engine_join, engine_ssh;
 
 /* An agent over a rendezvous, for engines whose nodes all come over one; the local node's is started here. */
 int join_start_agent(const struct engine_agent *agent, int lease_fd, const char *log_path,
@@ -13,5 +14,7 @@ int join_start_agent(const struct engine_agent *agent, int lease_fd, const char 
 
 /* Checks the words of a user: --nnodes, --node-rank and --rendezvous belong together. */
 int join_check(const struct engine_options *options, ty_error *err);
+/* The same of one who gave hosts: nothing speaks of other machines otherwise. */
+int ssh_check(const struct engine_options *options, ty_error *err);
 
 #endif

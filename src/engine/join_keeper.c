@@ -79,12 +79,6 @@ static bool look(pid_t agent, int *status, nanoseconds *stopped_since) {
     return false;
 }
 
-static bool has_ended(int input) {
-    char bytes[256];
-    ssize_t size = read(input, bytes, sizeof bytes);
-    return size == 0 || (size < 0 && errno != EAGAIN && errno != EINTR);
-}
-
 /* Until its end: its wait status. `*input`: it ends with that, which is -1 then; -1: with nothing. */
 static int keep(pid_t agent, int *input) {
     sigset_t set = waited_signals();
@@ -97,7 +91,9 @@ static int keep(pid_t agent, int *input) {
         struct signalfd_siginfo signal;
         while (read(signals, &signal, sizeof signal) == (ssize_t)sizeof signal)
             if (signal.ssi_signo != SIGCHLD) (void)kill(agent, (int)signal.ssi_signo);
-        if (waited[1].revents != 0 && has_ended(*input)) {
+        char bytes[256];
+        ssize_t size = waited[1].revents != 0 ? read(*input, bytes, sizeof bytes) : 1;
+        if (size == 0 || (size < 0 && errno != EAGAIN && errno != EINTR)) {
             *input = waited[1].fd = -1;
             (void)kill(agent, SIGKILL);
         }

@@ -281,16 +281,6 @@ struct node_agent {
     struct lease *lease;     /* its; NULL: it has claimed nothing yet */
 };
 
-/* The keeper holds the lease as well. */
-static int open_lease(struct node_agent *agent, int *held, ty_error *err) {
-    int result = lease_open(agent->run, &agent->lease, err);
-    if (result < 0) return result;
-    int fd = lease_fd(agent->lease);
-    (void)descriptors_send(agent->leases, "", 1, &fd, 1, MSG_DONTWAIT);
-    *held = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-    return *held < 0 ? ty_fail(err, -errno, "cannot keep a lease: %s", strerror(errno)) : 0;
-}
-
 static int claim_devices(void *context, Wire__Claim *const *claims, size_t n, int *held, ty_error *err) {
     struct node_agent *agent = context;
     CLEANUP_FREE struct lease_claim *wanted = calloc(n + 1, sizeof *wanted);
@@ -301,8 +291,15 @@ static int claim_devices(void *context, Wire__Claim *const *claims, size_t n, in
         (void)snprintf(wanted[i].id, sizeof wanted[i].id, "%s", claims[i]->id);
         wanted[i].amount = claims[i]->amount;
     }
-    int result = agent->lease == NULL ? open_lease(agent, held, err) : 0;
-    return result < 0 ? result : lease_take(agent->lease, wanted, n, agent->cluster, err);
+    if (agent->lease == NULL) { /* the keeper holds it as well */
+        int result = lease_open(agent->run, &agent->lease, err);
+        if (result < 0) return result;
+        int fd = lease_fd(agent->lease);
+        (void)descriptors_send(agent->leases, "", 1, &fd, 1, MSG_DONTWAIT);
+        *held = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+        if (*held < 0) return ty_fail(err, -errno, "cannot keep a lease: %s", strerror(errno));
+    }
+    return lease_take(agent->lease, wanted, n, agent->cluster, err);
 }
 
 /* Each program must be there; one that is another is told of. */

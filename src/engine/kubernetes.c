@@ -172,41 +172,30 @@ static json_t *own_field(const char *name, const char *path) {
     return json_pack("{s:s, s:{s:{s:s}}}", "name", name, "valueFrom", "fieldRef", "fieldPath", path);
 }
 
-static json_t *variable(const char *name, const char *value) {
-    return json_pack("{s:s, s:s}", "name", name, "value", value);
-}
-
-/* The hosts of a pod's own slice, by their names in the service. */
-static json_t *slice_hosts(const struct kubernetes_request *request, const struct kubernetes_layout *layout) {
-    CLEANUP(buffer_done) struct buffer out = {0};
-    for (int64_t i = 0; i < layout->pods_per_slice; i++)
-        buffer_printf(&out, "%s%s%s-%lld.%s", i > 0 ? "," : "", request->name,
-                      layout->set ? "-slice-$(JOB_SLICE_INDEX)" : "", (long long)i, request->name);
-    if (out.failed) return NULL;
-    return variable("TPU_WORKER_HOSTNAMES", layout->pods_per_slice == 1 ? "localhost" : out.data);
-}
-
-/* A host's place in its slice, as GKE tells it. */
-static int add_tpu_variables(const struct kubernetes_request *request, const struct demand *demand,
-                             const struct kubernetes_layout *layout, json_t *list) {
-    char name[160];
-    (void)snprintf(name, sizeof name, "%s%s", request->name, layout->set ? "-slice-$(JOB_SLICE_INDEX)" : "");
-    int result = kubernetes_add(list, own_field("TPU_WORKER_ID", COMPLETION_INDEX));
-    if (result >= 0) result = kubernetes_add(list, slice_hosts(request, layout));
-    if (result >= 0) result = kubernetes_add(list, variable("TPU_NAME", name));
-    if (result >= 0) result = kubernetes_add(list, variable("TPU_TOPOLOGY", demand->tpu.topology));
-    if (result >= 0) result = kubernetes_add(list, variable("TPU_ACCELERATOR_TYPE", demand->tpu.pod_type));
-    return result;
-}
-
 static int make_environment(const struct kubernetes_request *request, const struct demand *demand,
                             const struct kubernetes_layout *layout, json_t *list) {
     int result =
         kubernetes_add(list, json_pack("{s:s, s:{s:{s:s, s:s}}}", "name", "TRAINYARD_RUN_KEY", "valueFrom",
                                        "secretKeyRef", "name", request->name, "key", "TRAINYARD_RUN_KEY"));
     if (result >= 0 && layout->set) result = kubernetes_add(list, own_field("JOB_SLICE_INDEX", SLICE_INDEX));
-    if (result >= 0 && demand->tpu.workers_per_slice > 0)
-        result = add_tpu_variables(request, demand, layout, list);
+    if (result < 0 || demand->tpu.workers_per_slice == 0) return result;
+    /* A host's place in its slice, as GKE tells it, and the hosts there by their names in the service. */
+    CLEANUP(buffer_done) struct buffer hosts = {0};
+    const char *slice = layout->set ? "-slice-$(JOB_SLICE_INDEX)" : "";
+    char name[160];
+    (void)snprintf(name, sizeof name, "%s%s", request->name, slice);
+    for (int64_t i = 0; i < layout->pods_per_slice; i++)
+        buffer_printf(&hosts, "%s%s%s-%lld.%s", i > 0 ? "," : "", request->name, slice, (long long)i,
+                      request->name);
+    if (hosts.failed) return -ENOMEM;
+    const char *const told[][2] = {
+        {"TPU_WORKER_HOSTNAMES", layout->pods_per_slice == 1 ? "localhost" : hosts.data},
+        {"TPU_NAME", name},
+        {"TPU_TOPOLOGY", demand->tpu.topology},
+        {"TPU_ACCELERATOR_TYPE", demand->tpu.pod_type}};
+    result = kubernetes_add(list, own_field("TPU_WORKER_ID", COMPLETION_INDEX));
+    for (size_t i = 0; i < ARRAY_SIZE(told) && result >= 0; i++)
+        result = kubernetes_add(list, json_pack("{s:s, s:s}", "name", told[i][0], "value", told[i][1]));
     return result;
 }
 
@@ -305,12 +294,6 @@ static json_t *job_spec(int64_t pods, json_t *pod) {
                      "parallelism", (json_int_t)pods, "backoffLimit", 0, "template", pod);
 }
 
-static json_t *make_job(const struct kubernetes_request *request, const struct kubernetes_layout *layout,
-                        json_t *pod) {
-    return json_pack("{s:s, s:s, s:o, s:o}", "apiVersion", "batch/v1", "kind", "Job", "metadata",
-                     metadata(request), "spec", job_spec(layout->pods, pod));
-}
-
 /* A child Job has a node pool, which is a slice, to itself. */
 static json_t *make_set(const struct kubernetes_request *request, const struct kubernetes_layout *layout,
                         json_t *pod) {
@@ -326,16 +309,6 @@ static json_t *make_set(const struct kubernetes_request *request, const struct k
                      "enableDNSHostnames", 1, "publishNotReadyAddresses", 1, "failurePolicy", "maxRestarts",
                      (json_int_t)request->max_restarts, "replicatedJobs", "name", "slice", "replicas",
                      (json_int_t)layout->slices, "template", "spec", job_spec(layout->pods_per_slice, pod));
-}
-
-static json_t *make_secret(const struct kubernetes_request *request) {
-    return json_pack("{s:s, s:s, s:o, s:s, s:{s:s}}", "apiVersion", "v1", "kind", "Secret", "metadata",
-                     metadata(request), "type", "Opaque", "stringData", "TRAINYARD_RUN_KEY", request->key);
-}
-
-static json_t *make_config(const struct kubernetes_request *request) {
-    return json_pack("{s:s, s:s, s:o, s:{s:s}}", "apiVersion", "v1", "kind", "ConfigMap", "metadata",
-                     metadata(request), "data", strrchr(KUBERNETES_CONFIG, '/') + 1, request->config);
 }
 
 /* Gives each pod a name, before it is ready: the first one waits for the others. */
@@ -355,11 +328,18 @@ int kubernetes_objects(const struct kubernetes_request *request, const struct de
     if (result >= 0) result = make_pod(request, demand, &layout, &pod, err);
     if (result < 0) return result;
     list = json_array();
-    int made = kubernetes_add(list, make_secret(request));
-    if (made >= 0 && request->config != NULL) made = kubernetes_add(list, make_config(request));
+    int made = kubernetes_add(list, json_pack("{s:s, s:s, s:o, s:s, s:{s:s}}", "apiVersion", "v1", "kind",
+                                              "Secret", "metadata", metadata(request), "type", "Opaque",
+                                              "stringData", "TRAINYARD_RUN_KEY", request->key));
+    if (made >= 0 && request->config != NULL)
+        made = kubernetes_add(list, json_pack("{s:s, s:s, s:o, s:{s:s}}", "apiVersion", "v1", "kind",
+                                              "ConfigMap", "metadata", metadata(request), "data",
+                                              strrchr(KUBERNETES_CONFIG, '/') + 1, request->config));
     if (made >= 0 && !layout.set)
         made = kubernetes_add(list, make_service(request)); /* a JobSet makes its own */
-    json_t *work = layout.set ? make_set(request, &layout, pod) : make_job(request, &layout, pod);
+    json_t *work = layout.set ? make_set(request, &layout, pod)
+                              : json_pack("{s:s, s:s, s:o, s:o}", "apiVersion", "batch/v1", "kind", "Job",
+                                          "metadata", metadata(request), "spec", job_spec(layout.pods, pod));
     if (made >= 0)
         made = kubernetes_add(list, work);
     else

@@ -63,17 +63,13 @@ int kubernetes_add(json_t *list, json_t *value) {
     return json_array_append_new(list, value) < 0 ? -ENOMEM : 0;
 }
 
-static const char *vendor_of(const char *type) {
-    size_t n = 0;
-    const struct accelerator_type *types = accelerator_types(&n);
-    for (size_t i = 0; type != NULL && i < n; i++)
-        if (str_equal(types[i].type, type)) return types[i].vendor;
-    return NULL;
-}
-
 /* The plugin's name of a device resource, NULL for one that Kubernetes has none for. */
 static const char *plugin_name(const char *resource, const char *type) {
-    const char *vendor = vendor_of(type);
+    const char *vendor = NULL;
+    size_t n = 0;
+    const struct accelerator_type *types = accelerator_types(&n);
+    for (size_t i = 0; type != NULL && i < n && vendor == NULL; i++)
+        if (str_equal(types[i].type, type)) vendor = types[i].vendor;
     for (size_t i = 0; i < ARRAY_SIZE(plugins); i++) {
         bool same = str_equal(plugins[i].resource, resource);
         if (same && (vendor == NULL || str_equal(vendor, plugins[i].vendor))) return plugins[i].name;
@@ -269,24 +265,19 @@ static int add_tolerations(const struct kubernetes_request *request, const json_
     return kubernetes_set(spec, "tolerations", list);
 }
 
-static int fill_selector(const struct kubernetes_request *request, const struct demand *demand,
-                         json_t *selector) {
-    int result = 0;
-    if (demand->tpu.workers_per_slice > 0)
-        result = kubernetes_set(selector, GKE_TOPOLOGY, json_string(demand->tpu.topology));
-    if (request->spot && result >= 0) result = kubernetes_set(selector, GKE_SPOT, json_string("true"));
-    for (size_t i = 0; i < request->selectors.n && result >= 0; i++)
-        result = kubernetes_set(selector, request->selectors.items[i].name,
-                                json_string(request->selectors.items[i].value));
-    return result;
-}
-
 int kubernetes_choose_nodes(const struct kubernetes_request *request, const struct demand *demand,
                             const struct kubernetes_layout *layout, json_t *spec, ty_error *err) {
     json_t *selector = json_object(), *expressions = json_array(), *affinity = json_object(), *resources = NULL;
     int result = kubernetes_resources(request, demand, layout, &resources, err);
     if (result >= 0) result = add_type(request, demand, selector, expressions, err);
-    int made = result < 0 ? 0 : fill_selector(request, demand, selector);
+    int made = 0;
+    if (result >= 0 && demand->tpu.workers_per_slice > 0)
+        made = kubernetes_set(selector, GKE_TOPOLOGY, json_string(demand->tpu.topology));
+    if (result >= 0 && request->spot && made >= 0)
+        made = kubernetes_set(selector, GKE_SPOT, json_string("true"));
+    for (size_t i = 0; result >= 0 && i < request->selectors.n && made >= 0; i++)
+        made = kubernetes_set(selector, request->selectors.items[i].name,
+                              json_string(request->selectors.items[i].value));
     if (made >= 0) made = add_labels(demand, expressions);
     if (made >= 0 && json_array_size(expressions) > 0)
         made = kubernetes_set(affinity, "nodeAffinity",

@@ -18,16 +18,6 @@
 #include "engine/local.h"
 #include "wire/start.h"
 
-/* dup2 onto itself would leave close-on-exec set. */
-static int move_up(int *fd) {
-    if (*fd > AGENT_CHANNEL_FD) return 0;
-    int moved = fcntl(*fd, F_DUPFD_CLOEXEC, AGENT_CHANNEL_FD + 1);
-    if (moved < 0) return -errno;
-    (void)close(*fd);
-    *fd = moved;
-    return 0;
-}
-
 static int start_process(const char *command, struct engine_handle *handle, ty_error *err) {
     static const char *const argv[] = {"trainyard", "agent", "--channel-fd", "3", NULL};
     int pair[2];
@@ -36,31 +26,20 @@ static int start_process(const char *command, struct engine_handle *handle, ty_e
     CLEANUP_FD int ours = pair[0];
     CLEANUP_FD int theirs = pair[1];
     pid_t pid = 0;
-    int result = move_up(&theirs);
+    if (theirs <= AGENT_CHANNEL_FD) { /* dup2 onto itself would leave close-on-exec set */
+        int moved = fcntl(theirs, F_DUPFD_CLOEXEC, AGENT_CHANNEL_FD + 1);
+        if (moved < 0) return ty_fail(err, -errno, "cannot start %s: %s", command, strerror(errno));
+        (void)close(theirs);
+        theirs = moved;
+    }
     const int fds[] = {PROGRAM_NOTHING, PROGRAM_OURS, PROGRAM_OURS, theirs};
     const struct program_start start = {.path = command, .argv = argv, .fds = fds, .n_fds = ARRAY_SIZE(fds)};
-    if (result == 0) result = program_start(&start, &pid);
+    int result = program_start(&start, &pid);
     if (result < 0) return ty_fail(err, result, "cannot start %s: %s", command, strerror(-result));
     handle->pid = pid;
     handle->pidfd = kernel_hold(pid);
     handle->channel_fd = TAKE_FD(ours);
     descriptors_withhold(handle->channel_fd);
-    return 0;
-}
-
-/* A copied agent serves this run only: the copy is of this moment. */
-static int start_copied(const struct engine_agent *agent, const Wire__Start *start, int lease_fd,
-                        struct engine_handle *handle, ty_error *err) {
-    struct engine_handle made = {.channel = NULL};
-    if (!copy_take(&made))
-        return ty_fail(err, TY_ESTART, "node %s: there is no copy of this process to fork workers from",
-                       agent->node_name);
-    int result = start_send(made.channel_fd, start, lease_fd, err);
-    if (result < 0) {
-        pool_drop(&made);
-        return ty_wrap(err, "node %s", agent->node_name);
-    }
-    *handle = made;
     return 0;
 }
 
@@ -74,15 +53,17 @@ static int start_agent(const struct engine_agent *agent, int lease_fd, const cha
     start.log_path = (char *)log_path;
     start.has_lease = lease_fd >= 0;
     struct engine_handle made = {.channel = NULL};
-    if (agent->copied) return start_copied(agent, &start, lease_fd, handle, err);
-    while (pool_take(command, &made)) {
+    if (agent->copied && !copy_take(&made)) /* which serves this run only, as it is of this moment */
+        return ty_fail(err, TY_ESTART, "node %s: there is no copy of this process to fork workers from",
+                       agent->node_name);
+    while (!agent->copied && pool_take(command, &made)) {
         if (start_send(made.channel_fd, &start, lease_fd, NULL) == 0) {
             *handle = made;
             return 0;
         }
         pool_drop(&made);
     }
-    int result = start_process(command, &made, err);
+    int result = agent->copied ? 0 : start_process(command, &made, err);
     if (result == 0) {
         result = start_send(made.channel_fd, &start, lease_fd, err);
         if (result < 0) pool_drop(&made);

@@ -89,16 +89,6 @@ static void on_closed(void *context, const ty_error *reason) {
 static const struct channel_events waiting_events = {
     .message = on_message, .output = on_output, .closed = on_closed};
 
-/* Hosts of one name, or agents of one host, are told apart by their ranks. */
-static char *choose_name(const struct rendezvous *rendezvous, const struct slot *slot, const char *wanted) {
-    struct buffer name = {0};
-    buffer_text(&name, wanted);
-    bool taken = rendezvous->local != NULL && str_equal(rendezvous->local->nodes[0].name, wanted);
-    const struct slot *other = find(rendezvous, wanted);
-    if (taken || (other != NULL && other != slot)) buffer_printf(&name, "-%u", slot->rank);
-    return buffer_take(&name);
-}
-
 static int check(const struct rendezvous *rendezvous, const Wire__Join *join, ty_error *err) {
     const struct rendezvous_config *config = &rendezvous->config;
     uint32_t first = config->local ? 1 : 0;
@@ -125,7 +115,13 @@ static int take_seat(struct rendezvous *rendezvous, struct slot *slot, const Wir
     cluster_destroy(tried);
     if (result < 0) return result;
     Wire__Join *copy = frame_copy(&join->base); /* the message goes with its callback */
-    char *name = choose_name(rendezvous, slot, join->node_name);
+    /* Hosts of one name, or agents of one host, are told apart by their ranks. */
+    struct buffer chosen = {0};
+    const struct slot *other = find(rendezvous, join->node_name);
+    bool taken = rendezvous->local != NULL && str_equal(rendezvous->local->nodes[0].name, join->node_name);
+    buffer_text(&chosen, join->node_name);
+    if (taken || (other != NULL && other != slot)) buffer_printf(&chosen, "-%u", slot->rank);
+    char *name = buffer_take(&chosen);
     if (copy == NULL || name == NULL || hash_set(rendezvous->names, name, (uintptr_t)slot) < 0) {
         wire__join__free_unpacked(copy, NULL);
         free(name);
@@ -167,18 +163,6 @@ void rendezvous_enter(struct rendezvous *rendezvous, struct channel *channel, co
 
 /* -- open and close */
 
-static int make_slots(struct rendezvous *rendezvous, ty_error *err) {
-    const struct rendezvous_config *config = &rendezvous->config;
-    rendezvous->slots = calloc(config->max_nodes, sizeof *rendezvous->slots);
-    rendezvous->names = hash_create();
-    if (rendezvous->slots == NULL || rendezvous->names == NULL) return ty_fail_memory(err);
-    for (uint32_t rank = 0; rank < config->max_nodes; rank++)
-        rendezvous->slots[rank] = (struct slot){.rendezvous = rendezvous, .rank = rank, .chosen = -1};
-    if (!config->local) return 0;
-    struct cluster_overrides none = {.num_cpus = -1, .num_gpus = -1};
-    return cluster_probe(config->overrides != NULL ? config->overrides : &none, &rendezvous->local, err);
-}
-
 int rendezvous_open(const struct rendezvous_config *config, struct rendezvous **rendezvous, ty_error *err) {
     ty_error unseen = {0};
     if (err == NULL) err = &unseen;
@@ -190,7 +174,16 @@ int rendezvous_open(const struct rendezvous_config *config, struct rendezvous **
     made->config = *config;
     made->key = *config->key;
     if (made->config.limit <= 0) made->config.limit = DEFAULT_LIMIT;
-    int result = make_slots(made, err);
+    int result = 0;
+    made->slots = calloc(config->max_nodes, sizeof *made->slots);
+    made->names = hash_create();
+    if (made->slots == NULL || made->names == NULL) result = ty_fail_memory(err);
+    for (uint32_t rank = 0; rank < config->max_nodes && result == 0; rank++)
+        made->slots[rank] = (struct slot){.rendezvous = made, .rank = rank, .chosen = -1};
+    if (config->local && result == 0) {
+        struct cluster_overrides none = {.num_cpus = -1, .num_gpus = -1};
+        result = cluster_probe(config->overrides != NULL ? config->overrides : &none, &made->local, err);
+    }
     if (result == 0) result = door_open(made, err);
     if (result < 0) {
         rendezvous_close(made, ty_error_exit_status(result));
@@ -198,14 +191,6 @@ int rendezvous_open(const struct rendezvous_config *config, struct rendezvous **
     }
     *rendezvous = made;
     return 0;
-}
-
-static bool all_told(const struct rendezvous *rendezvous) {
-    bool told = true;
-    for (uint32_t rank = 0; rank < rendezvous->config.max_nodes; rank++)
-        told =
-            told && (rendezvous->slots[rank].channel == NULL || channel_empty(rendezvous->slots[rank].channel));
-    return told;
 }
 
 static void stop_waiting(void *context) {
@@ -218,8 +203,13 @@ static void say_goodbye(struct rendezvous *rendezvous, int status) {
     for (uint32_t rank = 0; rank < rendezvous->config.max_nodes; rank++)
         if (rendezvous->slots[rank].channel != NULL) dismiss(rendezvous->slots[rank].channel, status, "");
     (void)loop_timer_start(rendezvous->config.loop, &limit, GOODBYE_LIMIT);
-    while (!all_told(rendezvous) && !late)
+    while (!late) {
+        bool told = true;
+        for (uint32_t rank = 0; rank < rendezvous->config.max_nodes && told; rank++)
+            told = rendezvous->slots[rank].channel == NULL || channel_empty(rendezvous->slots[rank].channel);
+        if (told) break;
         (void)loop_turn(rendezvous->config.loop, true);
+    }
     loop_timer_stop(rendezvous->config.loop, &limit);
 }
 
@@ -438,14 +428,6 @@ static void on_signals(void *context, unsigned events) {
     if (n == 0) loop_watch_stop(call->rendezvous->config.loop, &call->signals);
 }
 
-static const struct slot *find_given_up(const struct rendezvous *rendezvous) {
-    if (rendezvous->config.max_nodes - rendezvous->n_given_up >= rendezvous->config.min_nodes) return NULL;
-    uint32_t rank = 0;
-    while (!rendezvous->slots[rank].given_up)
-        rank++;
-    return &rendezvous->slots[rank];
-}
-
 /* Others may come a moment later. */
 static bool is_complete(struct roll_call *call) {
     struct rendezvous *rendezvous = call->rendezvous;
@@ -459,11 +441,14 @@ static bool is_complete(struct roll_call *call) {
 static int wait_for_nodes(struct roll_call *call, ty_error *err) {
     struct rendezvous *rendezvous = call->rendezvous;
     while (!is_complete(call)) {
-        const struct slot *given_up = find_given_up(rendezvous);
-        char text[32];
-        if (given_up != NULL)
+        if (rendezvous->config.max_nodes - rendezvous->n_given_up < rendezvous->config.min_nodes) {
+            const struct slot *given_up = rendezvous->slots;
+            char text[32];
+            while (!given_up->given_up)
+                given_up++;
             return ty_fail(err, TY_ESTART, "%s cannot take part: %s", name_of(rendezvous, given_up->rank, text),
                            given_up->note != NULL ? given_up->note : "it was given up");
+        }
         CLEANUP(buffer_done) struct buffer missing = {0};
         if (call->late || call->interrupted) list_missing(rendezvous, &missing);
         if (call->interrupted)

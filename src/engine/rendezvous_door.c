@@ -69,42 +69,12 @@ static int listen_on(struct rendezvous *rendezvous, const struct address *addres
         result == -EADDRNOTAVAIL ? ": it must be an address of this machine, which is the node of rank 0" : "");
 }
 
-/* A name may stand for another address here than elsewhere, as a host's own name often does: with a key, all of
- * this machine's are listened on then. */
-static int listen_on_all(struct rendezvous *rendezvous, const struct address_list *list, uint16_t *port,
-                         ty_error *err) {
-    int result = 0;
-    for (size_t i = 0; i < list->n; i++) {
-        result = listen_on(rendezvous, &list->items[i], err);
-        bool other_family = result < 0 && list->n > 1; /* one without IPv6, or without IPv4 */
-        if (result < 0 && !other_family) return result;
-        if (result > 0) *port = (uint16_t)result;
-    }
-    return *port != 0 ? 0 : result;
-}
-
 static int check_key(const struct rendezvous *rendezvous, const struct address_list *list, const char *text,
                      ty_error *err) {
     if (rendezvous->key.text[0] != '\0') return 0;
     for (size_t i = 0; i < list->n; i++)
         if (!address_is_loopback(&list->items[i])) return address_fail_keyless(text, err);
     return 0;
-}
-
-/* For agents, when every address of this machine is listened on. */
-static void list_own_addresses(struct rendezvous *rendezvous, uint16_t port) {
-    struct ifaddrs *all = NULL;
-    struct buffer *out = &rendezvous->door.addresses;
-    if (getifaddrs(&all) < 0) return;
-    for (struct ifaddrs *one = all; one != NULL; one = one->ifa_next) {
-        struct address address;
-        char text[64];
-        if (!address_of_interface(one, &address)) continue;
-        address_set_port(&address, port);
-        address_format(&address, text);
-        buffer_printf(out, "%s%s", out->size > 0 ? "," : "", text);
-    }
-    freeifaddrs(all);
 }
 
 static int open_one(struct rendezvous *rendezvous, const char *text, ty_error *err) {
@@ -116,11 +86,18 @@ static int open_one(struct rendezvous *rendezvous, const char *text, ty_error *e
     if (result < 0) return result;
     if (rendezvous->door.host[0] == '\0')
         (void)snprintf(rendezvous->door.host, sizeof name.host, "%s", name.host);
+    /* A name may stand for another address here than elsewhere, as a host's own name often does: with a key,
+     * all of this machine's are listened on then. */
     if (!name.literal && rendezvous->key.text[0] != '\0') address_list_any(&list, name.port);
     if (name.port == 0 && list.n > 1) list.n = 1;
     uint16_t port = 0;
-    result = listen_on_all(rendezvous, &list, &port, err);
-    if (result < 0) return result;
+    for (size_t i = 0; i < list.n; i++) {
+        result = listen_on(rendezvous, &list.items[i], err);
+        bool other_family = result < 0 && list.n > 1; /* one without IPv6, or without IPv4 */
+        if (result < 0 && !other_family) return result;
+        if (result > 0) port = (uint16_t)result;
+    }
+    if (port == 0 && result < 0) return result;
     struct buffer *out = &rendezvous->door.addresses;
     bool v6 = strchr(name.host, ':') != NULL;
     buffer_printf(out, "%s%s%s%s:%u", out->size > 0 ? "," : "", v6 ? "[" : "", name.host, v6 ? "]" : "", port);
@@ -136,7 +113,18 @@ static int open_everywhere(struct rendezvous *rendezvous, ty_error *err) {
     uint16_t port = (uint16_t)result;
     address_set_port(&list.items[1], port);
     (void)listen_on(rendezvous, &list.items[1], NULL); /* there may be no IPv6 */
-    list_own_addresses(rendezvous, port);
+    struct ifaddrs *all = NULL;                        /* for agents */
+    struct buffer *out = &rendezvous->door.addresses;
+    if (getifaddrs(&all) < 0) return 0;
+    for (struct ifaddrs *one = all; one != NULL; one = one->ifa_next) {
+        struct address address;
+        char text[64];
+        if (!address_of_interface(one, &address)) continue;
+        address_set_port(&address, port);
+        address_format(&address, text);
+        buffer_printf(out, "%s%s", out->size > 0 ? "," : "", text);
+    }
+    freeifaddrs(all);
     return 0;
 }
 

@@ -51,16 +51,6 @@ struct party {
     uint32_t n;
 };
 
-static int add_target(struct slot *slot, const struct slot *of, uint32_t address, Wire__TryTarget *target) {
-    if (ARRAY_GROW(slot->targets, slot->n_targets) < 0) return -ENOMEM;
-    slot->targets[slot->n_targets++] = (struct target){of->rank, address};
-    wire__try_target__init(target);
-    target->node_rank = of->rank;
-    target->address = of->join->addresses[address]->address;
-    target->port = of->join->trial_port;
-    return 0;
-}
-
 static void on_own_tried(void *context, const Wire__Tried *told) {
     rendezvous_tried(context, told);
 }
@@ -74,8 +64,14 @@ static int ask(const struct party *party, uint32_t i, struct network_trial *own,
     for (uint32_t distance = 1; distance < party->n; distance *= 2) {
         const struct slot *of = party->slots[(i + distance) % party->n];
         for (uint32_t k = 0; k < of->n_tried && trial.n_targets < TRIAL_TARGETS_MAX; k++) {
-            list[trial.n_targets] = &targets[trial.n_targets];
-            if (add_target(slot, of, k, &targets[trial.n_targets++]) < 0) return ty_fail_memory(err);
+            if (ARRAY_GROW(slot->targets, slot->n_targets) < 0) return ty_fail_memory(err);
+            slot->targets[slot->n_targets++] = (struct target){of->rank, k};
+            Wire__TryTarget *target = list[trial.n_targets] = &targets[trial.n_targets];
+            trial.n_targets++;
+            wire__try_target__init(target);
+            target->node_rank = of->rank;
+            target->address = of->join->addresses[k]->address;
+            target->port = of->join->trial_port;
         }
     }
     slot->rendezvous->n_trying += slot->targets != NULL;
@@ -181,12 +177,6 @@ static size_t list_candidates(const struct party *party, struct good_address *ca
     return n;
 }
 
-static const char *first_fault(const struct slot *slot) {
-    for (size_t k = 0; k < slot->n_tried; k++)
-        if (slot->tried[k].fault != NULL) return slot->tried[k].fault;
-    return "nothing was heard of what they reach";
-}
-
 static void choose(const struct party *party, struct good_address *candidates, size_t n) {
     struct rendezvous *rendezvous = party->slots[0]->rendezvous;
     const struct good_address *best = NULL;
@@ -203,9 +193,13 @@ static void choose(const struct party *party, struct good_address *candidates, s
     for (uint32_t i = 0; i < party->n; i++) {
         struct slot *slot = party->slots[i];
         if (slot->chosen >= 0) slot->chosen = (int)candidates[slot->chosen].address;
-        if (slot->chosen < 0 && slot->tried != NULL)
-            log_warning("network", "no address of node %s is reached by all that tried (%s): %s is used",
-                        label_of(slot), first_fault(slot), came_by(slot));
+        if (slot->chosen >= 0 || slot->tried == NULL) continue;
+        const char *fault = NULL;
+        for (size_t k = 0; k < slot->n_tried && fault == NULL; k++)
+            fault = slot->tried[k].fault;
+        log_warning("network", "no address of node %s is reached by all that tried (%s): %s is used",
+                    label_of(slot), fault != NULL ? fault : "nothing was heard of what they reach",
+                    came_by(slot));
     }
 }
 
@@ -281,10 +275,6 @@ static void write_table(const struct party *party, const char *chosen, struct bu
 
 /* -- all of it */
 
-static bool is_loopback(const char *text) {
-    return strcmp(text, "::1") == 0 || strncmp(text, "127.", 4) == 0;
-}
-
 /* This machine's addresses, and its part in the trial. */
 static int join_in(struct rendezvous *rendezvous, struct network_trial **own, ty_error *err) {
     Wire__Join *self = calloc(1, sizeof *self);
@@ -307,22 +297,11 @@ static int gather(struct rendezvous *rendezvous, struct party *party, ty_error *
         struct slot *slot = &rendezvous->slots[rank];
         bool local = rendezvous->config.local && rank == 0;
         if (!local && slot->state == SLOT_ABSENT) continue;
-        apart = apart || (!local && !is_loopback(slot->address));
+        bool loopback = str_equal(slot->address, "::1") || str_prefix(slot->address, "127.", NULL);
+        apart = apart || (!local && !loopback);
         party->slots[party->n++] = slot;
     }
     if (!apart || rendezvous->key.text[0] == '\0') party->n = 0;
-    return 0;
-}
-
-static int prepare_counts(const struct party *party, ty_error *err) {
-    for (uint32_t i = 0; i < party->n; i++) {
-        struct slot *slot = party->slots[i];
-        rendezvous_forget_tried(slot);
-        if (slot->join->trial_port == 0) continue;
-        slot->n_tried = slot->join->n_addresses < ADDRESSES_TRIED ? slot->join->n_addresses : ADDRESSES_TRIED;
-        slot->tried = calloc(slot->n_tried + 1, sizeof *slot->tried);
-        if (slot->tried == NULL) return ty_fail_memory(err);
-    }
     return 0;
 }
 
@@ -334,7 +313,15 @@ static int conduct(struct rendezvous *rendezvous, const struct party *party, str
                    ty_error *err) {
     bool late = false;
     struct loop_timer limit = {.callback = on_limit, .context = &late};
-    int result = prepare_counts(party, err);
+    int result = 0;
+    for (uint32_t i = 0; i < party->n; i++) {
+        struct slot *slot = party->slots[i];
+        rendezvous_forget_tried(slot);
+        if (slot->join->trial_port == 0) continue;
+        slot->n_tried = slot->join->n_addresses < ADDRESSES_TRIED ? slot->join->n_addresses : ADDRESSES_TRIED;
+        slot->tried = calloc(slot->n_tried + 1, sizeof *slot->tried);
+        if (slot->tried == NULL) return ty_fail_memory(err);
+    }
     rendezvous->n_trying = 0;
     for (uint32_t i = 0; i < party->n && result == 0; i++)
         result = ask(party, i, own, err);

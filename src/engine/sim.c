@@ -302,20 +302,29 @@ static void take_config(struct sim *sim, const struct run_config *config) {
     if (sim->config.max_workers < config->n_workers) sim->config.max_workers = config->n_workers;
 }
 
-static int set_up(struct sim *sim, ty_error *err) {
-    const struct run_config *config = &sim->config;
+int sim_create(const struct run_config *config, const struct sim_hooks *hooks, void *context, struct sim **out,
+               ty_error *err) {
+    struct sim *sim = calloc(1, sizeof *sim);
+    if (sim == NULL) return ty_fail_memory(err);
+    *sim = (struct sim){.hooks = hooks, .context = context};
+    take_config(sim, config);
+    uint32_t n_nodes = config->n_nodes, max_workers = sim->config.max_workers;
     sim->loop = loop_create_sim(err);
-    if (sim->loop == NULL) return err->code;
-    sim->agents = calloc(config->n_nodes, sizeof *sim->agents);
-    sim->workers = calloc(config->max_workers, sizeof *sim->workers);
-    sim->first_of = calloc(config->n_nodes + 1, sizeof *sim->first_of);
-    sim->ranks = calloc(config->max_workers, sizeof *sim->ranks);
-    if (sim->agents == NULL || sim->workers == NULL || sim->first_of == NULL || sim->ranks == NULL)
-        return ty_fail_memory(err);
+    int result = sim->loop == NULL ? err->code : 0;
+    sim->agents = calloc(n_nodes, sizeof *sim->agents);
+    sim->workers = calloc(max_workers, sizeof *sim->workers);
+    sim->first_of = calloc(n_nodes + 1, sizeof *sim->first_of);
+    sim->ranks = calloc(max_workers, sizeof *sim->ranks);
+    bool made = sim->agents != NULL && sim->workers != NULL && sim->first_of != NULL && sim->ranks != NULL;
+    if (result == 0 && !made) result = ty_fail_memory(err);
+    if (result < 0) {
+        sim_destroy(sim);
+        return result;
+    }
     sort_ranks(sim);
-    for (uint32_t node = 0; node < config->n_nodes; node++)
+    for (uint32_t node = 0; node < n_nodes; node++)
         sim_agent_init(&sim->agents[node], sim, node);
-    for (uint32_t rank = 0; rank < config->max_workers; rank++)
+    for (uint32_t rank = 0; rank < max_workers; rank++)
         sim->workers[rank] = (struct sim_worker){.sim = sim, .rank = rank};
     for (int timer = 0; timer < RUN_TIMERS; timer++) {
         struct run_timer_slot *slot = &sim->timers[timer];
@@ -325,22 +334,12 @@ static int set_up(struct sim *sim, ty_error *err) {
     sim->checked = (struct loop_timer){.callback = on_checked, .context = sim};
     sim->ops = sim_ops;
     if (sim->hooks->record == NULL) sim->ops.record = NULL;
-    return run_create(config, &sim->ops, sim, &sim->run, err);
-}
-
-int sim_create(const struct run_config *config, const struct sim_hooks *hooks, void *context, struct sim **out,
-               ty_error *err) {
-    struct sim *sim = calloc(1, sizeof *sim);
-    if (sim == NULL) return ty_fail_memory(err);
-    *sim = (struct sim){.hooks = hooks, .context = context};
-    take_config(sim, config);
-    int result = set_up(sim, err);
-    if (result < 0) {
+    result = run_create(&sim->config, &sim->ops, sim, &sim->run, err);
+    if (result < 0)
         sim_destroy(sim);
-        return result;
-    }
-    *out = sim;
-    return 0;
+    else
+        *out = sim;
+    return result < 0 ? result : 0;
 }
 
 /* Nothing of the controller's own is on its way any more. */

@@ -47,14 +47,6 @@ static void end_worker(struct sim_worker *worker, int wait_status) {
     go_on(agent);
 }
 
-/* Not even SIGKILL ends it: it is told to be gone, and left behind. */
-static void give_up(struct sim_worker *worker) {
-    struct sim_agent *agent = &worker->sim->agents[worker->sim->config.node_of[worker->rank]];
-    tell_of(worker, SIM_GONE, 0, false);
-    remove_worker(worker);
-    go_on(agent);
-}
-
 static void fail_start(struct sim_worker *worker, int code, bool stopped) {
     struct sim_agent *agent = &worker->sim->agents[worker->sim->config.node_of[worker->rank]];
     tell_of(worker, SIM_START_FAILED, code, stopped);
@@ -71,12 +63,17 @@ static void begin_worker(struct sim_worker *worker) {
 
 static void on_worker_timer(void *context) {
     struct sim_worker *worker = context;
-    if (worker->stage == SIM_PLANNED)
+    if (worker->stage == SIM_PLANNED) {
         begin_worker(worker);
-    else if (worker->stuck)
-        give_up(worker);
-    else
+    } else if (worker->stuck) {
+        /* Not even SIGKILL ends it: it is told to be gone, and left behind. */
+        struct sim_agent *agent = &worker->sim->agents[worker->sim->config.node_of[worker->rank]];
+        tell_of(worker, SIM_GONE, 0, false);
+        remove_worker(worker);
+        go_on(agent);
+    } else {
         end_worker(worker, worker->end);
+    }
 }
 
 static void start_worker(struct sim_worker *worker, int attempt) {

@@ -62,26 +62,6 @@ static void starter_free(struct slurm_starter *starter) {
     free(starter);
 }
 
-static int read_names(struct slurm_starter *starter, ty_error *err) {
-    const char *text = getenv("SLURM_JOB_NODELIST");
-    struct hostlist *list = NULL;
-    int result = slurm_check_allocation(err);
-    if (result >= 0 && text == NULL)
-        result =
-            ty_fail(err, TY_EUSAGE,
-                    "engine slurm: SLURM_JOB_ID is set, but SLURM_JOB_NODELIST is not: this is no allocation");
-    if (result < 0) return result;
-    result = hostlist_parse(text, &list, err);
-    if (result < 0) return ty_wrap(err, "SLURM_JOB_NODELIST");
-    if (hostlist_count(list) > RENDEZVOUS_NODES_MAX)
-        result = ty_fail(err, TY_EUSAGE, "SLURM_JOB_NODELIST: more than %d nodes", RENDEZVOUS_NODES_MAX);
-    if (result >= 0) starter->names = calloc(hostlist_count(list) + 1, sizeof *starter->names);
-    if (result >= 0 && (starter->names == NULL || hostlist_each(list, add_name, starter) < 0))
-        result = ty_fail_memory(err);
-    hostlist_destroy(list);
-    return result;
-}
-
 /* -- srun */
 
 /* Options of the job that srun would take for those of the step. */
@@ -181,29 +161,7 @@ static int make_words(struct srun_words *words, const struct srun_launch *launch
     return 0;
 }
 
-static int spawn_srun(struct srun_launch *launch, const struct srun_words *words, int input, int output,
-                      ty_error *err) {
-    CLEANUP(environment_done) struct environment environment = {0};
-    if (make_environment(&environment) < 0) return ty_fail_memory(err);
-    const int fds[] = {input, output, output};
-    int result = program_start(&(struct program_start){.argv = words->argv,
-                                                       .envp = environment.items,
-                                                       .fds = fds,
-                                                       .n_fds = ARRAY_SIZE(fds),
-                                                       .place = PROGRAM_SESSION},
-                               &launch->pid);
-    if (result == 0) return 0;
-    return ty_fail(err, TY_ESTART, "cannot run srun: %s", strerror(-result));
-}
-
 /* -- what it prints, and its end */
-
-static void take_line(struct srun_launch *launch, char *line) {
-    if (*line == '\0' || strstr(line, "lacks support for cpu binding") != NULL) return;
-    (void)snprintf(launch->said, sizeof launch->said, "%.399s", line);
-    for (uint32_t i = 0; i < launch->n; i++)
-        rendezvous_note(launch->rendezvous, launch->first + i, launch->said);
-}
 
 static void on_print(void *context, unsigned events) {
     struct srun_launch *launch = context;
@@ -221,7 +179,12 @@ static void on_print(void *context, unsigned events) {
         if (bytes[i] != '\n') buffer_char(&launch->line, bytes[i]);
         if (!whole) continue;
         buffer_text(&launch->line, "");
-        if (!launch->line.failed) take_line(launch, launch->line.data);
+        const char *line = launch->line.failed ? "" : launch->line.data;
+        if (*line != '\0' && strstr(line, "lacks support for cpu binding") == NULL) {
+            (void)snprintf(launch->said, sizeof launch->said, "%.399s", line);
+            for (uint32_t node = 0; node < launch->n; node++)
+                rendezvous_note(launch->rendezvous, launch->first + node, launch->said);
+        }
         buffer_clear(&launch->line);
     }
 }
@@ -302,12 +265,23 @@ static int start_some(struct slurm_starter *starter, struct rendezvous *rendezvo
                                    .pid = -1,
                                    .pidfd = -1,
                                    .output = -1};
+    CLEANUP(environment_done) struct environment environment = {0};
     CLEANUP_FD int input = key_file(&starter->key, err);
     int ends[2] = {-1, -1};
     int result = input < 0 ? err->code : make_words(&words, launch, err);
     if (result >= 0 && socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
         result = ty_fail(err, TY_ESTART, "no socket for srun: %s", strerror(errno));
-    if (result >= 0) result = spawn_srun(launch, &words, input, ends[1], err);
+    if (result >= 0 && make_environment(&environment) < 0) result = ty_fail_memory(err);
+    if (result >= 0) {
+        const int fds[] = {input, ends[1], ends[1]};
+        const struct program_start srun = {.argv = words.argv,
+                                           .envp = environment.items,
+                                           .fds = fds,
+                                           .n_fds = ARRAY_SIZE(fds),
+                                           .place = PROGRAM_SESSION};
+        int started = program_start(&srun, &launch->pid);
+        if (started < 0) result = ty_fail(err, TY_ESTART, "cannot run srun: %s", strerror(-started));
+    }
     cleanup_fd(&ends[1]);
     launch->output = ends[0];
     if (result >= 0) result = watch(launch, err);
@@ -347,9 +321,23 @@ static void stop(void *context) {
 /* -- the engine */
 
 static int prepare(const struct engine_options *options, struct rendezvous_config *config, ty_error *err) {
+    const char *text = getenv("SLURM_JOB_NODELIST");
+    struct hostlist *list = NULL;
     struct slurm_starter *starter = calloc(1, sizeof *starter);
     if (starter == NULL) return ty_fail_memory(err);
-    int result = read_names(starter, err);
+    int result = slurm_check_allocation(err);
+    if (result >= 0 && text == NULL)
+        result =
+            ty_fail(err, TY_EUSAGE,
+                    "engine slurm: SLURM_JOB_ID is set, but SLURM_JOB_NODELIST is not: this is no allocation");
+    if (result >= 0 && (result = hostlist_parse(text, &list, err)) < 0)
+        (void)ty_wrap(err, "SLURM_JOB_NODELIST");
+    if (result >= 0 && hostlist_count(list) > RENDEZVOUS_NODES_MAX)
+        result = ty_fail(err, TY_EUSAGE, "SLURM_JOB_NODELIST: more than %d nodes", RENDEZVOUS_NODES_MAX);
+    if (result >= 0) starter->names = calloc(hostlist_count(list) + 1, sizeof *starter->names);
+    if (result >= 0 && (starter->names == NULL || hostlist_each(list, add_name, starter) < 0))
+        result = ty_fail_memory(err);
+    hostlist_destroy(list);
     if (result >= 0) result = key_make(&starter->key, err);
     if (result < 0) {
         starter_free(starter);
@@ -372,12 +360,6 @@ bool slurm_is_chosen(void) {
 }
 
 /* -- what was granted, as the nodes themselves see it */
-
-static const struct node_devices *gpus_of(const struct node_shape *shape) {
-    for (size_t i = 0; i < shape->n_devices; i++)
-        if (str_equal(shape->devices[i].resource, "GPU")) return &shape->devices[i];
-    return NULL;
-}
 
 /* A difference between what Slurm says and what the step got. */
 static int check_devices(const char *name, const struct node_shape *granted, const struct node_devices *seen,
@@ -427,26 +409,22 @@ static int copy_devices(const struct node_devices *seen, struct node_shape *to) 
     return failed ? -ENOMEM : 0;
 }
 
-static int copy_shape(const struct node_shape *granted, const struct node_devices *seen,
-                      struct node_shape *to) {
-    if (resources_copy(&to->total, &granted->total) < 0) return -ENOMEM;
-    for (size_t i = 0; i < granted->labels.n; i++)
-        if (labels_set(&to->labels, granted->labels.items[i].key, granted->labels.items[i].value, NULL) ==
-            -ENOMEM)
-            return -ENOMEM;
-    to->accelerator_type = granted->accelerator_type != NULL ? strdup(granted->accelerator_type) : NULL;
-    if (granted->accelerator_type != NULL && to->accelerator_type == NULL) return -ENOMEM;
-    return copy_devices(seen, to);
-}
-
 /* Resources, labels and type as granted; devices by the names that they have in the step. */
 static int merge_node(const struct node *granted, const struct node *said, struct cluster *made,
                       ty_error *err) {
     CLEANUP(node_shape_done) struct node_shape shape = {0};
-    const struct node_devices *seen = gpus_of(said->shape);
+    const struct node_devices *seen = NULL;
+    const char *type = granted->shape->accelerator_type;
+    const struct labels *labels = &granted->shape->labels;
+    for (size_t i = 0; i < said->shape->n_devices && seen == NULL; i++)
+        if (str_equal(said->shape->devices[i].resource, "GPU")) seen = &said->shape->devices[i];
     int result = check_devices(granted->name, granted->shape, seen, err);
-    if (result >= 0 && copy_shape(granted->shape, seen, &shape) < 0) result = ty_fail_memory(err);
     if (result < 0) return result;
+    bool copied = resources_copy(&shape.total, &granted->shape->total) >= 0;
+    for (size_t i = 0; i < labels->n && copied; i++)
+        copied = labels_set(&shape.labels, labels->items[i].key, labels->items[i].value, NULL) != -ENOMEM;
+    if (copied && type != NULL) copied = (shape.accelerator_type = strdup(type)) != NULL;
+    if (!copied || copy_devices(seen, &shape) < 0) return ty_fail_memory(err);
     const struct node_shape *kept = cluster_shape(made, &shape, err);
     struct node_use *use = NULL;
     if (kept == NULL) return TY_EUSAGE;
@@ -454,31 +432,6 @@ static int merge_node(const struct node *granted, const struct node *said, struc
     if (result >= 0) result = cluster_add_node(made, granted->name, kept, &use, err);
     node_use_destroy(use);
     return result;
-}
-
-static const struct node *find_node(const struct cluster *cluster, const char *name) {
-    for (size_t i = 0; i < cluster->n; i++)
-        if (str_equal(cluster->nodes[i].name, name)) return &cluster->nodes[i];
-    return NULL;
-}
-
-/* Both lists are in the order of the allocation, so the next node is nearly always the one that is looked
- * for. */
-static int merge(const struct cluster *granted, const struct cluster *said, struct cluster *made,
-                 ty_error *err) {
-    size_t at = 0;
-    for (size_t i = 0; i < said->n; i++) {
-        const char *name = said->nodes[i].name;
-        bool next = at < granted->n && str_equal(granted->nodes[at].name, name);
-        const struct node *node = next ? &granted->nodes[at] : find_node(granted, name);
-        if (node == NULL)
-            return ty_fail(err, TY_ESTART, "node %.64s joined, which is not one of this job's (%.200s)", name,
-                           getenv("SLURM_JOB_NODELIST"));
-        at = (size_t)(node - granted->nodes) + 1;
-        int result = merge_node(node, &said->nodes[i], made, err);
-        if (result < 0) return result;
-    }
-    return 0;
 }
 
 static int look_at_nodes(struct rendezvous *rendezvous, const struct demand *demand, struct cluster **cluster,
@@ -489,7 +442,19 @@ static int look_at_nodes(struct rendezvous *rendezvous, const struct demand *dem
     int result =
         made == NULL ? ty_fail_memory(err) : slurm_look_at_allocation(&starter->inquiry, demand, &granted, err);
     if (result >= 0) result = rendezvous_cluster(rendezvous, &said, err);
-    if (result >= 0) result = merge(granted.nodes, said, made, err);
+    /* Both lists are in the order of the allocation, so that the next node nearly always is the one. */
+    for (size_t i = 0, at = 0; result >= 0 && i < said->n; i++) {
+        const struct cluster *nodes = granted.nodes;
+        const char *name = said->nodes[i].name;
+        if (at == nodes->n || !str_equal(nodes->nodes[at].name, name))
+            for (at = 0; at < nodes->n && !str_equal(nodes->nodes[at].name, name);)
+                at++;
+        if (at == nodes->n)
+            result = ty_fail(err, TY_ESTART, "node %.64s joined, which is not one of this job's (%.200s)", name,
+                             getenv("SLURM_JOB_NODELIST"));
+        else
+            result = merge_node(&nodes->nodes[at++], &said->nodes[i], made, err);
+    }
     cluster_destroy(said);
     if (result < 0)
         cluster_destroy(made);

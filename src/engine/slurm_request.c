@@ -89,22 +89,14 @@ static bool is_licence(const struct slurm_site *site, const char *resource) {
     return slurm_find_licence(site, resource) != NULL && slurm_most_gres(site, resource, NULL) == 0;
 }
 
-/* Without what licences give; the rest is borrowed from the demand. */
-static int without_licences(const struct slurm_site *site, const struct demand *demand, struct demand *left,
-                            ty_error *err) {
-    *left = *demand;
-    left->per_worker = (struct resources){0};
-    if (resources_copy(&left->per_worker, &demand->per_worker) < 0) return ty_fail_memory(err);
-    for (size_t i = 0; i < demand->per_worker.n; i++) {
-        const char *name = demand->per_worker.items[i].name;
-        if (is_licence(site, name) || str_equal(name, "shard")) resources_remove(&left->per_worker, name);
-    }
-    return 0;
-}
-
 int slurm_plan(const struct slurm_site *site, const struct demand *demand, struct plan **plan, ty_error *err) {
-    struct demand left;
-    int result = without_licences(site, demand, &left, err);
+    struct demand left = *demand; /* without what licences give */
+    left.per_worker = (struct resources){0};
+    int result = resources_copy(&left.per_worker, &demand->per_worker) < 0 ? ty_fail_memory(err) : 0;
+    for (size_t i = 0; i < demand->per_worker.n && result >= 0; i++) {
+        const char *name = demand->per_worker.items[i].name;
+        if (is_licence(site, name) || str_equal(name, "shard")) resources_remove(&left.per_worker, name);
+    }
     if (result >= 0) result = plan_make(site->nodes, &left, plan, err);
     resources_done(&left.per_worker);
     return result;
@@ -125,30 +117,26 @@ static int plan_idle(const struct slurm_site *site, const struct demand *demand,
     return result;
 }
 
-/* A slice's hosts lie on one switch; which, Slurm decides. So only their number and devices are looked at. */
-static int check_slices(const struct asking *asking) {
-    const struct demand *demand = asking->demand;
-    int64_t hosts = 0;
-    for (size_t i = 0; i < asking->site->nodes->n; i++)
-        if (resources_get(&asking->site->nodes->nodes[i].shape->total, "TPU") >=
-            demand->tpu.chips_per_host * QUANTITY_ONE)
-            hosts++;
-    if (hosts >= asking->nodes) return 0;
-    return ty_fail(asking->err, TY_EINFEASIBLE,
-                   "%lld hosts with %lld TPU chips each are needed, and Slurm has %lld (GRES tpu)",
-                   (long long)asking->nodes, (long long)demand->tpu.chips_per_host, (long long)hosts);
-}
-
 /* Nodes and tasks on each, by placement and by what fits. */
 static int lay_out(struct asking *asking) {
     const struct demand *demand = asking->demand;
     struct plan *plan = NULL;
     asking->workers = (int64_t)demand->max_workers;
     if (demand->tpu.workers_per_slice > 0) {
+        /* A slice's hosts lie on one switch; which, Slurm decides. So only their number and devices are looked
+         * at. */
+        const struct cluster *nodes = asking->site->nodes;
+        int64_t hosts = 0;
+        for (size_t i = 0; i < nodes->n; i++)
+            hosts += resources_get(&nodes->nodes[i].shape->total, "TPU") >=
+                     demand->tpu.chips_per_host * QUANTITY_ONE;
         asking->nodes = asking->workers / demand->tpu.workers_per_slice * demand->tpu.hosts_per_slice;
         asking->tasks_per_node = (asking->workers + asking->nodes - 1) / asking->nodes;
         asking->fixed = true;
-        return check_slices(asking);
+        if (hosts >= asking->nodes) return 0;
+        return ty_fail(asking->err, TY_EINFEASIBLE,
+                       "%lld hosts with %lld TPU chips each are needed, and Slurm has %lld (GRES tpu)",
+                       (long long)asking->nodes, (long long)demand->tpu.chips_per_host, (long long)hosts);
     }
     int result = plan_idle(asking->site, demand, &plan, asking->err);
     if (result < 0) return result;
@@ -288,10 +276,8 @@ static int ask_custom(struct asking *asking) {
         if (str_prefix(name, ACCELERATOR_TYPE_PREFIX, NULL)) continue;
         if (is_licence(asking->site, name))
             result = ask_licence(asking, name, all->items[i].amount);
-        else if (str_equal(name, "TPU"))
-            result = ask_gres(asking, "tpu", all->items[i].amount);
         else
-            result = ask_gres(asking, name, all->items[i].amount);
+            result = ask_gres(asking, str_equal(name, "TPU") ? "tpu" : name, all->items[i].amount);
         if (result < 0) return result;
     }
     return 0;
@@ -305,20 +291,18 @@ static bool has_feature(const struct slurm_site *site, const char *feature) {
     return false;
 }
 
-/* Slurm has no word for "not": nodes are left out by name. */
-static void exclude_failing(struct asking *asking, const struct label_constraint *constraint) {
-    struct label_constraint one = *constraint;
-    const struct label_selector selector = {&one, 1};
-    for (size_t i = 0; i < asking->site->nodes->n; i++) {
-        const struct node *node = &asking->site->nodes->nodes[i];
-        if (!label_selector_match(&selector, &node->shape->labels)) add(&asking->exclude, ",", node->name);
-    }
-}
-
 /* KEY=true is the feature KEY, KEY=VALUE the feature VALUE. */
 static int ask_label(struct asking *asking, const struct label_constraint *constraint) {
     bool by_name = constraint->n_values == 1 && str_equal(constraint->values[0], "true");
-    if (constraint->op == LABEL_NOT_IN) return exclude_failing(asking, constraint), 0;
+    if (constraint->op == LABEL_NOT_IN) { /* for which Slurm has no word: nodes are left out by name */
+        struct label_constraint one = *constraint;
+        const struct label_selector selector = {&one, 1};
+        for (size_t i = 0; i < asking->site->nodes->n; i++) {
+            const struct node *node = &asking->site->nodes->nodes[i];
+            if (!label_selector_match(&selector, &node->shape->labels)) add(&asking->exclude, ",", node->name);
+        }
+        return 0;
+    }
     CLEANUP(buffer_done) struct buffer any = {0};
     for (size_t v = 0; v < constraint->n_values; v++) {
         const char *feature = by_name ? constraint->key : constraint->values[v];
@@ -449,27 +433,22 @@ static int put_own(struct asking *asking, const char *text) {
     return put_line(asking->request, name, equals != NULL ? equals + 1 : NULL, NULL, asking->err);
 }
 
-static int ask(struct asking *asking, const char *const *own) {
-    int result = ask_labels(asking);
-    if (result >= 0) result = lay_out(asking);
-    if (result >= 0 && asking->workers == 0)
-        result = ty_fail(asking->err, TY_EUSAGE, "num_workers must be at least 1 here");
-    if (result >= 0) result = ask_gpus(asking);
-    if (result >= 0) result = ask_custom(asking);
-    if (result >= 0) result = ask_nodes(asking);
-    if (result >= 0) result = ask_cpus(asking);
-    if (result >= 0) result = ask_slices(asking);
-    if (result >= 0) result = say_lists(asking);
-    for (size_t i = 0; own != NULL && own[i] != NULL && result >= 0; i++)
-        result = put_own(asking, own[i]);
-    return result;
-}
-
 int slurm_request_make(const struct demand *demand, const struct slurm_site *site, const char *const *own,
                        struct slurm_request *request, ty_error *err) {
     struct slurm_request made = {0};
     struct asking asking = {.demand = demand, .site = site, .request = &made, .err = err};
-    int result = ask(&asking, own);
+    int result = ask_labels(&asking);
+    if (result >= 0) result = lay_out(&asking);
+    if (result >= 0 && asking.workers == 0)
+        result = ty_fail(err, TY_EUSAGE, "num_workers must be at least 1 here");
+    if (result >= 0) result = ask_gpus(&asking);
+    if (result >= 0) result = ask_custom(&asking);
+    if (result >= 0) result = ask_nodes(&asking);
+    if (result >= 0) result = ask_cpus(&asking);
+    if (result >= 0) result = ask_slices(&asking);
+    if (result >= 0) result = say_lists(&asking);
+    for (size_t i = 0; own != NULL && own[i] != NULL && result >= 0; i++)
+        result = put_own(&asking, own[i]);
     struct buffer *const lists[] = {&asking.gres, &asking.licences, &asking.constraint, &asking.exclude};
     for (size_t i = 0; i < ARRAY_SIZE(lists); i++)
         buffer_done(lists[i]);

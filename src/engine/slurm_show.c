@@ -324,7 +324,8 @@ static bool is_in(const char *list, const char *name) {
     return false;
 }
 
-static int fill_node(struct node_reader *reader, const struct node_fields *fields) {
+static int add_node(struct node_reader *reader, const struct node_fields *fields) {
+    struct node_use *use = NULL;
     ty_error *err = reader->err;
     const char *cpus = fields->usable_cpus != NULL ? fields->usable_cpus : fields->cpus;
     int result = set_total(&reader->shape.total, "CPU", cpus, QUANTITY_ONE, err);
@@ -334,20 +335,14 @@ static int fill_node(struct node_reader *reader, const struct node_fields *field
     if (result >= 0) result = slurm_each_gres(fields->gres, add_gres, reader, err);
     if (result >= 0) result = slurm_each_gres(fields->used_gres, add_used_gres, reader, err);
     if (result >= 0 && fields->features != NULL) result = str_split(fields->features, ',', add_feature, reader);
-    return result == -ENOMEM ? ty_fail_memory(err) : result;
-}
-
-static int add_node(struct node_reader *reader, const struct node_fields *fields) {
-    struct node_use *use = NULL;
-    int result = fill_node(reader, fields);
-    if (result < 0) return result;
-    const struct node_shape *shape = cluster_shape(reader->site->nodes, &reader->shape, reader->err);
+    if (result < 0) return result == -ENOMEM ? ty_fail_memory(err) : result;
+    const struct node_shape *shape = cluster_shape(reader->site->nodes, &reader->shape, err);
     if (shape == NULL) return TY_EUSAGE;
     bool usable = takes_jobs(fields->state), idle = true;
     for (size_t i = 0; i < reader->used.n; i++)
         idle &= reader->used.items[i].amount == 0;
     if (!usable || !idle) result = find_free(reader, shape, usable, &use);
-    if (result >= 0) result = cluster_add_node(reader->site->nodes, fields->name, shape, &use, reader->err);
+    if (result >= 0) result = cluster_add_node(reader->site->nodes, fields->name, shape, &use, err);
     node_use_destroy(use);
     return result;
 }
@@ -439,11 +434,6 @@ static struct hash *index_nodes(const struct slurm_site *all) {
     return index;
 }
 
-static const struct node *find_node(const struct grant_reader *reader, const char *name) {
-    const uintptr_t *at = hash_get(reader->index, name);
-    return at != NULL ? &reader->all->nodes->nodes[*at] : NULL;
-}
-
 static int add_granted_gres(void *context, const struct slurm_gres *gres) {
     struct grant_reader *reader = context;
     if (!str_equal(gres->name, "shard")) return add_gres(&reader->node, gres);
@@ -455,34 +445,22 @@ static int add_granted_gres(void *context, const struct slurm_gres *gres) {
     return resources_set(&reader->node.shape.total, "GPU", QUANTITY_ONE);
 }
 
-/* The type and the labels that the node has beside what was granted of it. */
-static int add_own(struct node_shape *shape, const struct node *node) {
-    if (node == NULL) return 0;
-    if (shape->accelerator_type == NULL && node->shape->accelerator_type != NULL &&
-        resources_get(&shape->total, "GPU") > 0) {
-        shape->accelerator_type = strdup(node->shape->accelerator_type);
-        if (shape->accelerator_type == NULL) return -ENOMEM;
-    }
-    for (size_t i = 0; i < node->shape->labels.n; i++)
-        if (labels_set(&shape->labels, node->shape->labels.items[i].key, node->shape->labels.items[i].value,
-                       NULL) == -ENOMEM)
-            return -ENOMEM;
-    return 0;
-}
-
-static int copy_granted(const struct node_shape *from, struct node_shape *to) {
-    if (resources_copy(&to->total, &from->total) < 0) return -ENOMEM;
-    to->accelerator_type = from->accelerator_type != NULL ? strdup(from->accelerator_type) : NULL;
-    return from->accelerator_type != NULL && to->accelerator_type == NULL ? -ENOMEM : 0;
-}
-
 static int add_granted_node(void *context, const char *name) {
     struct grant_reader *reader = context;
     CLEANUP(node_shape_done) struct node_shape shape = {0};
     struct cluster *nodes = reader->node.site->nodes;
     struct node_use *use = NULL;
-    if (copy_granted(&reader->node.shape, &shape) < 0 || add_own(&shape, find_node(reader, name)) < 0)
-        return ty_fail_memory(reader->err);
+    const uintptr_t *at = hash_get(reader->index, name);
+    const struct node_shape *own = at != NULL ? reader->all->nodes->nodes[*at].shape : NULL;
+    const char *type = reader->node.shape.accelerator_type;
+    bool copied = resources_copy(&shape.total, &reader->node.shape.total) >= 0;
+    /* The type and the labels that the node has beside what was granted of it. */
+    if (type == NULL && own != NULL && resources_get(&shape.total, "GPU") > 0) type = own->accelerator_type;
+    if (copied && type != NULL) copied = (shape.accelerator_type = strdup(type)) != NULL;
+    for (size_t i = 0; own != NULL && i < own->labels.n && copied; i++)
+        copied =
+            labels_set(&shape.labels, own->labels.items[i].key, own->labels.items[i].value, NULL) != -ENOMEM;
+    if (!copied) return ty_fail_memory(reader->err);
     const struct node_shape *kept = cluster_shape(nodes, &shape, reader->err);
     if (kept == NULL) return TY_EUSAGE;
     int result = reader->shards ? find_free(&reader->node, kept, true, &use) : 0;

@@ -2,7 +2,7 @@
  * (branches.h). Options: --hosts and --hostfile say which hosts, --copy that they are brought the command,
  * --nnodes MIN:MAX with how many of them the run may begin. This machine, where it is one of them, needs no
  * ssh. */
-#include "engine/ssh.h"
+#include "engine/join.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,6 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "engine/branches.h"
-#include "engine/join.h"
 
 struct starting {
     struct branch_node *nodes; /* by rank; the hosts are borrowed from the options */
