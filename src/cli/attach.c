@@ -122,7 +122,7 @@ static enum passing pass_typed(int fd) {
 static enum passing pass_shown(int fd) {
     char bytes[ATTACH_PACKET];
     ssize_t n = recv(fd, bytes, sizeof bytes, 0);
-    /* What was typed and not read resets the connection; the last words of the other side are still to come. */
+    /* A worker that ends with typed bytes unread resets the connection; its last words are still to come. */
     if (n < 0 && (errno == EINTR || errno == ECONNRESET)) return PASSING;
     if (n <= 0 || file_write_all(STDOUT_FILENO, bytes, (size_t)n) < 0) return WORKER_OVER;
     return PASSING;

@@ -152,7 +152,7 @@ static int read_rows(void *context, struct journal *journal, ty_error *err) {
     struct survey *survey = context;
     forget(survey);
     survey->list = json_array();
-    /* As the run's last controller did. */
+    /* Checkpoints are ranked as the run's last controller ranked them. */
     struct run_replay replay = {0};
     int result = journal_replay(journal, &replay, err);
     const struct event_run *run = &replay.run.event.of.run;

@@ -105,7 +105,7 @@ static void answer_commands(struct buffer *answer) {
         answer_word(answer, "", cli_commands[i]->name, strlen(cli_commands[i]->name), cli_commands[i]->summary);
 }
 
-/* Of a|b|C those that are words themselves, not names of what is to be said: those without capitals. */
+/* The alternatives of a|b|C that are words themselves: a capital makes a name for what is to be said. */
 static void answer_alternatives(struct buffer *answer, const char *before, const char *text, size_t size) {
     for (const char *end = text + size; text < end; text++) {
         const char *bar = memchr(text, '|', (size_t)(end - text)), *next = bar != NULL ? bar : end;
@@ -117,7 +117,7 @@ static void answer_alternatives(struct buffer *answer, const char *before, const
     }
 }
 
-/* Where runs cannot be listed none is offered: a Tab is no place for errors. */
+/* No run is offered where runs cannot be listed: a Tab is no place for errors. */
 static void answer_runs(const struct line *line, const char *before) {
     char **names = NULL;
     size_t n = 0;

@@ -89,7 +89,7 @@ static int write_file(const struct dashboard_options *options, char *const *name
     char **paths = calloc(n + 1, sizeof *paths);
     int result = paths == NULL ? ty_fail_memory(err) : 0;
     for (size_t i = 0; result == 0 && i < n; i++) {
-        /* In the first of the storage paths that has the run. */
+        /* A run is taken from the first storage path that has a run of this name. */
         for (size_t at = 0; paths[i] == NULL && at < options->storage_paths.n; at++)
             paths[i] = run_directory_find(options->storage_paths.items[at], names[i], err);
         if (paths[i] == NULL) result = err->code;

@@ -30,7 +30,7 @@ static bool segment(const struct image *image, const ElfW(Ehdr) * header, unsign
            take(image, header->e_phoff + (uint64_t)index * sizeof *out, out, sizeof *out);
 }
 
-/* Where in the file an address of the program is; the file's size when nowhere. */
+/* The offset in the file of an address of the program; the file's size when there is none. */
 static uint64_t find_offset(const struct image *image, const ElfW(Ehdr) * header, uint64_t address) {
     ElfW(Phdr) part;
     for (unsigned i = 0; i < header->e_phnum && segment(image, header, i, &part); i++)

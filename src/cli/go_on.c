@@ -15,13 +15,13 @@ void cli_quote(const char *word, bool script, struct buffer *out) {
     if (*word != '\0' && word[strspn(word, plain)] == '\0') {
         buffer_text(out, word);
     } else if (harmless || script) {
-        /* In single quotes, outside of which a single quote stands. */
+        /* The word stands in single quotes, outside of which its own single quotes stand. */
         buffer_char(out, '\'');
         for (; *word != '\0'; word++)
             buffer_printf(out, *word == '\'' ? "'\\%c'" : "%c", *word);
         buffer_char(out, '\'');
     } else {
-        /* For bash and its kin: what is no text, or would break the line, in numbers. */
+        /* Bytes that are no text, or would break the line, are written as numbers, for bash and its kin. */
         buffer_text(out, "$'");
         for (; *word != '\0'; word++) {
             unsigned char byte = (unsigned char)*word;

@@ -34,7 +34,7 @@ static int set_rank(const struct option_spec *option, void *target, const char *
                    RENDEZVOUS_NODES_MAX - 1);
 }
 
-/* Of --hosts, or of the file of --hostfile. */
+/* The hosts are in the value of --hosts, or in the file that --hostfile names. */
 static int set_hosts(const struct option_spec *option, void *target, const char *value, ty_error *err) {
     struct join_options *join = target;
     struct hosts hosts = {0};

@@ -133,7 +133,7 @@ static int say_option(struct words *line, const struct option_given *given, ty_e
     return say(line, name.data, value.size > 0 ? value.data : NULL, err);
 }
 
-/* What the node of a pod has: its share, whatever the machine below has. */
+/* The node of a pod has its share of the resources, whatever the machine below the pod has. */
 static int say_share(struct words *line, const struct demand *demand, const struct kubernetes_layout *layout,
                      ty_error *err) {
     int result = 0;
@@ -169,7 +169,7 @@ static int make_line(const struct kube_command *command, const struct demand *de
                      (demand->tpu.workers_per_slice == 0 && str_equal(name, "accelerator-type"));
         if (of_run && !stays) result = say_option(line, given, err);
     }
-    /* By this name a Job that is made anew goes on with its run, where the storage is still there. */
+    /* The name lets a Job that is made anew go on with its run, where the storage is still there. */
     if (result >= 0) result = say(line, "--name", command->request.name, err);
     if (result >= 0) result = say(line, "--resume", NULL, err);
     if (result >= 0) result = say(line, "--", NULL, err);
@@ -293,7 +293,7 @@ static void pause_a_while(void) {
     (void)nanosleep(&(struct timespec){.tv_sec = ASK_EVERY_S}, NULL);
 }
 
-/* Until it runs, or has run. A server that does not answer is asked again for a while. */
+/* Returns when the first pod runs, or has run. A server that does not answer is asked again for a while. */
 static int wait_for_pod(struct follow *follow, ty_error *err) {
     int lost = 0;
     for (;; pause_a_while()) {

@@ -32,7 +32,8 @@ static int open_worker(struct ty_worker *worker) {
     return result < 0 ? result : link_open_own(&worker->link, NULL);
 }
 
-/* In pieces of what the store takes, the first of which begins with the size of the whole. */
+/* The bytes go into the store in pieces of the size that the store takes; the first piece begins with the size
+ * of the whole. */
 static int give(ty_worker *worker, const char *key, const void *bytes, size_t size) {
     CLEANUP(buffer_done) struct buffer whole = {0};
     char piece[MEETING_KEY_SIZE + 24];
@@ -111,8 +112,8 @@ static int take_rank(uint32_t rank, struct buffer *out) {
 
 /* -- the job */
 
-/* Who is where: each node tells the others, in lines "NAME FIRST_RANK RANKS", one for each place. What is made
- * is kept for the life of the process. */
+/* Each node tells the others its name and its ranks, in a line "NAME FIRST_RANK RANKS". The places that are
+ * made of the lines are kept for the life of the process. */
 static int find_places(const struct ty_worker *worker, const char *node, ty_error *err) {
     CLEANUP(buffer_done) struct buffer mine = {0}, all = {0};
     int64_t n = 0, first, ranks;
@@ -169,10 +170,10 @@ static int describe_job(const struct ty_worker *worker, ty_error *err) {
 }
 
 const struct pmix_module *mpi_pmix_serve(void) {
-    /* What Open MPI does not ask PMIx for, where the user has not said it. Its shared memory lies where it is
-     * removed whichever way its processes end. Version 4 takes itself for alone where it knows no launcher by
-     * name, or one that did not start it, unless its parts that say so are left out. Cores are the agent's to
-     * bind. */
+    /* Settings of Open MPI that PMIx does not carry; the user's own stay. Open MPI's shared memory lies where
+     * it is removed whichever way the processes end. Version 4 takes itself for alone where it knows no
+     * launcher by name, or one that did not start it, unless its parts that say so are left out. Cores are the
+     * agent's to bind. */
     static const char *const open_mpi[][2] = {{"OMPI_MCA_btl_vader_backing_directory", NULL}, /* the job's */
                                               {"OMPI_MCA_btl_sm_backing_directory", NULL},
                                               {"OMPI_MCA_schizo", "^orte,slurm"},

@@ -64,7 +64,7 @@ static void name_key(const char *line, char *out, size_t room) {
     (void)snprintf(out, room, "pmi/%s", key);
 }
 
-/* From then on until it has taken its leave the others count on it. */
+/* The other ranks count on a rank from its first word of MPI until it has taken its leave. */
 static int mark(bool begun) {
     int64_t rank = 0;
     (void)str_to_int64(getenv("RANK"), 0, INT32_MAX, &rank);
@@ -126,7 +126,7 @@ static int on_finalize(struct server *server, const char *line) {
     return reply(server, "cmd=finalize_ack\n");
 }
 
-/* By itself it would first wait for the others, who wait for it. */
+/* The program, left to end by itself, would first wait for the other ranks, which wait for this one. */
 static int on_abort(struct server *server, const char *line) {
     (void)server, (void)line;
     return kill(getppid(), SIGKILL) < 0 ? -errno : 0;
@@ -192,9 +192,9 @@ static void on_orphaned(int number) {
     if (pmix == NULL || !pmix->is_needed()) _exit(0);
 }
 
-/* The child has nothing to say, lives as long as the program, and hears of no stop: who is told to end may
- * still have to meet the others. It answers until the talk is over; the first of a node, the server of PMIx, is
- * needed until the program has ended, and perhaps a moment longer. */
+/* The child has nothing to say, lives as long as the program, and hears of no stop: a program that is told to
+ * end may still have to meet the others. The child answers until the talk is over; the first of a node, the
+ * server of PMIx, is needed until the program has ended, and perhaps a moment longer. */
 static _Noreturn void serve(int fd, pid_t program) {
     CLEANUP_FD int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     bool first = str_equal(getenv("LOCAL_RANK"), "0");

@@ -35,7 +35,7 @@ static int channels[] = {-1, -1};
 
 enum { PIPE, FILE_ITSELF, CHANNEL };
 
-/* Signals are for the command: it is the one that tells how it ends. */
+/* Signals are held: the command alone hears them, and tells how it ends. */
 static void serve(int pipe_end, int file, int channel) {
     static char bytes[64 << 10];
     struct pollfd ready[] = {{PIPE, POLLIN, 0}, {CHANNEL, POLLIN, 0}};
@@ -89,7 +89,7 @@ static int put_before(int file) {
     return -1;
 }
 
-/* Where both are one file what comes on them stays in order. */
+/* Output and error that are one file share a pipe, so that what comes on the two stays in order. */
 void outlets_open(void) {
     struct stat files[2] = {0};
     bool one = fstat(STDOUT_FILENO, &files[0]) == 0 && fstat(STDERR_FILENO, &files[1]) == 0 &&

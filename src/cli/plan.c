@@ -70,7 +70,7 @@ static int network_json(const struct rendezvous *rendezvous, struct buffer *json
 static int show(const struct plan_command *command, const struct planned *planned, ty_error *err) {
     const struct plan *plan = planned->plan;
     const struct rendezvous *rendezvous = planned->rendezvous;
-    /* Of rank 0, for the others; not known before the start of a run on Slurm. */
+    /* The address of rank 0, for the others, is not known before the start of a run on Slurm. */
     const char *master = NULL;
     if (planned->slurm == NULL && plan->n_workers > 0)
         master = rendezvous == NULL

@@ -355,7 +355,7 @@ static int register_ranks(ty_error *err) {
     return 0;
 }
 
-/* What the first rank of ours is to find. */
+/* The variables that the first rank of this node is to find. */
 static int name_environment(struct buffer *environment, ty_error *err) {
     pmix_proc_t proc;
     char **list = NULL;
@@ -384,7 +384,7 @@ static int start(const struct pmix_job *job, struct buffer *environment, ty_erro
     add(&facts, PMIX_SERVER_TMPDIR, job->directory, PMIX_STRING);
     add(&facts, PMIX_SYSTEM_TMPDIR, job->directory, PMIX_STRING);
     add(&facts, PMIX_HOSTNAME, job->places[job->here].name, PMIX_STRING);
-    /* Who is lost is told at once, not with those of a second. */
+    /* A lost client is told at once, not together with all of a second. */
     if (setenv("PMIX_MCA_pmix_event_caching_window", "0", 1) < 0) return ty_fail_memory(err);
     pmix_status_t status = PMIx_server_init(&upcalls, facts.items, facts.n);
     if (status != PMIX_SUCCESS)

@@ -184,7 +184,7 @@ static enum verdict judge(const struct prune *prune, const struct view_summary *
     if (failed && options->keep_failed) return STAYS;
     if (!options->force && has_checkpoint(summary)) return STAYS_FOR_CHECKPOINT;
     if (run_lock_is_held(summary->path)) return STAYS;
-    /* In a storage path of several users others' runs are theirs. */
+    /* Runs of other users in a shared storage path are theirs. */
     bool may_rename = faccessat(AT_FDCWD, prune->storage, W_OK | X_OK, AT_EACCESS) == 0;
     return may_rename && run_remove_check(summary->path, NULL) == 0 ? GOES : STAYS_PROTECTED;
 }
@@ -264,7 +264,7 @@ static size_t count(const struct prune *prune, enum verdict verdict, uint64_t *b
     return n;
 }
 
-/* What would go, and what that frees; *n of them. */
+/* Shows the runs that would go, *n of them, and what that frees. */
 static int tell(const struct prune *prune, size_t *n, ty_error *err) {
     static const char *const heads[] = {"NAME", "STATE", "ENDED", "DISK"};
     CLEANUP(buffer_done) struct buffer text = {0};

@@ -55,7 +55,7 @@ static int tell_outcome(const char *command, int code, const ty_result *result,
     return status != 0 ? status : EXIT_FAILURE;
 }
 
-/* What the run has to say while it goes on. */
+/* The log's lines of a run are the command's words while the run goes on. */
 static void tell_log(void *context, enum log_level level, const char *subsystem, const char *text) {
     const char *command = context;
     (void)subsystem;

@@ -64,7 +64,7 @@ static int read_workers(void *context, struct journal *journal, ty_error *err) {
     return journal_replay(journal, context, err);
 }
 
-/* Of a node that has joined, and is of another machine, pids say nothing here. Where several joined on one
+/* Pids of a node that has joined, and is of another machine, say nothing here. Where several joined on one
  * machine a number stands behind its name. */
 static bool is_foreign(const struct run_replay *replay, size_t rank) {
     const struct event_plan *plan = &replay->plan.event.of.plan;
@@ -197,7 +197,7 @@ struct sampled_place {
     struct idset ranks;
 };
 
-/* Those where they stood most often come first. */
+/* The places where workers stood most often come first. */
 static int compare_places(const void *a, const void *b) {
     const struct sampled_place *x = a, *y = b;
     if (x->times != y->times) return x->times > y->times ? -1 : 1;
@@ -360,7 +360,7 @@ static int sample_all(const char *name, const struct run_replay *replay, const s
 
 /* -- whose */
 
-/* Of those that run, the ones that run here, or the others. */
+/* Adds the workers that run on this machine, or those that run elsewhere. */
 static void add_workers(const struct stacks_options *options, const struct run_replay *replay, bool here,
                         struct stacks_of *of) {
     for (size_t rank = 0; rank < replay->n_workers; rank++) {

@@ -93,7 +93,7 @@ static void workers_text(const struct view_summary *summary, struct buffer *out)
             buffer_printf(out, "; %s in attempt %d", plan->replaced, summary->replay.plan.event.attempt);
         buffer_char(out, '\n');
     }
-    /* What was tried, the network in use first. */
+    /* The networks that were tried, the one in use first. */
     const struct event_texts *tried = &summary->replay.network.event.of.network.tried;
     for (size_t i = 0; summary->replay.network.event.time != 0 && i < tried->n; i++)
         line(i == 0 ? "network" : "", tried->items[i], out);

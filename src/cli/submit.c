@@ -106,7 +106,7 @@ static int submit(struct submit_command *command, const struct arguments *argume
     char program[PATH_MAX];
     int result = check_name(command, &storage, err);
     if (result < 0) return result;
-    /* What the job itself runs: the same options, where this process's own end. */
+    /* The job itself runs `trainyard run` with the same options, but for those that are for this process. */
     ssize_t size = readlink("/proc/self/exe", program, sizeof program - 1);
     if (size <= 0) return ty_fail(err, TY_ESTART, "cannot tell where trainyard is: %s", strerror(errno));
     program[size] = '\0';

@@ -34,7 +34,7 @@ struct torchrun_options {
 
 /* -- setters */
 
-/* What torchrun has and we do not: the help says what to do instead. */
+/* Options that torchrun has and we do not: their help says what to do instead. */
 static int refuse(const struct option_spec *option, void *target, const char *value, ty_error *err) {
     (void)target, (void)value;
     return ty_fail(err, TY_EUSAGE, "is not there: %s", option->help);
@@ -290,7 +290,7 @@ const struct option_group torchrun_group = {"torchrun", specs, ARRAY_SIZE(specs)
 
 /* -- the request */
 
-/* As many workers as are asked for, whatever the machine has; each holds a device where there are enough. */
+/* There are as many workers as asked for, whatever the machine has; each holds a device where these suffice. */
 static int choose_scaling(const struct torchrun_options *options, struct scaling *scaling, ty_error *err) {
     struct cluster *cluster = NULL;
     const struct cluster_overrides none = {.num_cpus = -1, .num_gpus = -1};
@@ -340,7 +340,7 @@ static int check_port(int64_t port, ty_error *err) {
                    (long long)port, strerror(errno));
 }
 
-/* What workers find in place of what a run says: where the world's store is, and names. */
+/* Variables that workers find in place of those of a run: the address of the world's store, and names. */
 static int choose_variables(const struct torchrun_options *options, struct words *variables, ty_error *err) {
     const char *address = options->master_address != NULL ? options->master_address : options->local_address;
     const char *endpoint = options->endpoint;
