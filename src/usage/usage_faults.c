@@ -87,30 +87,25 @@ void usage_fault_add(struct usage_sample *sample, enum usage_fault_kind kind, in
     sample->faults[sample->n_faults++] = (struct usage_fault){(uint32_t)kind, device, code};
 }
 
-/* A power limit is how a busy device works; it says nothing. */
-static void watch_limits(struct usage_watch *watch, int device, unsigned bits, struct usage_sample *sample) {
-    unsigned held = bits & ~(unsigned)USAGE_LIMITED_POWER;
-    if (sample->time - watch->held_at[device] > FORGOTTEN_AFTER) watch->held[device] = 0;
-    if (held != 0) watch->held_at[device] = sample->time;
-    unsigned new = held & ~watch->held[device];
-    watch->held[device] |= held;
-    if (new != 0) usage_fault_add(sample, USAGE_FAULT_THROTTLED, device, new);
-}
-
-static void watch_errors(struct usage_watch *watch, int device, double errors, struct usage_sample *sample) {
-    double grown = errors - watch->errors[device];
-    bool known = watch->counts[device];
-    watch->errors[device] = errors;
-    watch->counts[device] = true;
-    if (known && grown >= 1) usage_fault_add(sample, USAGE_FAULT_ECC, device, (uint64_t)grown);
-}
-
 void usage_watch_look(struct usage_watch *watch, struct usage_sample *sample) {
     for (uint32_t i = 0; i < sample->n; i++) {
         const struct usage_value *value = &sample->values[i];
-        if (value->number < 0 || value->number >= USAGE_DEVICES_MAX) continue;
-        if (value->what == USAGE_DEVICE_LIMITED)
-            watch_limits(watch, value->number, (unsigned)value->value, sample);
-        if (value->what == USAGE_DEVICE_ECC) watch_errors(watch, value->number, value->value, sample);
+        int device = value->number;
+        if (device < 0 || device >= USAGE_DEVICES_MAX) continue;
+        if (value->what == USAGE_DEVICE_LIMITED) {
+            /* A power limit is how a busy device works; it says nothing. */
+            unsigned held = (unsigned)value->value & ~(unsigned)USAGE_LIMITED_POWER;
+            if (sample->time - watch->held_at[device] > FORGOTTEN_AFTER) watch->held[device] = 0;
+            if (held != 0) watch->held_at[device] = sample->time;
+            unsigned new = held & ~watch->held[device];
+            watch->held[device] |= held;
+            if (new != 0) usage_fault_add(sample, USAGE_FAULT_THROTTLED, device, new);
+        } else if (value->what == USAGE_DEVICE_ECC) {
+            double grown = value->value - watch->errors[device];
+            bool known = watch->counts[device];
+            watch->errors[device] = value->value;
+            watch->counts[device] = true;
+            if (known && grown >= 1) usage_fault_add(sample, USAGE_FAULT_ECC, device, (uint64_t)grown);
+        }
     }
 }

@@ -143,27 +143,6 @@ static void add_rdma(struct usage_sample *sample) {
     usage_add(sample, USAGE_NODE_RDMA_TRANSMIT, -1, (double)ports.out * LANE_WORD);
 }
 
-static void add_memory(struct usage_sample *sample) {
-    int64_t size, available;
-    if (!machine_property("/proc/meminfo", "MemTotal", &size)) return;
-    usage_add(sample, USAGE_NODE_MEMORY_SIZE, -1, (double)size * 1024);
-    if (machine_property("/proc/meminfo", "MemAvailable", &available))
-        usage_add(sample, USAGE_NODE_MEMORY, -1, (double)(size - available) * 1024);
-}
-
-static void add_pressure(struct usage_sample *sample, char *text) {
-    static const struct {
-        const char *path;
-        enum usage_what what;
-    } all[] = {{"/proc/pressure/cpu", USAGE_NODE_CPU_PRESSURE},
-               {"/proc/pressure/memory", USAGE_NODE_MEMORY_PRESSURE},
-               {"/proc/pressure/io", USAGE_NODE_IO_PRESSURE}};
-    double ratio;
-    for (size_t i = 0; i < ARRAY_SIZE(all); i++)
-        if (machine_read_some(all[i].path, text, NODE_TEXT_MAX) && usage_parse_pressure(text, &ratio))
-            usage_add(sample, all[i].what, -1, ratio);
-}
-
 /* Version 2. In a container the path may be that of another view: then the mount itself is our group. */
 static void add_group(struct usage_sample *sample, char *text) {
     char group[MACHINE_PATH_SIZE / 2], path[MACHINE_PATH_SIZE];
@@ -180,16 +159,30 @@ static void add_group(struct usage_sample *sample, char *text) {
 }
 
 void usage_node_look(struct usage_node *node, struct usage_sample *sample) {
+    static const struct {
+        const char *path;
+        enum usage_what what;
+    } pressures[] = {{"/proc/pressure/cpu", USAGE_NODE_CPU_PRESSURE},
+                     {"/proc/pressure/memory", USAGE_NODE_MEMORY_PRESSURE},
+                     {"/proc/pressure/io", USAGE_NODE_IO_PRESSURE}};
     static char text[NODE_TEXT_MAX];
     uint64_t busy, whole;
+    int64_t size, available;
+    double ratio;
     if (machine_read_some("/proc/stat", text, sizeof text) && usage_parse_stat(text, &busy, &whole)) {
         if (node->whole > 0 && whole > node->whole && busy >= node->busy)
             usage_add(sample, USAGE_NODE_CPU, -1, (double)(busy - node->busy) / (double)(whole - node->whole));
         node->busy = busy;
         node->whole = whole;
     }
-    add_memory(sample);
-    add_pressure(sample, text);
+    if (machine_property("/proc/meminfo", "MemTotal", &size)) {
+        usage_add(sample, USAGE_NODE_MEMORY_SIZE, -1, (double)size * 1024);
+        if (machine_property("/proc/meminfo", "MemAvailable", &available))
+            usage_add(sample, USAGE_NODE_MEMORY, -1, (double)(size - available) * 1024);
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(pressures); i++)
+        if (machine_read_some(pressures[i].path, text, NODE_TEXT_MAX) && usage_parse_pressure(text, &ratio))
+            usage_add(sample, pressures[i].what, -1, ratio);
     add_network(sample, text);
     add_rdma(sample);
     add_disks(sample, text);

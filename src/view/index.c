@@ -80,7 +80,8 @@ struct view_index {
     char *run_path, *cache; /* owned; the cache's file, NULL: none */
     bool cached;            /* there is to be one, and it was not looked for yet */
     struct scan_sample sample;
-    pthread_mutex_t lock; /* over what queries read while it grows */
+    struct scan_rows rows; /* of the step at hand, kept for the next: their pages are many */
+    pthread_mutex_t lock;  /* over what queries read while it grows */
     struct index_head head;
     struct view_facts facts;
     struct index_metric *metrics; /* owned */
@@ -334,10 +335,11 @@ int view_index_grow(struct view_index *index, ty_error *err) {
     int result = check(index, err);
     index->follows = known > 0 && index->there > known;
     if (result < 0 || index->places == NULL) return result < 0 ? result : ty_fail_memory(err);
-    struct view_scan scan = {.after = index->head.last, .last = (int64_t)index->there};
+    struct view_scan scan = {.after = index->head.last, .last = (int64_t)index->there, .rows = &index->rows};
     if (scan.last - scan.after > INDEX_STEP) scan.last = scan.after + INDEX_STEP;
     if (scan.last <= scan.after || index->there <= VIEW_WHOLE) return 0;
     result = view_scan(index->run_path, &scan, add_report, index, err);
+    if (result < 0 || scan.last >= (int64_t)index->there) scan_rows_done(&index->rows);
     if (result == INDEX_ANEW) { /* steps go their own way: they need buckets of their own */
         (void)pthread_mutex_lock(&index->lock);
         struct index_head before = index->head;
@@ -591,6 +593,7 @@ void view_index_close(struct view_index *index) {
     hash_destroy(index->places);
     view_facts_done(&index->facts);
     scan_sample_done(&index->sample);
+    scan_rows_done(&index->rows);
     (void)pthread_mutex_destroy(&index->lock);
     free(index->run_path);
     free(index->cache);

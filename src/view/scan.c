@@ -85,7 +85,7 @@ static int hand(struct view_scan *scan, const struct scan_rows *rows,
     return result;
 }
 
-static void free_rows(struct scan_rows *rows) {
+void scan_rows_done(struct scan_rows *rows) {
     free(rows->items);
     buffer_done(&rows->text);
     *rows = (struct scan_rows){0};
@@ -99,19 +99,19 @@ void scan_sample_init(struct scan_sample *sample) {
 }
 
 void scan_sample_done(struct scan_sample *sample) {
-    free_rows(&sample->rows);
+    scan_rows_done(&sample->rows);
     (void)pthread_mutex_destroy(&sample->lock);
 }
 
 static int take_sample(const char *run_path, struct view_scan *scan, struct scan_sample *sample,
                        ty_error *err) {
     struct scan_piece piece = {.scan = scan};
-    free_rows(&sample->rows);
+    scan_rows_done(&sample->rows);
     piece.rows.items = calloc(PIECE_ROWS, sizeof *piece.rows.items);
     int result =
         piece.rows.items == NULL ? ty_fail_memory(err) : journal_read(run_path, read_piece, &piece, err);
     if (result < 0) {
-        free_rows(&piece.rows);
+        scan_rows_done(&piece.rows);
         return result;
     }
     struct journal_report *items = reallocarray(piece.rows.items, piece.rows.n + 1, sizeof *items);
@@ -134,7 +134,7 @@ static int hand_sample(const char *run_path, struct view_scan *scan,
                                                                                  SAMPLE_MOMENT_MS * NS_PER_MS);
     int result = same && fresh ? 0 : take_sample(run_path, scan, sample, err);
     if (result == 0) result = hand(scan, &sample->rows, each, context);
-    if (sample->rows.text.size > SAMPLE_KEPT_BYTES) free_rows(&sample->rows);
+    if (sample->rows.text.size > SAMPLE_KEPT_BYTES) scan_rows_done(&sample->rows);
     (void)pthread_mutex_unlock(&sample->lock);
     return result;
 }
@@ -145,7 +145,8 @@ static int hand_pieces(const char *run_path, struct view_scan *scan,
                        int (*each)(void *context, const struct journal_report *report), void *context,
                        ty_error *err) {
     struct scan_piece piece = {.scan = scan, .first = scan->after + 1};
-    piece.rows.items = calloc(PIECE_ROWS, sizeof *piece.rows.items);
+    if (scan->rows != NULL) piece.rows = *scan->rows;
+    if (piece.rows.items == NULL) piece.rows.items = calloc(PIECE_ROWS, sizeof *piece.rows.items);
     int result = piece.rows.items == NULL ? ty_fail_memory(err) : 0;
     while (result == 0) {
         result = journal_read(run_path, read_piece, &piece, err);
@@ -154,7 +155,10 @@ static int hand_pieces(const char *run_path, struct view_scan *scan,
         piece.first = piece.last + 1;
     }
     scan->exact = result == 0 && !piece.sampled;
-    free_rows(&piece.rows);
+    if (scan->rows != NULL)
+        *scan->rows = piece.rows;
+    else
+        scan_rows_done(&piece.rows);
     return result;
 }
 

@@ -185,11 +185,6 @@ static const char *module_header(const struct http_request *request, const char 
     return value;
 }
 
-static bool takes_gzip(const struct http_request *request) {
-    const char *accepted = module_header(request, "Accept-Encoding");
-    return accepted != NULL && strstr(accepted, "gzip") != NULL && strstr(accepted, "gzip;q=0") == NULL;
-}
-
 /* Packs (`level` 1 to 9) or unpacks (0) the whole body in place; false, and it stays, where memory is short or
  * it is no gzip. */
 static bool repack(struct buffer *body, int level) {
@@ -228,7 +223,9 @@ static void add_headers(struct exchange *exchange, const char *type, const char 
 static void module_reply(struct http_request *request, const struct http_reply *reply) {
     struct exchange *exchange = (struct exchange *)request;
     struct buffer none = {0}, *body = reply->body != NULL ? reply->body : &none;
-    bool gzip = takes_gzip(request), packed = reply->gzipped;
+    const char *accepted = module_header(request, "Accept-Encoding");
+    bool gzip = accepted != NULL && strstr(accepted, "gzip") != NULL && strstr(accepted, "gzip;q=0") == NULL;
+    bool packed = reply->gzipped;
     if (packed && !gzip) packed = !repack(body, 0);
     if (!packed && gzip && body->size >= GZIP_FROM && body->size <= UNPACKED_MAX) packed = repack(body, 1);
     size_t size = body->size;

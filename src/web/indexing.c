@@ -33,43 +33,34 @@ static void step(struct lane_job *base) {
     job->took = clock_monotonic() - began;
 }
 
-static void tell(struct site_run *run, const struct indexing_job *job) {
-    nanoseconds now = loop_now(run->site->loop);
-    char data[64];
-    if (job->more > 0 && now - run->index_told < TELL_MS * NS_PER_MS) return;
-    run->index_told = now;
-    (void)snprintf(data, sizeof data, "{\"scanned\": %.6g}", job->scanned);
-    stream_tell(run, "index", data);
-}
-
 static void on_rested(void *context) {
     struct indexing_job *job = context;
     job->run->index_rests = NULL;
     lane_post(job->run->site->index_lanes, &job->run->index_lane, &job->base);
 }
 
-/* A run that goes on needs the machine itself: of a core its index has a fiftieth. */
-static void go_on(struct site_run *run, struct indexing_job *job) {
-    if (!job->follows) {
-        lane_post(run->site->index_lanes, &run->index_lane, &job->base);
-        return;
-    }
-    run->index_rests = job;
-    job->rest = (struct loop_timer){.callback = on_rested, .context = job};
-    (void)loop_timer_start(run->site->loop, &job->rest, REST * job->took);
-}
-
 static void stepped(struct lane_job *base) {
     struct indexing_job *job = (struct indexing_job *)base;
     struct site_run *run = job->run;
-    tell(run, job);
-    if (job->more > 0) {
-        go_on(run, job);
-        return;
+    nanoseconds now = loop_now(run->site->loop);
+    if (job->more <= 0 || now - run->index_told >= TELL_MS * NS_PER_MS) {
+        char data[64];
+        run->index_told = now;
+        (void)snprintf(data, sizeof data, "{\"scanned\": %.6g}", job->scanned);
+        stream_tell(run, "index", data);
     }
-    run->indexing = false;
-    run->index_failed = job->more < 0;
-    free(job);
+    if (job->more <= 0) {
+        run->indexing = false;
+        run->index_failed = job->more < 0;
+        free(job);
+    } else if (job->follows) {
+        /* A run that goes on needs the machine itself: of a core its index has a fiftieth. */
+        run->index_rests = job;
+        job->rest = (struct loop_timer){.callback = on_rested, .context = job};
+        (void)loop_timer_start(run->site->loop, &job->rest, REST * job->took);
+    } else {
+        lane_post(run->site->index_lanes, &run->index_lane, &job->base);
+    }
 }
 
 static void drop(struct lane_job *base) {

@@ -328,8 +328,14 @@ static void read_frames(int fd, int64_t size, struct buffer *out) {
     stack_text_frames(text + begin, (size_t)got - begin, out);
 }
 
-static int group_stacks(int logs, const int *ranks, size_t n, struct stack_groups *groups) {
-    for (size_t i = 0; i < n; i++) {
+int run_output_stacks(const char *run_path, bool actions, struct buffer *out, ty_error *err) {
+    CLEANUP_FREE int *ranks = NULL;
+    CLEANUP(stack_groups_done) struct stack_groups groups = {0};
+    size_t n = 0;
+    CLEANUP_FD int logs = open_logs(run_path, err);
+    if (logs < 0) return logs;
+    int result = list_ranks(logs, ".stack", &ranks, &n, err);
+    for (size_t i = 0; i < n && result == 0; i++) {
         char name[32];
         struct stat status;
         struct buffer frames = {0};
@@ -339,20 +345,9 @@ static int group_stacks(int logs, const int *ranks, size_t n, struct stack_group
         buffer_text(&frames, "");
         read_frames(fd, status.st_size, &frames);
         double at = (double)status.st_mtim.tv_sec + (double)status.st_mtim.tv_nsec / 1e9;
-        if (stack_groups_add(groups, ranks[i], buffer_take(&frames), at) < 0) return -ENOMEM;
+        if (stack_groups_add(&groups, ranks[i], buffer_take(&frames), at) < 0) result = ty_fail_memory(err);
     }
-    stack_groups_sort(groups);
-    return 0;
-}
-
-int run_output_stacks(const char *run_path, bool actions, struct buffer *out, ty_error *err) {
-    CLEANUP_FREE int *ranks = NULL;
-    CLEANUP(stack_groups_done) struct stack_groups groups = {0};
-    size_t n = 0;
-    CLEANUP_FD int logs = open_logs(run_path, err);
-    if (logs < 0) return logs;
-    int result = list_ranks(logs, ".stack", &ranks, &n, err);
-    if (result == 0 && group_stacks(logs, ranks, n, &groups) < 0) result = ty_fail_memory(err);
+    if (result == 0) stack_groups_sort(&groups);
     buffer_printf(out, "{\"actions\": %s, \"groups\": ", actions ? "true" : "false");
     stack_groups_json(&groups, out);
     buffer_char(out, '}');

@@ -39,12 +39,6 @@ static const char *const headers[] = {
 
 /* -- requests */
 
-static const struct http_asset *find_asset(const struct site *site, const char *path) {
-    for (const struct http_asset *asset = site->http->assets; asset->path != NULL; asset++)
-        if (str_equal(asset->path, path)) return asset;
-    return NULL;
-}
-
 /* No data is in it, so whoever reached us may have it. */
 static void send_asset(struct site *site, struct http_request *request, const struct http_asset *asset) {
     const char *known = site->http->header(request, "If-None-Match");
@@ -62,7 +56,9 @@ static void send_asset(struct site *site, struct http_request *request, const st
 
 static void on_request(void *context, struct http_request *request) {
     struct site *site = context;
-    const struct http_asset *asset = find_asset(site, request->path);
+    const struct http_asset *asset = site->http->assets;
+    while (asset->path != NULL && !str_equal(asset->path, request->path))
+        asset++;
     bool reads = str_equal(request->method, "GET") || str_equal(request->method, "HEAD");
     bool acts =
         site->config.allow_actions && str_equal(request->method, "POST") && api_is_action(request->path);
@@ -75,7 +71,7 @@ static void on_request(void *context, struct http_request *request) {
         api_fail(site, request, 405, "GET and HEAD alone");
     else if (request->body_too_large)
         api_fail(site, request, 413, "the body is larger than 4096 bytes");
-    else if (asset != NULL)
+    else if (asset->path != NULL)
         send_asset(site, request, asset);
     else if (!guard_token(&site->guard, site->http, request))
         api_fail(site, request, 401,

@@ -241,18 +241,6 @@ static void watch_run(struct site_run *run) {
     if (!logs.failed)
         news->logs = inotify_add_watch(run->site->inotify, logs.data,
                                        IN_MODIFY | IN_CREATE | IN_ONLYDIR | IN_DONT_FOLLOW);
-    news->last_report = news->last_sequence = 0;
-    news->dirty = true; /* begins with what there is */
-    arm(run);
-}
-
-static void unwatch_run(struct site_run *run) {
-    struct news *news = &run->news;
-    loop_timer_stop(run->site->loop, &news->timer);
-    if (news->directory >= 0) (void)inotify_rm_watch(run->site->inotify, news->directory);
-    if (news->logs >= 0) (void)inotify_rm_watch(run->site->inotify, news->logs);
-    news->directory = news->logs = -1;
-    hash_destroy(TAKE(news->log_sizes));
 }
 
 /* -- the list: looked at every 2 s while somebody sees it */
@@ -290,9 +278,8 @@ void stream_begin(struct site *site, struct http_request *request, struct site_r
     site->http->stream(request, "text/event-stream", NULL);
     site->http->write(request, ":\n\n", 3);
     (void)loop_watch_start(site->loop, &stream->watch, request->fd, LOOP_READABLE);
-    if (run != NULL && run->news.n_streams++ == 0)
-        watch_run(run);
-    else if (run != NULL) {
+    if (run != NULL) {
+        if (run->news.n_streams++ == 0) watch_run(run);
         run->news.last_report = run->news.last_sequence = 0; /* so that the new one hears of it all */
         run->news.dirty = true;
         arm(run);
@@ -309,7 +296,14 @@ void stream_gone(struct site *site, struct http_request *request) {
     *place = stream->next;
     loop_watch_stop(site->loop, &stream->watch);
     if (--site->n_streams == 0) loop_timer_stop(site->loop, &site->comment);
-    if (stream->run != NULL && --stream->run->news.n_streams == 0) unwatch_run(stream->run);
+    struct news *news = stream->run != NULL ? &stream->run->news : NULL;
+    if (news != NULL && --news->n_streams == 0) {
+        loop_timer_stop(site->loop, &news->timer);
+        if (news->directory >= 0) (void)inotify_rm_watch(site->inotify, news->directory);
+        if (news->logs >= 0) (void)inotify_rm_watch(site->inotify, news->logs);
+        news->directory = news->logs = -1;
+        hash_destroy(TAKE(news->log_sizes));
+    }
     free(stream);
 }
 
