@@ -241,7 +241,8 @@ static int agree(struct ty_comm *comm, struct ty_request *request, ty_error *err
 }
 
 int comm_finish(ty_comm *comm, struct ty_request *request, ty_error *err) {
-    ty_error why = {0};
+    ty_error why; /* not cleared: its 1 KiB would cost as much as a small call */
+    why.code = 0;
     if (request->call.invalid) {
         /* A wrong argument is told to the others as an invalid call, and to the caller by what is wrong. */
         CLEANUP(buffer_done) struct buffer text = {0};
