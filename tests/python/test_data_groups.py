@@ -212,3 +212,43 @@ def test_another_file_system(rows, tmp_path):
     rows.write_parquet("some/where", filesystem=there)
     assert data.read_parquet("some/where", filesystem=there).count() == 10
     assert len(os.listdir(tmp_path / "some/where")) == 3
+
+
+def test_numbers_by_their_intervals():
+    from trainyard.data.preprocessors import CustomKBinsDiscretizer, UniformKBinsDiscretizer
+
+    values = data.from_items([{"x": float(x)} for x in (0, 1, 4, 10, 25)])
+
+    def binned(preprocessor):
+        return [row["y"] for row in preprocessor.fit_transform(values).take_all()]
+
+    assert binned(CustomKBinsDiscretizer(["x"], [-1, 1, 5, 30], output_columns=["y"])) == [0, 0, 1, 2, 2]
+    assert binned(CustomKBinsDiscretizer(["x"], {"x": [0, 1, 5, 30]}, right=False, output_columns=["y"])) == [0, 1, 1, 2, 2]
+    assert binned(UniformKBinsDiscretizer(["x"], 5, output_columns=["y"])) == [0, 0, 0, 1, 4]
+    named = CustomKBinsDiscretizer(
+        ["x"], [-1, 5, 30], dtypes={"x": pandas.CategoricalDtype(["low", "high"])}, output_columns=["y"]
+    )
+    assert binned(named) == ["low", "low", "low", "high", "high"]
+    with pytest.raises(TypeError, match="`bins` must be an integer"):
+        UniformKBinsDiscretizer(["x"], [1, 2]).fit(values)
+    with pytest.raises(ValueError, match="must be present in it"):
+        CustomKBinsDiscretizer(["x"], {"y": [1, 2]})
+
+
+def test_lists_of_classes_words_and_powers():
+    from trainyard.data.preprocessors import MultiHotEncoder, PowerTransformer, Tokenizer
+
+    films = data.from_items([{"g": ["fun", "war", "fun"], "t": "a bc", "x": 3.0}, {"g": ["law"], "t": None, "x": -1.0}])
+    encoder = MultiHotEncoder(["g"])
+    assert [row["g"].tolist() for row in encoder.fit_transform(films).take_all()] == [[2, 0, 1], [0, 1, 0]]
+    assert encoder.stats_ == {"unique_values(g)": {"fun": 0, "law": 1, "war": 2}}
+    most = MultiHotEncoder(["g"], max_categories={"g": 1}, output_columns=["h"])
+    assert [row["h"].tolist() for row in most.fit_transform(films).take_all()] == [[2], [0]]
+    assert [row["t"] for row in Tokenizer(["t"]).transform(films).take_all()] == [["a", "bc"], None]
+    assert Tokenizer(["t"], list).transform(films.limit(1)).take(1)[0]["t"] == list("a bc")
+    powered = PowerTransformer(["x"], power=2).transform(films).take_all()
+    assert [row["x"] for row in powered] == [(4**2 - 1) / 2, pytest.approx(-np.log(2))]
+    boxed = PowerTransformer(["x"], power=0.5, method="box-cox").transform(films.limit(1)).take(1)[0]
+    assert boxed["x"] == pytest.approx((3**0.5 - 1) / 0.5)
+    with pytest.raises(ValueError, match="Method x is not supported"):
+        PowerTransformer(["x"], power=1, method="x")

@@ -39,13 +39,11 @@ _DATA_ABSENT = (
 _DATA_AGGREGATES = "AbsMax AggregateFn AsList Count CountDistinct Max Mean Min Quantile Std Sum Unique"
 _COLLATE = "ArrowBatchCollateFn NumpyBatchCollateFn PandasBatchCollateFn"
 _PREPROCESSORS = (
-    "BatchMapper Chain Concatenator LabelEncoder MaxAbsScaler MinMaxScaler Normalizer OneHotEncoder OrdinalEncoder "
-    "RobustScaler SimpleImputer StandardScaler TorchVisionPreprocessor"
-)
-_PREPROCESSORS_ABSENT = (
-    "Categorizer CountVectorizer CustomKBinsDiscretizer FeatureHasher HashingVectorizer MultiHotEncoder PowerTransformer Tokenizer "
+    "BatchMapper Chain Concatenator CustomKBinsDiscretizer LabelEncoder MaxAbsScaler MinMaxScaler MultiHotEncoder Normalizer "
+    "OneHotEncoder OrdinalEncoder PowerTransformer RobustScaler SimpleImputer StandardScaler Tokenizer TorchVisionPreprocessor "
     "UniformKBinsDiscretizer"
 )
+_PREPROCESSORS_ABSENT = "Categorizer CountVectorizer FeatureHasher HashingVectorizer"
 _LIGHTNING = "RayDDPStrategy RayFSDPStrategy RayDeepSpeedStrategy RayLightningEnvironment RayTrainReportCallback prepare_trainer"
 
 _XGBOOST = "RayTrainReportCallback XGBoostCheckpoint XGBoostConfig XGBoostTrainer"

@@ -4,11 +4,16 @@ from .base import BatchMapper as BatchMapper
 from .base import Chain as Chain
 from .base import Preprocessor as Preprocessor
 from .base import PreprocessorNotFittedException as PreprocessorNotFittedException
+from .bins import CustomKBinsDiscretizer as CustomKBinsDiscretizer
+from .bins import UniformKBinsDiscretizer as UniformKBinsDiscretizer
 from .columns import Concatenator as Concatenator
 from .columns import Normalizer as Normalizer
+from .columns import PowerTransformer as PowerTransformer
 from .columns import SimpleImputer as SimpleImputer
+from .columns import Tokenizer as Tokenizer
 from .columns import TorchVisionPreprocessor as TorchVisionPreprocessor
 from .encoders import LabelEncoder as LabelEncoder
+from .encoders import MultiHotEncoder as MultiHotEncoder
 from .encoders import OneHotEncoder as OneHotEncoder
 from .encoders import OrdinalEncoder as OrdinalEncoder
 from .scalers import MaxAbsScaler as MaxAbsScaler

@@ -66,6 +66,64 @@ class Normalizer(Preprocessor):
         return {**data, **{name: scaled[:, i] for i, name in enumerate(self.output_columns)}}
 
 
+class PowerTransformer(ByColumn):
+    """Values nearer to a normal distribution, by the power that is given: "yeo-johnson", or "box-cox" for positive ones."""
+
+    _is_fittable = False
+
+    def __init__(
+        self,
+        columns: list[str],
+        power: float,
+        method: str = "yeo-johnson",
+        *,
+        output_columns: list[str] | None = None,
+    ):
+        super().__init__(columns, output_columns)
+        if method not in ("yeo-johnson", "box-cox"):
+            raise ValueError(
+                f"Method {method} is not supported.Supported values are: ['yeo-johnson', 'box-cox']"
+            )
+        self.power, self.method = power, method
+
+    def _column(self, values: np.ndarray, name: str) -> np.ndarray:
+        values = values.astype(np.float64)
+        if self.method == "box-cox":
+            return _raised(values, self.power)
+        is_low = values < 0
+        made = np.where(is_low, 0, values) + 1
+        return np.where(is_low, -_raised(np.where(is_low, -values, 0) + 1, 2 - self.power), _raised(made, self.power))
+
+
+def _raised(values: np.ndarray, power: float) -> np.ndarray:
+    return (np.power(values, power) - 1) / power if power else np.log(values)
+
+
+class Tokenizer(ByColumn):
+    """The words of each text, by spaces or a function; a missing text stays missing."""
+
+    _is_fittable = False
+
+    def __init__(
+        self,
+        columns: list[str],
+        tokenization_fn: Callable[[str], list[str]] | None = None,
+        output_columns: list[str] | None = None,
+    ):
+        super().__init__(columns, output_columns)
+        self.tokenization_fn = tokenization_fn or _by_spaces
+
+    def _column(self, values: np.ndarray, name: str) -> np.ndarray:
+        made = np.empty(len(values), dtype=object)
+        for row, text in enumerate(values):
+            made[row] = None if text is None else list(self.tokenization_fn(text))
+        return made
+
+
+def _by_spaces(text: str) -> list[str]:
+    return text.split(" ")
+
+
 class SimpleImputer(ByColumn):
     """Missing values filled in: with the mean, the most frequent one, or a constant."""
 

@@ -17,10 +17,15 @@ def _items(values: np.ndarray) -> list[Any]:
     return [tuple(value) if isinstance(value, (list, np.ndarray)) else value for value in values.tolist()]
 
 
+def _listed(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
 class _Encoder(ByColumn):
-    def _classes(self, dataset: Dataset, most: dict[str, int] | None = None) -> None:
+    def _classes(self, dataset: Dataset, most: dict[str, int] | None = None, of_lists: bool = False) -> None:
         for name, values in self._learn(dataset, self.columns).items():
-            counted = collections.Counter(_items(values))
+            items = _items(values)
+            counted = collections.Counter(one for item in items for one in (_listed(item) if of_lists else (item,)))
             kept = [value for value, _ in counted.most_common((most or {}).get(name))]
             self.stats_[f"unique_values({name})"] = {value: i for i, value in enumerate(sorted(kept))}
 
@@ -90,4 +95,30 @@ class OneHotEncoder(_Encoder):
         for row, number in enumerate(self._numbers(values, name)):
             if number is not None:
                 vectors[row, number] = 1
+        return vectors
+
+
+class MultiHotEncoder(_Encoder):
+    """Of a list of classes how often each is in it; of a class that was not there when it was fitted nothing."""
+
+    def __init__(
+        self,
+        columns: list[str],
+        *,
+        max_categories: dict[str, int] | None = None,
+        output_columns: list[str] | None = None,
+    ):
+        super().__init__(columns, output_columns)
+        self.max_categories = max_categories or {}
+
+    def _fit(self, dataset: Dataset) -> None:
+        self._classes(dataset, self.max_categories, of_lists=True)
+
+    def _column(self, values: np.ndarray, name: str) -> np.ndarray:
+        known = self.stats_[f"unique_values({name})"]
+        vectors = np.zeros((len(values), len(known)), dtype=np.int64)
+        for row, value in enumerate(_items(values)):
+            for one in _listed(value):
+                if one in known:
+                    vectors[row, known[one]] += 1
         return vectors
