@@ -1,5 +1,6 @@
-/* The frame of an agent: its process is set up, then runs are served one after another (node_run.c). A local agent
- * waits for them on its channel (agent_main); one of another machine is handed each of them (agent_serve). */
+/* The frame of an agent: its process is set up, then runs are served one after another (node_run.c). A local
+ * agent waits for them on its channel (agent_main); one of another machine is handed each of them
+ * (agent_serve). */
 #include "agent/agent.h"
 
 #include <errno.h>
@@ -19,9 +20,9 @@
 #include "base/log.h"
 #include "wire/start.h"
 
-/* The program that the agent works for may have any file, pipe or socket open, and whoever reads from such a pipe
- * waits until the last process that holds it open has closed it: an agent, which may outlive the run, holds none of
- * them, the standard ones included. */
+/* The program that the agent works for may have any file, pipe or socket open, and whoever reads from such a
+ * pipe waits until the last process that holds it open has closed it: an agent, which may outlive the run,
+ * holds none of them, the standard ones included. */
 static bool keep_own_descriptors(int channel_fd, bool copied) {
     file_open_standard();
     if (channel_fd != AGENT_CHANNEL_FD && dup2(channel_fd, AGENT_CHANNEL_FD) < 0) return false;
@@ -31,8 +32,8 @@ static bool keep_own_descriptors(int channel_fd, bool copied) {
     return null >= 0 && dup2(null, STDOUT_FILENO) >= 0 && dup2(null, STDERR_FILENO) >= 0;
 }
 
-/* Whatever the parent left in its signals, session and limits must not reach the workers, which inherit them from
- * the agent. `nofile` receives the limit that workers get. */
+/* Whatever the parent left in its signals, session and limits must not reach the workers, which inherit them
+ * from the agent. `nofile` receives the limit that workers get. */
 static void set_up_process(struct rlimit *nofile) {
     sigset_t none;
     sigemptyset(&none);
@@ -84,8 +85,8 @@ int agent_main(int channel_fd, pid_t copy) {
     struct rlimit nofile = {0};
     if (!keep_own_descriptors(channel_fd, copy > 0)) return EXIT_FAILURE;
     set_up_process(&nofile);
-    /* A pidfd of the process that made the channel, when that is the parent: the channel alone does not tell its
-     * end while a child that it forked holds it open. */
+    /* A pidfd of the process that made the channel, when that is the parent: the channel alone does not tell
+     * its end while a child that it forked holds it open. */
     struct ucred peer = {0};
     socklen_t size = sizeof peer;
     bool of_parent =

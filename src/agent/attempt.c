@@ -67,8 +67,8 @@ static void refuse_planned(struct node_run *run, const char *why) {
     run->n_started = run->n_workers;
 }
 
-/* Where forking was only chosen ("auto") workers are executed instead; where it was demanded each of them fails with
- * the reason. */
+/* Where forking was only chosen ("auto") workers are executed instead; where it was demanded each of them fails
+ * with the reason. */
 static void do_without_template(struct node_run *run, const char *why) {
     const char *method = run->launch.body->start_method;
     if (!str_equal(method, "auto")) {

@@ -24,8 +24,8 @@ bool hang_was_away(nanoseconds due, nanoseconds limit, nanoseconds now) {
     return late > limit / 10 && late > USUAL_DELAY;
 }
 
-/* It is not the worker's turn to say something: its words wait for an answer, or this agent has not taken them yet,
- * for want of time or room. */
+/* It is not the worker's turn to say something: its words wait for an answer, or this agent has not taken them
+ * yet, for want of time or room. */
 static bool is_excused(const struct worker_process *worker) {
     if (worker->pty.outbox != NULL && worker->pty.client_fd >= 0) return true; /* somebody looks into it */
     for (const struct worker_channel *channel = worker->speaker.channels; channel != NULL;
@@ -44,6 +44,54 @@ static bool is_excused(const struct worker_process *worker) {
 static void look_after(struct hang *hang, nanoseconds delay) {
     hang->due = loop_now(hang->loop) + delay;
     (void)loop_timer_start(hang->loop, &hang->timer, delay);
+}
+
+/* A hundredth of the time, because a process that only waits may have a thread that wakes now and then. */
+enum { SHARE = 100 };
+
+static bool is_silent(const struct worker_process *worker) {
+    return worker->stage == PROCESS_RUNNING && !worker->speaker.ready;
+}
+
+/* Reads the signs of life of all running workers that never said that they are up, in one look at /proc: what
+ * they print, the processor time that they use, and processes of theirs that come and go. A worker has shown
+ * life when its output is not what it was, a process of its session came or went, or its session used a
+ * hundredth of `interval`, the time since the last look, of processor time: `heard` of its speaker is then
+ * `now`. */
+static void vitals_take(struct worker_process *workers, size_t n, nanoseconds interval, nanoseconds now) {
+    uint64_t ticks = (uint64_t)(interval / SHARE) * (uint64_t)sysconf(_SC_CLK_TCK) / NS_PER_S;
+    if (ticks == 0) ticks = 1;
+    size_t n_silent = 0;
+    for (size_t i = 0; i < n; i++) {
+        workers[i].vitals.next_ticks = workers[i].vitals.next_members = 0;
+        n_silent += is_silent(&workers[i]);
+    }
+    /* What each process tells is added to the worker that leads its session. Processes are told apart by when
+     * they began, too. */
+    DIR *proc = n_silent > 0 ? opendir("/proc") : NULL;
+    for (pid_t pid; proc != NULL && (pid = process_next(proc)) > 0;) {
+        struct process process;
+        if (!process_read(pid, &process)) continue;
+        size_t i = 0;
+        while (i < n && !(is_silent(&workers[i]) && workers[i].pid == process.session))
+            i++;
+        if (i == n) continue;
+        workers[i].vitals.next_ticks += process.ticks;
+        workers[i].vitals.next_members += (uint64_t)pid * 1000003 + process.started;
+    }
+    if (proc != NULL) (void)closedir(proc);
+    for (size_t i = 0; i < n; i++) {
+        struct vitals *vitals = &workers[i].vitals;
+        if (!is_silent(&workers[i])) continue;
+        /* Time of a process that was not waited for is lost with it: less of it than before is news as well. */
+        bool busy = vitals->next_ticks < vitals->ticks || vitals->next_ticks - vitals->ticks >= ticks;
+        if (!busy && workers[i].relay.bytes == vitals->output && vitals->next_members == vitals->members)
+            continue;
+        workers[i].speaker.heard = now;
+        vitals->output = workers[i].relay.bytes;
+        vitals->ticks = vitals->next_ticks;
+        vitals->members = vitals->next_members;
+    }
 }
 
 static void look(void *context) {
@@ -100,50 +148,5 @@ void hang_describe(const struct worker_process *worker, nanoseconds limit, struc
         break;
     default:
         break;
-    }
-}
-
-/* -- signs of life */
-
-/* A hundredth of the time, because a process that only waits may have a thread that wakes now and then. */
-enum { SHARE = 100 };
-
-static bool is_silent(const struct worker_process *worker) {
-    return worker->stage == PROCESS_RUNNING && !worker->speaker.ready;
-}
-
-void vitals_take(struct worker_process *workers, size_t n, nanoseconds interval, nanoseconds now) {
-    uint64_t ticks = (uint64_t)(interval / SHARE) * (uint64_t)sysconf(_SC_CLK_TCK) / NS_PER_S;
-    if (ticks == 0) ticks = 1;
-    size_t n_silent = 0;
-    for (size_t i = 0; i < n; i++) {
-        workers[i].vitals.next_ticks = workers[i].vitals.next_members = 0;
-        n_silent += is_silent(&workers[i]);
-    }
-    /* What each process tells is added to the worker that leads its session. Processes are told apart by when they
-     * began, too. */
-    DIR *proc = n_silent > 0 ? opendir("/proc") : NULL;
-    for (pid_t pid; proc != NULL && (pid = process_next(proc)) > 0;) {
-        struct process process;
-        if (!process_read(pid, &process)) continue;
-        size_t i = 0;
-        while (i < n && !(is_silent(&workers[i]) && workers[i].pid == process.session))
-            i++;
-        if (i == n) continue;
-        workers[i].vitals.next_ticks += process.ticks;
-        workers[i].vitals.next_members += (uint64_t)pid * 1000003 + process.started;
-    }
-    if (proc != NULL) (void)closedir(proc);
-    for (size_t i = 0; i < n; i++) {
-        struct vitals *vitals = &workers[i].vitals;
-        if (!is_silent(&workers[i])) continue;
-        /* Time of a process that was not waited for is lost with it: less of it than before is news as well. */
-        bool busy = vitals->next_ticks < vitals->ticks || vitals->next_ticks - vitals->ticks >= ticks;
-        if (!busy && workers[i].relay.bytes == vitals->output && vitals->next_members == vitals->members)
-            continue;
-        workers[i].speaker.heard = now;
-        vitals->output = workers[i].relay.bytes;
-        vitals->ticks = vitals->next_ticks;
-        vitals->members = vitals->next_members;
     }
 }

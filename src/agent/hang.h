@@ -1,5 +1,5 @@
 /* Which workers hang: those that have said nothing for too long; of those that never said that they are up, the
- * ones that show no other sign of life (vitals_take). Anything that a worker says counts, and so does waiting
+ * ones that show no other sign of life (hang.c). Anything that a worker says counts, and so does waiting
  * for an answer, which comes when other ranks have done their part: theirs is the hang then. One timer, for the
  * earliest that can be too late. */
 #ifndef AGENT_HANG_H
@@ -32,14 +32,5 @@ bool hang_was_away(nanoseconds due, nanoseconds limit, nanoseconds now);
 /* "no report or heartbeat for 30 s", or what else was looked for, and what the kernel says of its state if that
  * is the reason. */
 void hang_describe(const struct worker_process *worker, nanoseconds limit, struct buffer *out);
-
-/* Signs of life of programs that tell their agent nothing: what they print, the processor time that they use,
- * and processes of theirs that come and go. */
-
-/* Reads those of all running workers that never said that they are up, in one look at /proc. A worker has shown
- * life when its output is not what it was, a process of its session came or went, or its session used a
- * hundredth of `interval`, the time since the last look, of processor time: `heard` of its speaker is then
- * `now`. */
-void vitals_take(struct worker_process *workers, size_t n, nanoseconds interval, nanoseconds now);
 
 #endif

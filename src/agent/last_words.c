@@ -14,7 +14,7 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 
-enum { MESSAGE_MAX = 300, TRACEBACK_MAX = 16 << 10 };
+enum { LAST_WORDS_MAX = 1 << 20, MESSAGE_MAX = 300, TRACEBACK_MAX = 16 << 10 };
 
 /* How long the news of an end waits for it. */
 static const nanoseconds LIMIT = 2 * NS_PER_S;

@@ -18,6 +18,9 @@
 #include "wire/frame.h"
 #include "worker/link.h"
 
+/* The descriptors of a worker beside the standard ones. */
+enum { WORKER_SOCKET = 3, WORKER_PAYLOAD = 4 };
+
 static char **find_entry(char **list, size_t n, const char *name, size_t size) {
     for (size_t i = 0; i < n; i++)
         if (list[i][0] == name[0] && strncmp(list[i], name, size) == 0 && list[i][size] == '=') return &list[i];

@@ -10,9 +10,6 @@
 #include "base/face.h"
 #include "wire/trainyard.pb-c.h"
 
-/* Where a worker finds what it inherits. */
-enum { WORKER_SOCKET = 3, WORKER_PAYLOAD = 4 };
-
 struct node_launch {
     Wire__Launch *body; /* owned */
     char *constants[6]; /* owned: variables that are the same for all workers */

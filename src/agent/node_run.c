@@ -27,11 +27,12 @@ static void stop_loop(void *context) {
     loop_stop(run->loop);
 }
 
-/* The controller, once it has heard the bye, may give the lease to another run and begin that run here: so the lease
- * is dropped first (without a controller it becomes void at the end). What the channel brings behind the bye belongs
- * to the next run, and is not read before. */
+/* The controller, once it has heard the bye, may give the lease to another run and begin that run here: so the
+ * lease is dropped first (without a controller it becomes void at the end). What the channel brings behind the
+ * bye belongs to the next run, and is not read before. */
 static void say_bye(struct node_run *run) {
-    /* A thread that hangs in the storage, or a sampler that cannot be ended, would be taken for the next run's. */
+    /* A thread that hangs in the storage, or a sampler that cannot be ended, would be taken for the next run's.
+     * */
     if (run->logs.given_up || run->sampling.pid > 0) run->keep = false;
     if (run->lease_fd >= 0 && !run->lost) {
         if (run->service->leased)
@@ -57,8 +58,8 @@ static void swept(void *context, bool clean) {
     struct node_run *run = context;
     run->unclean |= !clean;
     if (run->launch.body != NULL) worker_files_remove(run->launch.body->token);
-    /* Directories that workers gave away may lie in the memory of this node. Without a controller nobody else clears
-     * them up. */
+    /* Directories that workers gave away may lie in the memory of this node. Without a controller nobody else
+     * clears them up. */
     const Wire__Launch *body = run->launch.body;
     if (run->lost && body != NULL && body->run_path[0] != '\0')
         logs_leave_to(&run->logs, (struct errand){.act = sweep_given,

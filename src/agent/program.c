@@ -1,4 +1,5 @@
-/* The hint follows from the name's ending and the file's mode; the words "No such file or directory" and
+/* Why a program cannot be executed, with a hint at what would run it, and whether it is what the controller
+ * has. The hint follows from the name's ending and the file's mode; the words "No such file or directory" and
  * "Permission denied" stay where they are the cause. */
 #include "agent/spawn.h"
 
@@ -13,7 +14,8 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 
-const char *program_interpreter(const char *name) {
+/* What runs files whose names end so ("train.py": "python"); NULL: nothing that is known. */
+static const char *interpreter_of(const char *name) {
     static const struct {
         const char *ending, *interpreter;
     } known[] = {{".py", "python"}, {".sh", "sh"},   {".bash", "bash"}, {".pl", "perl"}, {".jl", "julia"},
@@ -50,7 +52,7 @@ static int refuse_directory(const char *path, ty_error *err) {
 }
 
 int program_refuse(const char *path, const char *directory, int error, ty_error *err) {
-    const char *interpreter = program_interpreter(path);
+    const char *interpreter = interpreter_of(path);
     bool is_directory = false, is_executable = false;
     bool there = look_at(path, directory, &is_directory, &is_executable);
     if (there && is_directory) return refuse_directory(path, err);
@@ -68,7 +70,7 @@ int program_refuse(const char *path, const char *directory, int error, ty_error 
 
 int program_refuse_unfound(const char *name, const char *search, const char *directory, ty_error *err) {
     static const char missing[] = "No such file or directory in PATH";
-    const char *interpreter = program_interpreter(name);
+    const char *interpreter = interpreter_of(name);
     bool is_directory = false, is_executable = false;
     if (!look_at(name, directory, &is_directory, &is_executable))
         return ty_fail(err, TY_ESTART, "cannot execute %s: %s=%s", name, missing, search);

@@ -1,5 +1,5 @@
-/* Output of a worker on its way to its log and to the controller: read once a turn, made into lines (lines.c), and
- * appended to the channel. A stream rests while the controller or the logs do not keep up. */
+/* Output of a worker on its way to its log and to the controller: read once a turn, made into lines (lines.c),
+ * and appended to the channel. A stream rests while the controller or the logs do not keep up. */
 #include "agent/relay.h"
 
 #include <errno.h>
@@ -75,8 +75,8 @@ static void take_bytes(struct relay_stream *stream, const char *bytes, size_t si
     lines_add(lines, bytes, size, out);
     frame_output_end(out, offset);
     if (!is_live(stream)) return;
-    /* A bar is told as often as LIVE_INTERVAL allows; what is merely not ended yet once it has stood so long: it is
-     * perhaps a question, and nearly always just the first half of a line. */
+    /* A bar is told as often as LIVE_INTERVAL allows; what is merely not ended yet once it has stood so long:
+     * it is perhaps a question, and nearly always just the first half of a line. */
     struct loop *loop = relay->outbox->loop;
     if (lines->settled && stream->live_shown) tell_live(stream);
     lines->settled = false;

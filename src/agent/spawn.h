@@ -48,8 +48,6 @@ char *spawn_find(const char *name, const char *search, const char *directory, ty
  * TY_ESTART. */
 int program_refuse(const char *path, const char *directory, int error, ty_error *err);
 
-/* What runs files whose names end so ("train.py": "python"); NULL: nothing that is known. */
-const char *program_interpreter(const char *name);
 /* It runs the script that is its first argument ("/usr/bin/python3.11"). */
 bool program_is_interpreter(const char *name);
 

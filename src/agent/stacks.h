@@ -40,9 +40,9 @@ bool stacks_reaped(struct stacks *stacks, pid_t pid);
 void stacks_cancel(struct stacks *stacks);
 bool stacks_busy(const struct stacks *stacks);
 
-/* Looks (looks.c): workers of a node looked at again and again, as the controller asks for somebody elsewhere: by a process of
- * its own, `trainyard agent --looks LENGTH PERIOD RANK:PID...` (ns), since to read another's /proc can wait for
- * that process. One at a time; it ends with the workers. */
+/* Looks (looks.c): workers of a node looked at again and again, as the controller asks for somebody elsewhere:
+ * by a process of its own, `trainyard agent --looks LENGTH PERIOD RANK:PID...` (ns), since to read another's
+ * /proc can wait for that process. One at a time; it ends with the workers. */
 
 struct looks { /* zero-initialised but for `outbox` */
     struct outbox *outbox;

@@ -43,8 +43,6 @@ void oom_describe(const struct oom *oom, long peak_kib, struct buffer *out);
  * stranger may have put there: a plain file of this attempt, of bounded size, of JSON in that form, or nothing.
  * By then the rank has a log as well, if an empty one. */
 
-enum { LAST_WORDS_MAX = 1 << 20 };
-
 struct last_words_found {
     char *message;    /* one line, harmless; NULL without */
     char *traceback;  /* lines; NULL without */

@@ -1,7 +1,7 @@
 /* What the files of a template share: template.c is its face and hears its two processes, template_table.c has
  * the table of its states and events, template_steps.c what is done to the processes, template_launch.c what a
- * launch means for them, template_program.c when a program can be its own template, control.c the socket to either
- * of them. */
+ * launch means for them, template_program.c when a program can be its own template, control.c the socket to
+ * either of them. */
 #ifndef AGENT_TEMPLATE_INTERNAL_H
 #define AGENT_TEMPLATE_INTERNAL_H
 

@@ -67,12 +67,6 @@ static void hinder(struct template *template, const char *why) {
     settle(template, TEMPLATE_REFUSED, why);
 }
 
-static int start(struct template *template, ty_error *err) {
-    int result = template_start_zygote(template, err);
-    if (result == 0) template->state = TEMPLATE_IMPORTING;
-    return result;
-}
-
 /* Takes the next step towards the run's template: a zygote, or its question. */
 static void begin(struct template *template, const struct template_event *event) {
     (void)event;
@@ -86,17 +80,19 @@ static void begin(struct template *template, const struct template_event *event)
     }
     int result = template_process_exists(zygote) ? fits(template, &same, &err) : 0;
     if (result == 0 && !same) template_end_process(zygote);
-    if (result == 0 && !template_process_exists(zygote)) {
-        result = start(template, &err);
-    } else if (result == 0 && before != TEMPLATE_IMPORTING) {
+    if (result == 0 && template_process_exists(zygote) && before != TEMPLATE_IMPORTING) {
         result = template_ask_run(template, &err);
         if (result == 0) {
             template->state = before == TEMPLATE_RESTED ? TEMPLATE_WAKING : TEMPLATE_FORKING;
-        } else if (before ==
-                   TEMPLATE_RESTED) { /* it is dying, or deaf, since before this run: another may hear */
+        } else if (before == TEMPLATE_RESTED) {
+            /* The zygote is dying, or deaf, since before this run: another one may hear. */
             template_end_process(zygote);
-            result = start(template, &err);
+            result = 0;
         }
+    }
+    if (result == 0 && !template_process_exists(zygote)) {
+        result = template_start_zygote(template, &err);
+        if (result == 0) template->state = TEMPLATE_IMPORTING;
     }
     if (result < 0) hinder(template, err.message);
 }
