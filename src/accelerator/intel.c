@@ -41,20 +41,17 @@ bool intel_type(const char *name, char type[64]) {
     return length > 0 && length < 64;
 }
 
-/* ONEAPI_DEVICE_SELECTOR without its back end: "level_zero:0,1" -> "0,1"; "*" and other back ends show all. */
-static const char *selected(const char *selector) {
-    const char *ids;
-    if (selector == NULL || !str_prefix(selector, "level_zero:", &ids) || strcmp(ids, "*") == 0) return NULL;
-    return strcmp(ids, "gpu") == 0 ? NULL : ids;
-}
-
 static int detect(struct inventory *inventory, ty_error *err) {
     (void)err;
     if (inventory_add_pci(inventory, &pci_render, VENDOR_INTEL, name_of) < 0) return -ENOMEM;
     if (inventory->n == 0) return 0;
     (void)intel_type(inventory->devices[0].name, inventory->type);
-    const char *mask = getenv("ZE_AFFINITY_MASK");
-    return inventory_restrict(inventory, mask != NULL ? mask : selected(getenv("ONEAPI_DEVICE_SELECTOR")));
+    const char *mask = getenv("ZE_AFFINITY_MASK"), *selector = getenv("ONEAPI_DEVICE_SELECTOR"), *ids = NULL;
+    if (mask != NULL) return inventory_restrict(inventory, mask);
+    /* The selector without its back end: "level_zero:0,1" -> "0,1"; "*" and other back ends show all. */
+    bool some = selector != NULL && str_prefix(selector, "level_zero:", &ids) && strcmp(ids, "*") != 0 &&
+                strcmp(ids, "gpu") != 0;
+    return inventory_restrict(inventory, some ? ids : NULL);
 }
 
 /* The mask renumbers what is left from 0, and the selector counts by the new numbers. */

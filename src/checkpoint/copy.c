@@ -37,15 +37,6 @@ static int sync_large(int fd, const struct digest *digest) {
     return digest->size >= COPY_SYNC_AT_ONCE && fsync(fd) < 0 ? -errno : 0;
 }
 
-static int fill(struct copy *copy, int from, const struct stat *status, const char *path,
-                struct digest *digest) {
-    CLEANUP_FD int to = openat(copy->own, path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (to < 0) return -errno;
-    int result = bytes_copy(&copy->bytes, from, status, to, digest);
-    if (result == 0 && fchmod(to, status->st_mode & 0777) < 0) result = -errno;
-    return result < 0 ? result : sync_large(to, digest);
-}
-
 /* Without a byte copied; TRY_COPY where the file system cannot (another one, no links, too many). */
 enum { TRY_COPY = 1 };
 static int link_file(struct copy *copy, const struct tree_entry *entry, struct digest *digest) {
@@ -64,23 +55,17 @@ static int take_file(struct copy *copy, const struct tree_entry *entry, struct d
     if (from < 0) return fail(copy, entry, -from, err);
     if (fstat(from, &status) < 0 || !S_ISREG(status.st_mode)) return fail(copy, entry, ESTALE, err);
     int result = copy->give ? link_file(copy, entry, digest) : TRY_COPY;
-    if (result == TRY_COPY) result = fill(copy, from, &status, entry->path, digest);
+    if (result == TRY_COPY) {
+        CLEANUP_FD int to =
+            openat(copy->own, entry->path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+        result = to < 0 ? -errno : bytes_copy(&copy->bytes, from, &status, to, digest);
+        if (result == 0 && fchmod(to, status.st_mode & 0777) < 0) result = -errno;
+        if (result == 0) result = sync_large(to, digest);
+    }
     return result < 0 ? fail(copy, entry, -result, err) : 0;
 }
 
 /* -- what was copied */
-
-/* Room for one more, all zero; NULL without memory. */
-static struct copied *note(struct copy *copy, const struct tree_entry *entry, ty_error *err) {
-    char *path = strdup(entry->path);
-    if (path == NULL || ARRAY_GROW(copy->copied, copy->n) < 0) {
-        free(path);
-        (void)ty_fail_memory(err);
-        return NULL;
-    }
-    copy->copied[copy->n] = (struct copied){.path = path};
-    return &copy->copied[copy->n++];
-}
 
 static bool is_same(const struct stat *one, const struct stat *other) {
     return one->st_dev == other->st_dev && one->st_ino == other->st_ino;
@@ -102,8 +87,13 @@ static int copy_entry(void *context, enum tree_visit visit, const struct tree_en
     if (visit == TREE_LEAVE) return 0;
     int result = tree_check_entry(copy->source, entry, err);
     if (result < 0) return result;
-    struct copied *copied = note(copy, entry, err);
-    if (copied == NULL) return -ENOMEM;
+    char *path = strdup(entry->path);
+    if (path == NULL || ARRAY_GROW(copy->copied, copy->n) < 0) {
+        free(path);
+        return ty_fail_memory(err);
+    }
+    struct copied *copied = &copy->copied[copy->n++];
+    *copied = (struct copied){.path = path};
     if (S_ISDIR(entry->status.st_mode)) {
         copied->directory = true;
         if (is_same(&entry->status, &copy->own_status))

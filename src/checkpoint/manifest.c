@@ -28,7 +28,7 @@ bool manifest_entry_read(const json_t *value, struct manifest_entry *entry) {
         .size = json_integer_value(size),
         .xxh3 = json_string_value(hash),
     };
-        if (entry->path == NULL || !carry_path_is_inside(entry->path)) return false;
+    if (entry->path == NULL || !carry_path_is_inside(entry->path)) return false;
     if (entry->link != NULL) return size == NULL && hash == NULL;
     if (!json_is_integer(size) || entry->size < 0) return false;
     return hash == NULL || (entry->xxh3 != NULL && is_hash(entry->xxh3));

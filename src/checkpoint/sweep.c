@@ -65,12 +65,6 @@ static int sweep_published(const struct checkpoint_sweep *sweep, const struct tr
     return result < 0 ? fail(sweep, entry->name, result, err) : TREE_SKIP;
 }
 
-static int drop_link(const struct checkpoint_sweep *sweep, const char *name) {
-    CLEANUP(buffer_done) struct buffer path = {0};
-    buffer_printf(&path, "%s/%s", sweep->run_path, name);
-    return path.failed ? -ENOMEM : given_drop(path.data);
-}
-
 /* A later attempt may be writing there while slow storage still sweeps behind the one before. */
 static int sweep_entry(void *context, enum tree_visit visit, const struct tree_entry *entry, ty_error *err) {
     const struct checkpoint_sweep *sweep = context;
@@ -83,7 +77,14 @@ static int sweep_entry(void *context, enum tree_visit visit, const struct tree_e
     if (sweep->known == NULL && (form == FORM_TRASH || attempt > sweep->attempt)) return TREE_SKIP;
     if (sweep->given && form != FORM_GIVEN) return TREE_SKIP;
     note(&sweep->swept->gone, entry->name);
-    int result = link ? drop_link(sweep, entry->name) : tree_remove(entry->directory, entry->name);
+    int result;
+    if (link) {
+        CLEANUP(buffer_done) struct buffer path = {0};
+        buffer_printf(&path, "%s/%s", sweep->run_path, entry->name);
+        result = path.failed ? -ENOMEM : given_drop(path.data);
+    } else {
+        result = tree_remove(entry->directory, entry->name);
+    }
     return result < 0 ? fail(sweep, entry->name, result, err) : TREE_SKIP;
 }
 

@@ -45,23 +45,6 @@ static int visit(struct walk *walk, int directory, const char *name, int depth, 
     return walk->visitor(walk->context, TREE_LEAVE, &entry, err);
 }
 
-static int walk_entries(struct walk *walk, DIR *stream, int depth, ty_error *err) {
-    size_t size = walk->path.size;
-    for (;;) {
-        errno = 0;
-        const struct dirent *next = readdir(stream);
-        if (next == NULL) return errno == 0 ? 0 : fail_at(walk, "read", errno, err);
-        if (str_equal(next->d_name, ".") || str_equal(next->d_name, "..")) continue;
-        if (size > 0) buffer_char(&walk->path, '/');
-        buffer_text(&walk->path, next->d_name);
-        if (walk->path.failed) return ty_fail_memory(err);
-        int result = visit(walk, dirfd(stream), next->d_name, depth, err);
-        if (result < 0) return result;
-        walk->path.size = size;
-        walk->path.data[size] = '\0';
-    }
-}
-
 /* The descriptor goes with the walk. */
 static int walk_directory(struct walk *walk, int fd, int depth, ty_error *err) {
     DIR *stream = fd < 0 ? NULL : fdopendir(fd);
@@ -70,9 +53,25 @@ static int walk_directory(struct walk *walk, int fd, int depth, ty_error *err) {
         if (fd >= 0) (void)close(fd);
         return fail_at(walk, "open", code, err);
     }
-    int result = walk_entries(walk, stream, depth, err);
+    size_t size = walk->path.size;
+    int result = 0;
+    while (result >= 0) {
+        errno = 0;
+        const struct dirent *next = readdir(stream);
+        if (next == NULL) {
+            result = errno == 0 ? 0 : fail_at(walk, "read", errno, err);
+            break;
+        }
+        if (str_equal(next->d_name, ".") || str_equal(next->d_name, "..")) continue;
+        if (size > 0) buffer_char(&walk->path, '/');
+        buffer_text(&walk->path, next->d_name);
+        result = walk->path.failed ? ty_fail_memory(err) : visit(walk, dirfd(stream), next->d_name, depth, err);
+        if (result < 0) break;
+        walk->path.size = size;
+        walk->path.data[size] = '\0';
+    }
     (void)closedir(stream);
-    return result;
+    return result < 0 ? result : 0;
 }
 
 int tree_walk(int top, const char *name, tree_visitor *visitor, void *context, ty_error *err) {

@@ -241,15 +241,6 @@ static json_t *read_claims(int fd) {
     return NULL;
 }
 
-/* The pid that a file tells is its owner's word: it is one of his processes, or nobody's. */
-static int visible_pid(json_int_t pid, uid_t owner) {
-    char path[32];
-    struct stat process;
-    if (pid <= 0 || pid > INT32_MAX) return 0;
-    (void)snprintf(path, sizeof path, "/proc/%d", (int)pid);
-    return stat(path, &process) == 0 && process.st_uid == owner ? (int)pid : 0;
-}
-
 /* False when the file says nothing that can be understood; then it holds nothing. */
 static bool read_holder(int fd, const char *name, struct lease_holder *holder) {
     CLEANUP(cleanup_json) json_t *json = read_claims(fd);
@@ -259,7 +250,14 @@ static bool read_holder(int fd, const char *name, struct lease_holder *holder) {
     if (json == NULL || fstat(fd, &status) < 0) return false;
     holder->claims = calloc(holder->n + 1, sizeof *holder->claims);
     if (holder->claims == NULL) return false;
-    holder->pid = visible_pid(json_integer_value(json_object_get(json, "pid")), status.st_uid);
+    /* The pid that a file tells is its owner's word: it is one of his processes, or nobody's. */
+    json_int_t pid = json_integer_value(json_object_get(json, "pid"));
+    if (pid > 0 && pid <= INT32_MAX) {
+        char path[32];
+        struct stat process;
+        (void)snprintf(path, sizeof path, "/proc/%d", (int)pid);
+        if (stat(path, &process) == 0 && process.st_uid == status.st_uid) holder->pid = (int)pid;
+    }
     holder->since = json_integer_value(json_object_get(json, "since"));
     copy_text(holder->run, sizeof holder->run, json_object_get(json, "run"));
     memcpy(holder->file, name, strlen(name) + 1); /* is_lease_name has measured it */

@@ -69,16 +69,6 @@ static int read_visible(const struct accelerator *vendor, struct texts *ids) {
     return n < 0 ? -1 : 0;
 }
 
-static int refuse_count(const struct accelerator *vendor, const char *resource, size_t wanted,
-                        const struct texts *ids, ty_error *err) {
-    CLEANUP(buffer_done) struct buffer list = {0};
-    for (size_t i = 0; i < ids->n; i++)
-        buffer_printf(&list, "%s%s", i > 0 ? ", " : "", ids->items[i]);
-    return ty_fail(err, TY_EUSAGE,
-                   "Attempting to start node with %zu %s, but %s contains [%s]: at most %zu can be", wanted,
-                   resource, vendor->visible, list.data != NULL ? list.data : "", ids->n);
-}
-
 static int copy_devices(const struct inventory *inventory, size_t n, struct node_devices *devices) {
     devices->ids = calloc(n + 1, sizeof *devices->ids);
     devices->uuids = calloc(n + 1, sizeof *devices->uuids);
@@ -105,8 +95,14 @@ static int name_devices(struct node_shape *shape, const struct inventory *invent
     bool real = inventory != NULL && inventory->n > 0;
     int rc = read_visible(vendor, &visible);
     if (rc == -ENOMEM) return ty_fail_memory(err);
-    if (rc == 0 && n > visible.n && (real || visible.n > 0))
-        return refuse_count(vendor, resource, n, &visible, err);
+    if (rc == 0 && n > visible.n && (real || visible.n > 0)) {
+        CLEANUP(buffer_done) struct buffer list = {0};
+        for (size_t i = 0; i < visible.n; i++)
+            buffer_printf(&list, "%s%s", i > 0 ? ", " : "", visible.items[i]);
+        return ty_fail(err, TY_EUSAGE,
+                       "Attempting to start node with %zu %s, but %s contains [%s]: at most %zu can be", n,
+                       resource, vendor->visible, list.data != NULL ? list.data : "", visible.n);
+    }
     struct node_devices *devices = node_shape_add_devices(shape, resource, n);
     if (devices == NULL) return ty_fail_memory(err);
     if (real) return copy_devices(inventory, n, devices) < 0 ? ty_fail_memory(err) : 0;
@@ -171,31 +167,27 @@ static int name_all_devices(struct node_shape *shape, const struct inventory *in
     return rc;
 }
 
-static int probe_into(struct cluster *cluster, const struct inventory *inventories, size_t n,
-                      const struct resources *given, ty_error *err) {
-    CLEANUP(node_shape_done) struct node_shape shape = {0};
-    int rc = fill_shape(&shape, inventories, n, given, err);
-    if (rc == 0) rc = name_all_devices(&shape, inventories, n, err);
-    if (rc < 0) return rc;
-    char name[HOST_NAME_MAX + 1] = "";
-    if (gethostname(name, sizeof name - 1) < 0 || name[0] == '\0')
-        (void)snprintf(name, sizeof name, "localhost");
-    const struct node_shape *shared = cluster_shape(cluster, &shape, err);
-    return shared == NULL ? err->code : cluster_add_node(cluster, name, shared, NULL, err);
-}
-
 int cluster_probe(const struct cluster_overrides *overrides, struct cluster **cluster, ty_error *err) {
     ty_error unseen = {0};
     if (err == NULL) err = &unseen;
     CLEANUP(resources_done) struct resources given = {0};
+    CLEANUP(node_shape_done) struct node_shape shape = {0};
     struct inventory *inventories = NULL;
     size_t n = 0;
     int rc = gather_given(overrides, &given, err);
     if (rc == 0) rc = accelerator_probe(&inventories, &n, err);
     if (rc < 0) return rc;
-    struct cluster *made = cluster_create();
-    rc = made == NULL ? ty_fail_memory(err) : probe_into(made, inventories, n, &given, err);
+    rc = fill_shape(&shape, inventories, n, &given, err);
+    if (rc == 0) rc = name_all_devices(&shape, inventories, n, err);
     accelerator_inventories_free(inventories, n);
+    if (rc < 0) return rc;
+    char name[HOST_NAME_MAX + 1] = "";
+    if (gethostname(name, sizeof name - 1) < 0 || name[0] == '\0')
+        (void)snprintf(name, sizeof name, "localhost");
+    struct cluster *made = cluster_create();
+    if (made == NULL) return ty_fail_memory(err);
+    const struct node_shape *shared = cluster_shape(made, &shape, err);
+    rc = shared == NULL ? err->code : cluster_add_node(made, name, shared, NULL, err);
     if (rc == 0)
         *cluster = made;
     else

@@ -90,27 +90,22 @@ static const struct hierarchy {
   memory_hierarchies[] = {{"", "/sys/fs/cgroup", read_memory_v2},
                           {"memory", "/sys/fs/cgroup/memory", read_memory_v1}};
 
-/* From our group up to the root of the mount. */
-static void read_hierarchy(const char *root, const char *cgroups, const struct hierarchy *hierarchy,
-                           double *least) {
-    char group[PATH_SIZE / 2], directory[PATH_SIZE];
-    (void)process_cgroup(cgroups, hierarchy->controller, group, sizeof group);
-    for (;;) {
-        (void)snprintf(directory, sizeof directory, "%s%s%s", root, hierarchy->mount, group);
-        hierarchy->read(directory, least);
-        char *slash = strrchr(group, '/');
-        if (slash == NULL) return;
-        *slash = '\0';
-    }
-}
-
 static double least_limit(const char *root, const struct hierarchy *hierarchies, size_t n, double limit) {
     char path[PATH_SIZE];
     CLEANUP(buffer_done) struct buffer cgroups = {0};
     (void)snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
     if (!read_text(path, &cgroups)) return limit;
-    for (size_t i = 0; i < n; i++)
-        read_hierarchy(root, cgroups.data, &hierarchies[i], &limit);
+    for (size_t i = 0; i < n; i++) {
+        char group[PATH_SIZE / 2], directory[PATH_SIZE];
+        (void)process_cgroup(cgroups.data, hierarchies[i].controller, group, sizeof group);
+        /* From our group up to the root of the mount. */
+        for (char *slash = group; slash != NULL;) {
+            (void)snprintf(directory, sizeof directory, "%s%s%s", root, hierarchies[i].mount, group);
+            hierarchies[i].read(directory, &limit);
+            slash = strrchr(group, '/');
+            if (slash != NULL) *slash = '\0';
+        }
+    }
     return limit;
 }
 

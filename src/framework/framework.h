@@ -1,5 +1,5 @@
-/* What a framework expects to find in a worker's environment. Plain sets rank, world size and
- * addresses as torchrun does; torch and mpi are the same, jax and tensorflow add to it, each in a file. Pure: works on a
+/* What a framework expects to find in a worker's environment. Plain sets rank, world size and addresses as
+ * torchrun does; torch and mpi are the same, jax and tensorflow add to that, in a file each. Pure: works on a
  * plan. */
 #ifndef FRAMEWORK_FRAMEWORK_H
 #define FRAMEWORK_FRAMEWORK_H

@@ -110,18 +110,6 @@ static bool domain_holds(const struct classes *classes, const struct gang *gang,
     return need <= have;
 }
 
-/* The gang with one more constraint on each kind. `kinds` and `selectors` have n_kinds places. */
-static int restrict_kinds(const struct gang *gang, const char *domain, struct bundle_kind *kinds,
-                          struct label_selector *selectors) {
-    for (size_t k = 0; k < gang->n_kinds; k++) {
-        if (gang->kinds[k].selector && label_selector_copy(&selectors[k], gang->kinds[k].selector) < 0)
-            return -ENOMEM;
-        if (label_selector_add(&selectors[k], gang->domain, domain, NULL) < 0) return -ENOMEM;
-        kinds[k] = (struct bundle_kind){gang->kinds[k].resources, &selectors[k]};
-    }
-    return 0;
-}
-
 static int place_in_domain(struct planner *planner, const struct gang *gang, const char *domain,
                            uint32_t *node_of, uint16_t *positions) {
     for (size_t k = 0; k < gang->n_kinds; k++)
@@ -130,8 +118,15 @@ static int place_in_domain(struct planner *planner, const struct gang *gang, con
                 return PLANNER_INFEASIBLE;
     struct bundle_kind *kinds = calloc(gang->n_kinds + 1, sizeof *kinds);
     struct label_selector *selectors = calloc(gang->n_kinds + 1, sizeof *selectors);
+    bool restricted = kinds && selectors; /* each kind by one more constraint */
+    for (size_t k = 0; k < gang->n_kinds && restricted; k++) {
+        const struct label_selector *own = gang->kinds[k].selector;
+        restricted = (!own || label_selector_copy(&selectors[k], own) == 0) &&
+                     label_selector_add(&selectors[k], gang->domain, domain, NULL) == 0;
+        kinds[k] = (struct bundle_kind){gang->kinds[k].resources, &selectors[k]};
+    }
     int result = -ENOMEM;
-    if (kinds && selectors && restrict_kinds(gang, domain, kinds, selectors) == 0) {
+    if (restricted) {
         struct gang inside = *gang;
         inside.kinds = kinds;
         inside.domain = NULL;

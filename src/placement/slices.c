@@ -102,7 +102,7 @@ static int gather(const struct cluster *cluster, const struct demand *demand, st
         uintptr_t *known = hash_get(by_name, name);
         uint32_t slice = known ? (uint32_t)*known : (uint32_t)list->n;
         if (!known) {
-                        if (hash_set(by_name, name, slice) < 0) {
+            if (hash_set(by_name, name, slice) < 0) {
                 result = -ENOMEM;
                 break;
             }
