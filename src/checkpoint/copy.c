@@ -1,5 +1,5 @@
-/* The worker's side: a tree copied into a directory of this rank's own, synced, and gathered with those of the
- * other ranks, or everything that was made taken back. */
+/* The worker's side: a tree copied into a directory of this rank's own, synced, and gathered with those of
+ * the other ranks, or everything that was made taken back. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -17,8 +17,8 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/copy.h"
 
-/* Up to so many new files are synced one by one; more of them with one syncfs, since thousands of syncs would
- * cost a commit of the file system's journal each. */
+/* New files up to this number are synced one by one; more of them with one syncfs, since thousands of syncs
+ * would cost a commit of the file system's journal each. */
 enum { SYNC_EACH = 64 };
 
 static int fail(const struct copy *copy, const struct tree_entry *entry, int code, ty_error *err) {

@@ -1,5 +1,5 @@
-/* The controller's side: what lies in the staging directory is compared with what the ranks say, then committed
- * by a rename. */
+/* The controller's side: what lies in the staging directory is compared with what the ranks say, then
+ * committed by a rename. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -229,8 +229,8 @@ static int write_manifest(struct gathering *gathering, int top, ty_error *err) {
     return ty_fail(err, result, "cannot write %s/" MANIFEST_NAME ": %s", gathering->staging, strerror(-result));
 }
 
-/* Where the file system knows no rename without replacing, the lock that the controller holds on the run must
- * do; one that cannot let two change places leaves the older one as it is. */
+/* The lock that the controller holds on the run must do where the file system knows no rename without
+ * replacing; one that cannot let two names change places leaves the older checkpoint as it is. */
 static int rename_to(const struct gathering *gathering, int run) {
     const char *from = gathering->staging, *to = gathering->name;
     unsigned how = gathering->older != NULL ? RENAME_EXCHANGE : RENAME_NOREPLACE;

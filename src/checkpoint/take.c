@@ -76,8 +76,8 @@ int checkpoint_take(const char *source, const char *staging, char **taken, ty_er
     if (holds_run)
         return ty_fail(err, TY_EUSAGE, "the checkpoint %s holds the directory %s into which it is copied",
                        source, staging);
-    /* What others still rely on is not moved: a directory that is reached through a link, or one of a run, such
-     * as a committed checkpoint. */
+    /* What others still rely on is not moved: a directory that is reached through a link, or one of a run,
+     * such as a committed checkpoint. */
     struct stat status;
     if (!(lstat(source, &status) == 0 && S_ISDIR(status.st_mode) && !checkpoint_is_of_run(source))) return 0;
     if (make_places(resolved, staging, &near, &here) < 0) return ty_fail_memory(err);
@@ -85,8 +85,8 @@ int checkpoint_take(const char *source, const char *staging, char **taken, ty_er
     return 0;
 }
 
-/* Where the directory lies: at its name, or where a link of that name leads, when that has the same random
- * part. */
+/* The directory lies at its name, or where a link of that name leads, when that has the same random part;
+ * NULL where it leads elsewhere. */
 static char *locate(const char *taken) {
     char target[PATH_MAX];
     const char *random, *number = strrchr(taken, '-') + 1;

@@ -1,5 +1,5 @@
-/* The set of nodes: names lie end to end in blocks, nodes in one array, and two compact indexes find a node by
- * its name and a shape by its content, so that adding a node is O(1) and costs its name and some forty
+/* The set of nodes: names lie end to end in blocks, nodes in one array, and two compact indexes find a node
+ * by its name and a shape by its content, so that adding a node is O(1) and costs its name and some forty
  * bytes. */
 #include "cluster/cluster.h"
 
@@ -11,14 +11,33 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 
-/* -- the compact index -- */
+/* -- a compact index of numbered items by the hash of their content: four bytes a slot, and nothing else is
+ * kept for an item. The items lie with the caller, whose functions hash item number i and compare it with a
+ * key -- */
 
-void slots_done(struct slots *slots) {
+/* Zero-initialised is empty. */
+struct slots {
+    uint32_t *table; /* owned; item + 1, 0 for a free slot */
+    size_t n_table;  /* 0 or a power of two */
+    size_t n;
+};
+
+enum { SLOTS_NONE = -1 };
+
+struct slots_of {
+    uint64_t (*hash)(const void *items, uint32_t item);
+    bool (*equal)(const void *items, uint32_t item, const void *key);
+    const void *items;
+};
+
+static void slots_done(struct slots *slots) {
     free(slots->table);
     *slots = (struct slots){0};
 }
 
-int64_t slots_find(const struct slots *slots, const struct slots_of *of, uint64_t hash, const void *key) {
+/* The number of the item equal to `key`, or SLOTS_NONE. */
+static int64_t slots_find(const struct slots *slots, const struct slots_of *of, uint64_t hash,
+                          const void *key) {
     if (slots->n_table == 0) return SLOTS_NONE;
     for (size_t at = hash & (slots->n_table - 1); slots->table[at] != 0; at = (at + 1) & (slots->n_table - 1)) {
         uint32_t item = slots->table[at] - 1;
@@ -47,7 +66,8 @@ static int grow(struct slots *slots, const struct slots_of *of) {
     return 0;
 }
 
-int slots_add(struct slots *slots, const struct slots_of *of, uint32_t item) {
+/* Adds item number `item`, which must not be there; `of->items` must already hold it. 0, or -ENOMEM. */
+static int slots_add(struct slots *slots, const struct slots_of *of, uint32_t item) {
     if (3 * (slots->n + 1) > 2 * slots->n_table && grow(slots, of) < 0) return -ENOMEM;
     put(slots->table, slots->n_table, of->hash(of->items, item), item + 1);
     slots->n++;

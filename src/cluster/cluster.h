@@ -120,33 +120,6 @@ int node_shape_complete(struct node_shape *shape, ty_error *err);
 uint64_t node_shape_hash(const struct node_shape *shape);
 bool node_shape_equal(const struct node_shape *a, const struct node_shape *b);
 
-/* A compact index of numbered items by the hash of their content: four bytes a slot, nothing else is kept for
- * an item. The items lie with the caller, who says how to hash item number i and how to compare it with a
- * key. */
-
-/* Zero-initialised is empty. */
-struct slots {
-    uint32_t *table; /* owned; item + 1, 0 for a free slot */
-    size_t n_table;  /* 0 or a power of two */
-    size_t n;
-};
-
-enum { SLOTS_NONE = -1 };
-
-struct slots_of {
-    uint64_t (*hash)(const void *items, uint32_t item);
-    bool (*equal)(const void *items, uint32_t item, const void *key);
-    const void *items;
-};
-
-void slots_done(struct slots *slots);
-
-/* The number of the item equal to `key`, or SLOTS_NONE. */
-int64_t slots_find(const struct slots *slots, const struct slots_of *of, uint64_t hash, const void *key);
-
-/* Adds item number `item`, which must not be there; `of->items` must already hold it. 0, or -ENOMEM. */
-int slots_add(struct slots *slots, const struct slots_of *of, uint32_t item);
-
 /* What the kernel lets this process use of the machine: cores and memory, with the limits of its control groups
  * (versions 1 and 2). `root` is put before every path read, "" for this machine; tests bring trees of their
  * own. */

@@ -73,8 +73,9 @@ static json_t *describe(const char *run, const struct lease_claim *claims, size_
     return NULL;
 }
 
-/* One write, with blanks over what was there: whoever is killed in between leaves a file that can be read.
- * Through a descriptor of its own, whose close wakes those that watch. */
+/* The text is written at once, with blanks over an older and longer one, so that a process that is killed
+ * meanwhile leaves a file that can be read; and through a descriptor of its own, whose close wakes the runs
+ * that watch. */
 int lease_claim(const struct lease *lease, const struct lease_claim *claims, size_t n, ty_error *err) {
     CLEANUP(cleanup_json) json_t *json = describe(lease->run, claims, n);
     CLEANUP_FREE char *text = json == NULL ? NULL : json_format(json, JSON_COMPACT);
@@ -108,7 +109,7 @@ static int create_nameless(const struct lease *lease) {
     return -1;
 }
 
-/* The same under a name that nobody looks at. */
+/* A file whose name nobody looks at until it is locked, where none can be without a name. */
 static int create_unborn(const struct lease *lease) {
     char unborn[sizeof lease->file + sizeof UNBORN];
     (void)snprintf(unborn, sizeof unborn, "%s" UNBORN, lease->file);
@@ -159,8 +160,8 @@ void lease_pause(int tries) {
     (void)nanosleep(&(struct timespec){.tv_nsec = (long)(chance % (uint64_t)longest)}, NULL);
 }
 
-/* Claims, and looks again. 1 when the claim stands, 0 when others have some of it: then `err` names the first,
- * and nothing is claimed. */
+/* Claims, and looks again. 1 when the claim stands, 0 when others have some of it: then `err` names the
+ * first, and nothing is claimed. */
 static int claim_once(const struct lease *lease, const struct lease_claim *claims, size_t n,
                       struct cluster *cluster, ty_error *err) {
     struct lease_holder *holders = NULL;
@@ -209,7 +210,7 @@ void lease_release(struct lease *lease) {
 
 /* -- reading -- */
 
-/* Whoever may write here: nothing that would move a terminal's cursor. */
+/* Any user may have written this text: characters that would move a terminal's cursor are replaced. */
 static void copy_text(char *to, size_t size, const json_t *value) {
     const char *text = json_string_value(value);
     (void)snprintf(to, size, "%s", text != NULL ? text : "");
@@ -226,7 +227,8 @@ static json_t *read_json(int fd) {
     return size <= 0 ? NULL : json_loadb(text, (size_t)size, 0, NULL);
 }
 
-/* Its owner may be writing to it at this moment; what stays nonsense says nothing. */
+/* The owner may be writing to the file at this moment, so that it is read again; NULL where it stays
+ * nonsense. */
 static json_t *read_claims(int fd) {
     enum { READS = 3 };
     for (int i = 0; i < READS; i++) {
@@ -241,7 +243,7 @@ static json_t *read_claims(int fd) {
     return NULL;
 }
 
-/* False when the file says nothing that can be understood; then it holds nothing. */
+/* False when the file cannot be understood; then the lease holds nothing. */
 static bool read_holder(int fd, const char *name, struct lease_holder *holder) {
     CLEANUP(cleanup_json) json_t *json = read_claims(fd);
     const json_t *list = json_object_get(json, "claims");
@@ -322,8 +324,8 @@ struct holders {
     size_t n, n_claims;
 };
 
-/* Adds who holds the lease `name`: nobody when it is void, or cannot be understood. A void file of another user's
- * may have to stay. */
+/* Adds the holder of the lease `name`; a void lease, or one that cannot be understood, has none. The void
+ * file of another user may have to stay. */
 static int add_holder(struct holders *holders, int directory, const char *name, ty_error *err) {
     if (ARRAY_GROW(holders->items, holders->n) < 0) return ty_fail_memory(err);
     struct lease_holder *holder = &holders->items[holders->n];

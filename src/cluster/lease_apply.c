@@ -17,8 +17,8 @@ static bool is_part_of(const char *part, const char *whole) {
     return whole[0] != '\0' && str_prefix(part, whole, &rest) && rest[0] == '/';
 }
 
-/* True when one of the two devices is a part of the other: nobody else has either. A card's PCI address is that
- * of its parts, too. */
+/* True when one of the two devices is a part of the other, so that nobody else may have it. A card's PCI
+ * address is that of its parts, too. */
 static bool excludes(const struct node_devices *devices, size_t index, const char *id) {
     const char *uuid = devices->uuids != NULL ? devices->uuids[index] : "";
     return is_part_of(uuid, id) || is_part_of(id, uuid);

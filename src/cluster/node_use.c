@@ -1,4 +1,4 @@
-/* What is free on a node of which something is taken, made from the amounts that a cluster file calls
+/* The use of a node: how much of its amounts and devices is free, made from what a cluster file calls
  * available. */
 #include <stdlib.h>
 #include <string.h>

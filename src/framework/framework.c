@@ -12,8 +12,7 @@
 /* torch: what plain sets, since that is what torchrun sets. */
 const struct framework framework_torch = {.name = "torch", .shared = plain_shared, .worker = plain_worker};
 
-/* mpi: what plain sets. How its ranks find each other is for the command that executes the program, which offers it
- * PMI. */
+/* mpi: what plain sets. The command that executes the program offers it PMI, by which ranks find each other. */
 const struct framework framework_mpi = {
     .name = "mpi", .shared = plain_shared, .worker = plain_worker, .command = "mpi-worker"};
 

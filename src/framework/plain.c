@@ -1,5 +1,5 @@
-/* plain: ranks, sizes and addresses under the names that torchrun uses, the visible devices, and the place in a
- * run of several TPU slices. Any program can read them. No options. */
+/* plain: ranks, sizes and addresses under the names that torchrun uses, the visible devices, and the place in
+ * a run of several TPU slices. Any program can read them. No options. */
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
@@ -24,8 +24,8 @@ static void share_slices(const struct framework_context *context, struct variabl
     }
 }
 
-/* A launcher around the run, as srun with --mpi=pmix or mpirun, has named itself for its one process, which is
- * not each of the workers. What is a parameter of libpmix stays. */
+/* A launcher around the run, as srun with --mpi=pmix or mpirun, has named itself for its one process, which
+ * is not each of the workers. What is a parameter of libpmix stays. */
 static void forget_launcher(const struct framework_context *context, struct variables *variables) {
     for (char *const *item = context->user_environment; item != NULL && *item != NULL; item++) {
         char name[128];
@@ -53,7 +53,7 @@ static void place_in_slice(const struct framework_context *context, const struct
             variables_set(variables, names[i][0], labels_get(labels, names[i][1]));
 }
 
-/* What a program that knows Slurm reads of its place: that of the worker, not of the shell or step around
+/* The place that a program which knows Slurm reads: the worker's, and not that of the shell or step around
  * it. */
 static void place_in_slurm(const struct framework_context *context, const struct plan_worker *worker,
                            size_t rank, struct variables *variables) {
@@ -72,8 +72,8 @@ static void add_id(void *context, const char *id, bool numbered) {
     buffer_printf(ids, "%s%s", follows ? "," : "", id);
 }
 
-/* Which devices the worker holds, whatever it sees: "GPU=2,3;NPU=0". Indices say nothing once the visible ones
- * are changed. */
+/* Which devices the worker holds, whatever it sees: "GPU=2,3;NPU=0". Indices say nothing once the visible
+ * ones are changed. */
 static void name_devices(const struct framework_context *context, size_t rank, struct variables *variables) {
     const struct plan_worker *worker = &context->plan->workers[rank];
     const struct node_shape *shape = context->cluster->nodes[worker->node].shape;

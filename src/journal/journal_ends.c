@@ -81,7 +81,7 @@ void module_ends_destroy(struct journal_ends *ends) {
     free(ends);
 }
 
-/* Its size, or 0 where it is none of those that are read so. */
+/* The size of the journal; 0 where it cannot be read in this way. */
 static size_t load(struct journal_ends *ends, const char *path) {
     CLEANUP_FD int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     ssize_t size = fd < 0 ? 0 : pread(fd, ends->bytes, END_BYTES, 0);

@@ -81,8 +81,8 @@ static int lock_shared(const struct held *held) {
     return rc;
 }
 
-/* Asked once, when a journal is closed. A reader who is in the way is gone in a moment, and none begins
- * meanwhile; behind one who is not, the log stays. */
+/* SQLite asks for this lock once, when a journal is closed. A reader that is in the way is gone in a moment,
+ * and none begins meanwhile; where one stays, the log stays too. */
 static int lock_exclusive(struct held *held) {
     const struct timespec moment = {.tv_nsec = 5000000};
     int rc = held->level < SQLITE_LOCK_PENDING ? set_lock(held->fd, F_WRLCK, PENDING_BYTE, 1) : SQLITE_OK;
@@ -135,8 +135,8 @@ static int index_path(const struct held *held, char **path) {
     return SQLITE_NOMEM;
 }
 
-/* The index is its owner's alone: whoever can open it can lock it, and a lock for reading is enough to keep the
- * writer from writing. Other users' readers need none. */
+/* The index is its owner's alone: whoever can open it can lock it, and a lock for reading is enough to keep
+ * the writer from writing. Other users' readers need none. */
 static int open_index(struct held *held) {
     CLEANUP_FREE char *path = NULL;
     int rc = index_path(held, &path);
@@ -194,8 +194,8 @@ static int index_map(sqlite3_file *file, int region, int size, int extend, void 
     return SQLITE_OK;
 }
 
-/* The lock of who writes stays from the first row to the end: another that took it between two would keep rows
- * off the record. */
+/* The lock of who writes stays from the first row to the end: another that took it between two would keep
+ * rows off the record. */
 static int index_lock(sqlite3_file *file, int first, int n, int flags) {
     if (first == INDEX_WRITER && (flags & SQLITE_SHM_UNLOCK) != 0) return SQLITE_OK;
     short type = (flags & SQLITE_SHM_UNLOCK) != 0   ? F_UNLCK

@@ -24,8 +24,8 @@ static int look_at_log(const char *path, struct journal_look *look) {
     return look->log.st_size > 0;
 }
 
-/* Whether a writer, or another reader that keeps the index right, lives: of an index that was left SQLite would
- * read the log once more to no avail where that is torn. */
+/* The index is used while a writer, or another reader that keeps it right, lives. From an index that was left
+ * SQLite would read the log once more, to no avail where that is torn. */
 static int look_at_index(const char *path, bool *used) {
     CLEANUP_FREE char *name = NULL;
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = JOURNAL_INDEX_USED, .l_len = 1};

@@ -172,7 +172,7 @@ static int open_as_it_looks(struct journal *journal, ty_error *err) {
                             err);
 }
 
-/* What does not open may only have changed since it was looked at, as a run ended or was resumed. */
+/* A journal that does not open may only have changed since it was looked at, as a run ended or was resumed. */
 static int open_reader(struct journal *journal, ty_error *err) {
     for (int tries = 1;; tries++) {
         int result = journal_look(journal->path, &journal->look, err);

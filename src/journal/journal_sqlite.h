@@ -116,7 +116,7 @@ struct journal {
  * for. */
 int sqlite_fail(struct journal *journal, int rc, const char *verb, ty_error *err);
 
-/* Removes what is named like a database at `path`: its log and index, and with `all` itself. (journal_module.c) */
+/* Removes the log and the index of the database `path`, and with `all` that itself. (journal_module.c) */
 void journal_remove(const char *path, bool all);
 
 /* Goes on in a log anew, when the one that is open, or its index, has lost its name: by somebody's hand, for no
@@ -139,8 +139,6 @@ int journal_read_form(const struct journal_form *form, const char *run_path,
 
 /* 0, or the error that was kept. (journal_write.c) */
 int journal_kept_error(const struct journal *journal, ty_error *err);
-/* Rolls back, and keeps what SQLite says of `rc`. */
-int journal_keep_failure(struct journal *journal, int rc, ty_error *err);
 /* Makes `statement` ready to be bound, inside a transaction. */
 int journal_begin(struct journal *journal, sqlite3_stmt **statement, const char *sql, ty_error *err);
 /* Runs it, unless binding failed: `rc`. */

@@ -10,7 +10,8 @@ int journal_kept_error(const struct journal *journal, ty_error *err) {
     return journal->error.code;
 }
 
-int journal_keep_failure(struct journal *journal, int rc, ty_error *err) {
+/* Rolls back, and keeps what SQLite says of `rc`. */
+static int keep_failure(struct journal *journal, int rc, ty_error *err) {
     if (journal->error.code == 0) (void)sqlite_fail(journal, rc, "write", &journal->error);
     if (journal->db != NULL && sqlite3_get_autocommit(journal->db) == 0)
         (void)sqlite3_exec(journal->db, "ROLLBACK", NULL, NULL, NULL);
@@ -40,13 +41,13 @@ int journal_begin(struct journal *journal, sqlite3_stmt **statement, const char 
         if (rc == SQLITE_OK) rc = run(journal->begin);
         journal->dirty = rc == SQLITE_OK;
     }
-    return rc == SQLITE_OK ? 0 : journal_keep_failure(journal, rc, err);
+    return rc == SQLITE_OK ? 0 : keep_failure(journal, rc, err);
 }
 
 /* Texts are bound without a copy: they outlive the step, and the next call binds new ones. */
 int journal_insert(struct journal *journal, sqlite3_stmt *statement, int rc, ty_error *err) {
     if (rc == SQLITE_OK) rc = run(statement);
-    return rc == SQLITE_OK ? 0 : journal_keep_failure(journal, rc, err);
+    return rc == SQLITE_OK ? 0 : keep_failure(journal, rc, err);
 }
 
 static int bind_text(sqlite3_stmt *statement, int at, const char *text, size_t size) {
@@ -135,7 +136,7 @@ static int sync_file(struct journal *journal, int which) {
 static int sync_all(struct journal *journal, ty_error *err) {
     int rc = sync_file(journal, SQLITE_FCNTL_JOURNAL_POINTER);
     if (rc == SQLITE_OK && !journal->anchored) rc = sync_file(journal, SQLITE_FCNTL_FILE_POINTER);
-    if (rc != SQLITE_OK) return journal_keep_failure(journal, rc, err);
+    if (rc != SQLITE_OK) return keep_failure(journal, rc, err);
     journal->anchored = true;
     return 0;
 }
@@ -159,7 +160,7 @@ int module_commit(struct journal *journal, bool durable, ty_error *err) {
      * tells of that. */
     if (rc == SQLITE_OK && !journal_files_hold_log(journal->db) && journal_files_hold_name(journal->db))
         rc = journal_renew(journal);
-    if (rc != SQLITE_OK) return journal_keep_failure(journal, rc, err);
+    if (rc != SQLITE_OK) return keep_failure(journal, rc, err);
     return durable ? sync_all(journal, err) : 0;
 }
 
@@ -172,5 +173,5 @@ int module_finish(struct journal *journal, ty_error *err) {
     if (rc == SQLITE_BUSY) return sync_all(journal, err);
     if (rc == SQLITE_OK) return 0;
     (void)sqlite3_db_config(journal->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
-    return journal_keep_failure(journal, rc, err);
+    return keep_failure(journal, rc, err);
 }

@@ -106,13 +106,6 @@ static int64_t device_count(quantity amount, const uint16_t *free_parts, size_t 
     return amount >= QUANTITY_ONE ? count / (amount / QUANTITY_ONE) : count;
 }
 
-static bool fits_device_total(const struct kind *kind, quantity amount, size_t n_devices) {
-    if (kind->loose) return true;
-    if (amount > QUANTITY_ONE && amount % QUANTITY_ONE) return false;
-    int64_t n = (int64_t)n_devices;
-    return (amount >= QUANTITY_ONE ? n / (amount / QUANTITY_ONE) : n * (QUANTITY_ONE / amount)) >= kind->times;
-}
-
 size_t kind_resource_index(const struct resources *total, const char *want) {
     const char *want_type = NULL, *have_type;
     bool typed = str_prefix(want, ACCELERATOR_TYPE_PREFIX, &want_type);
@@ -136,8 +129,11 @@ static bool bind_resource(const struct kind *kind, const struct classes *classes
     if (i == total->n || total->items[i].amount < need) return false;
     *index = (uint16_t)i;
     uint32_t resource = info->first_resource + (uint32_t)i;
-    if (!wanted->device || classes->devices_at[resource] < 0) return true;
-    return fits_device_total(kind, wanted->amount, classes->devices_n[resource]);
+    if (!wanted->device || classes->devices_at[resource] < 0 || kind->loose) return true;
+    quantity amount = wanted->amount;
+    if (amount > QUANTITY_ONE && amount % QUANTITY_ONE) return false;
+    int64_t n = (int64_t)classes->devices_n[resource];
+    return (amount >= QUANTITY_ONE ? n / (amount / QUANTITY_ONE) : n * (QUANTITY_ONE / amount)) >= kind->times;
 }
 
 static int bind_shapes(struct kind *kind, const struct classes *classes) {

@@ -75,8 +75,8 @@ struct node_view {
 int64_t kind_count_on(const struct kind *kind, const struct classes *classes, const struct node_view *state,
                       int64_t limit);
 
-/* Index in a shape's total of the resource that serves `want`, total->n for none: the same name, or another name
- * of the same accelerator type. */
+/* Index in a shape's total of the resource that serves `want` (the same name, or another name of the same
+ * accelerator type); total->n for none. */
 size_t kind_resource_index(const struct resources *total, const char *want);
 
 /* The class whose lowest node is the best for the kind, unused ones first; NONE when nothing fits. -ENOMEM is

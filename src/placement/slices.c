@@ -175,7 +175,7 @@ static int64_t list_fitting(struct proposal *proposal, const struct slice_list *
     size_t n = 0;
     for (size_t s = 0; s < list->n; s++) {
         if (!list->slices[s].usable) continue;
-        /* Whether the workers of a slice fit on it now, but for the trainer. */
+        /* The workers of a slice are tried on it, without the trainer. */
         size_t each = (size_t)proposal->demand->tpu.workers_per_slice;
         struct gang gang = proposal_gang(proposal, each);
         gang.kinds = &proposal->kinds[1];

@@ -48,7 +48,7 @@ int accelerator_check_amount(const char *resource, quantity amount, ty_error *er
         return ty_fail(err, TY_EUSAGE, "The quantity of resource %.80s cannot be negative", resource);
     if (device == NULL || amount == 0) return 0;
     if (device->rule == QUANTITY_1_2_4_8) {
-        /* In units of the resource, or in chips where a chip is several units (docs/spec/accelerators.md 2.5). */
+        /* The amount counts units, or chips where a chip is several units (docs/spec/accelerators.md 2.5). */
         int64_t units;
         bool good = is_1_2_4_8(amount) || (tpu_units_per_chip(&units, NULL) == 0 && amount % units == 0 &&
                                            is_1_2_4_8(amount / units));

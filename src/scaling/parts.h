@@ -28,10 +28,6 @@ int scaling_validate_rest(const struct scaling *scaling, const struct resources 
 /* The TPU slice that topology and type name, and how many workers one holds (row 8); `tpu` was zero. */
 int scaling_resolve_slice(const struct scaling *scaling, struct tpu_demand *tpu, ty_error *err);
 void scaling_slice_done(struct tpu_demand *tpu);
-/* What one worker holds by the rules of 1.4; `resources` was empty and is changed also on failure. */
-int scaling_resolve_worker(const struct scaling *scaling, const struct tpu_demand *tpu,
-                           struct resources *resources, ty_error *err);
-
 /* How messages call the fields of a scaling config and what is wrong with them, in the words of each face
  * (base/face.h). A message is one text with gaps, filled from this table. Pure. */
 

@@ -38,8 +38,9 @@ static int default_resources(const struct scaling *scaling, const struct tpu_dem
     return resources_set(resources, "TPU", chips * units * QUANTITY_ONE);
 }
 
-int scaling_resolve_worker(const struct scaling *scaling, const struct tpu_demand *tpu,
-                           struct resources *resources, ty_error *err) {
+/* What one worker holds by the rules of 1.4; `resources` was empty and is changed also on failure. */
+static int resolve_worker(const struct scaling *scaling, const struct tpu_demand *tpu,
+                          struct resources *resources, ty_error *err) {
     int64_t units;
     int result = tpu_units_per_chip(&units, err);
     if (result < 0) return result;
@@ -106,7 +107,7 @@ static int add_advice(const struct scaling *scaling, bool train_v1, struct deman
 static int resolve(const struct scaling *scaling, bool train_v1, struct demand *demand, ty_error *err) {
     int result = scaling_validate_first(scaling, err);
     if (result == 0) result = scaling_resolve_slice(scaling, &demand->tpu, err);
-    if (result == 0) result = scaling_resolve_worker(scaling, &demand->tpu, &demand->per_worker, err);
+    if (result == 0) result = resolve_worker(scaling, &demand->tpu, &demand->per_worker, err);
     if (result == 0) result = scaling_validate_rest(scaling, &demand->per_worker, err);
     if (result == 0) result = resolve_type(scaling, demand, err);
     if (result < 0) return result;
@@ -144,15 +145,10 @@ static int is_nccl(void *context, char *piece) {
     return str_equal(piece, "nccl") || str_equal(piece, "cuda:nccl");
 }
 
-bool demand_uses_nccl(const struct demand *demand, const char *backend) {
-    if (backend != NULL) return str_split(backend, ',', is_nccl, NULL) == 1;
-    return resources_get(&demand->per_worker, "GPU") > 0;
-}
-
 const char *demand_sharing_warning(const struct demand *demand, const char *backend) {
     quantity gpu = resources_get(&demand->per_worker, "GPU");
-    if (demand->max_workers < 2 || gpu == 0 || gpu >= QUANTITY_ONE || !demand_uses_nccl(demand, backend))
-        return NULL;
+    bool nccl = backend == NULL || str_split(backend, ',', is_nccl, NULL) == 1;
+    if (demand->max_workers < 2 || gpu == 0 || gpu >= QUANTITY_ONE || !nccl) return NULL;
     return "workers that hold less than one GPU share it, and two ranks on one device fail inside NCCL "
            "(\"Duplicate GPU detected\"): use the backend gloo, or whole GPUs";
 }

@@ -88,11 +88,9 @@ int scaling_resolve(const struct scaling *scaling, bool train_v1, struct demand 
 int scaling_resolve_json(const char *config_json, char **resolved_json, ty_error *err);
 void demand_done(struct demand *demand);
 
-/* Whether workers who talk through `backend` ("gloo", "nccl", or one for each kind of device as in
- * "cpu:gloo,cuda:nccl"; NULL: by default, or not known yet) do so through NCCL, as those do by default who hold
- * GPUs. */
-bool demand_uses_nccl(const struct demand *demand, const char *backend);
-/* A line for the user where such workers may find themselves on one GPU, which NCCL refuses; else NULL. */
+/* A line for the user where workers who talk through `backend` ("gloo", "nccl", or one for each kind of
+ * device as in "cpu:gloo,cuda:nccl"; NULL: NCCL for those who hold GPUs) may find themselves on one GPU,
+ * which NCCL refuses; else NULL. */
 const char *demand_sharing_warning(const struct demand *demand, const char *backend);
 
 /* Per-worker amounts times `workers`, plus the trainer's. */

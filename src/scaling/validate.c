@@ -110,8 +110,8 @@ int scaling_validate_rest(const struct scaling *scaling, const struct resources 
     if (result < 0) return result;
     if (!scaling->use_gpu && given(scaling, "GPU") != 0)
         return refuse_unwanted(scaling, SPELL_WITHOUT_GPU, SPELL_GIVE_GPU, SPELL_GPU, err);
-    /* What was written counts: a zero that resolution drops would become 1 again (row 15, and the decision at the
-     * page's head). */
+    /* The config counts as it was written: a zero that resolution drops would become 1 again (row 15, and the
+     * decision at the page's head). */
     if (scaling->use_gpu && resources_has(&scaling->resources_per_worker, "GPU") && given(scaling, "GPU") <= 0)
         return ty_fail(err, TY_EUSAGE, "%s but %s is set to 0 in %s; ask for a positive amount or %s",
                        spell(scaling, SPELL_WITH_GPU), spell(scaling, SPELL_GPU),
