@@ -30,7 +30,7 @@ _Static_assert((int)WIRE__ANSWER__STATUS__FAILED == (int)STORE_FAILED, "answers 
 
 static const int END_LIMIT_MS = 2000;
 
-/* -- the table of them */
+/* -- the table of agents */
 
 int agents_make_room(struct ty_run *run, uint32_t max_nodes, size_t max_workers) {
     struct run_agents *agents = &run->agents;
@@ -86,7 +86,7 @@ bool peer_is_remote(const struct peer *peer) {
     return rendezvous != NULL && !rendezvous_is_local(rendezvous, peer->name);
 }
 
-/* -- what is said to one */
+/* -- what an agent is told */
 
 void peer_answer(void *context, uint32_t node, uint32_t channel, enum store_status status,
                  struct shared *value) {
@@ -105,7 +105,7 @@ void agents_flush(struct ty_run *run) {
     }
 }
 
-/* Nothing is said to the agent any more. */
+/* The channel changes hands, and the agent is told nothing any more. */
 static struct channel *take_channel(struct peer *peer) {
     answers_drop(&peer->answers);
     carried_stop(peer);
@@ -138,7 +138,7 @@ void peer_send_to_rank(void *context, uint32_t rank, const Wire__Message *messag
     if (rank < run_size(run->core)) peer_send(&run->agents.peers[run->agents.node_of[rank]], message);
 }
 
-/* -- its end */
+/* -- the end of an agent */
 
 static void tell_stuck(const struct peer *peer, const struct idset *pids) {
     CLEANUP(buffer_done) struct buffer text = {0};
@@ -219,7 +219,7 @@ void peer_lose(struct peer *peer) {
     sweep_after(peer, pid);
 }
 
-/* -- what one says */
+/* -- what an agent says */
 
 static void name_devices(const struct peer *peer, struct event_node *about) {
     const struct cluster *cluster = peer->run->prepared.cluster;
@@ -493,7 +493,7 @@ static void on_output(void *context, uint32_t rank, int stream, const uint8_t *b
     output_write(((struct peer *)context)->run, rank, stream, bytes, size);
 }
 
-/* What its workers had not ended will not be. */
+/* Lines that workers of a lost node had begun are not shown any more: nobody will end them. */
 static void forget_live(struct peer *peer) {
     struct ty_run *run = peer->run;
     for (uint32_t rank = 0; rank < run_size(run->core); rank++)
@@ -501,7 +501,8 @@ static void forget_live(struct peer *peer) {
             progress_live(&run->output.progress, rank, stream, NULL, 0);
 }
 
-/* What ran there ends by itself: at once when the agent is gone, else when its lease has run out. */
+/* The workers of a node elsewhere end by themselves: at once when the agent is gone, else when its lease has
+ * run out. */
 static void lose_remote(struct peer *peer, nanoseconds heard_at, const ty_error *reason) {
     struct ty_run *run = peer->run;
     CLEANUP(buffer_done) struct buffer why = {0};
@@ -550,7 +551,7 @@ static void on_drained(void *context) {
     if (peer->channel != NULL) answers_send(&peer->answers, peer->channel);
 }
 
-/* -- its beginning */
+/* -- the beginning of an agent */
 
 static const struct channel_events peer_events = {
     .message = on_message, .output = on_output, .drained = on_drained, .closed = on_closed};

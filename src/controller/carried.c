@@ -118,7 +118,7 @@ void carried_take(struct peer *peer, Wire__File *file) {
     tell_taken(peer, file->carry, file->bytes.len + CARRY_COST, &err);
 }
 
-/* -- handed out */
+/* -- checkpoints that are handed out */
 
 struct handing {
     struct peer *peer;

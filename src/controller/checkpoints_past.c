@@ -13,8 +13,8 @@
 #include "checkpoint/checkpoint.h"
 #include "controller/checkpoints_internal.h"
 
-/* What is to be finished before the run goes on. It knows nothing but itself: it may outlive the
- * checkpoints. */
+/* Work that is to be finished before the run goes on. All that the thread needs is in here, since the job may
+ * outlive the checkpoints. */
 struct past {
     struct storage_job job;
     struct checkpoints *checkpoints; /* for what follows */
@@ -176,7 +176,7 @@ static void tell_names(const char *run_path, const struct checkpoint_names *name
         log_warning("controller", "%s: %s: %s%s", run_path, what, names->text.data, more);
 }
 
-/* What was left is gone: now the latest is looked at, every byte of it. */
+/* Now that the leftovers are gone the latest is looked at, every byte of it. */
 static void take_past(struct storage_job *job) {
     struct past *past = (struct past *)job;
     struct checkpoints *checkpoints = past->checkpoints;

@@ -31,7 +31,7 @@ static bool is_ours(int fd) {
            (peer.uid == geteuid() || peer.uid == 0);
 }
 
-/* -- who asks */
+/* -- the side that asks */
 
 int control_socket_ask(const char *run_id, nanoseconds length, nanoseconds period, const struct idset *ranks) {
     struct sockaddr_un address;
@@ -61,7 +61,7 @@ int control_socket_answer(int question, nanoseconds length, struct buffer *out) 
     return out->failed ? -ENOMEM : 0;
 }
 
-/* -- the controller */
+/* -- the controller, which answers */
 
 static void hang_up(void *context) {
     struct control_socket *control = context;
@@ -145,7 +145,7 @@ static void ask_node(struct control_socket *control, uint32_t node, nanoseconds 
     peer_send(&run->agents.peers[node], &WIRE_MESSAGE(LOOK, look, &body));
 }
 
-/* False: it is none, or of ranks that are not there. */
+/* False: the text is no question, or one of ranks that are not there. */
 static bool take_question(struct control_socket *control, const char *text) {
     const struct ty_run *run = control->run;
     nanoseconds length, period;

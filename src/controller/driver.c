@@ -53,7 +53,7 @@ static int make_environment(const ty_trainer_config *trainer, struct environment
     return 0;
 }
 
-/* What the run has to say while it goes on: as Python tells it. */
+/* News of the run while it goes on, in the form in which Python tells them. */
 static void tell_line(const char *text) {
     CLEANUP(buffer_done) struct buffer line = {0};
     buffer_text(&line, "trainyard: ");
@@ -67,7 +67,7 @@ static void tell_log(void *context, enum log_level level, const char *subsystem,
     tell_line(text);
 }
 
-/* What to write after a run that was stopped from outside. */
+/* The way on after a run that was stopped from outside. */
 static void tell_how_to_go_on(const ty_result *result, const ty_run_config *run) {
     CLEANUP(buffer_done) struct buffer line = {0};
     buffer_text(&line, "to go on: ");

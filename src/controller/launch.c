@@ -19,7 +19,7 @@
 #include "wire/key.h"
 #include "worker/link.h"
 
-/* What is alike for all nodes. */
+/* The parts of the messages that are alike for all nodes. */
 struct launch {
     const struct ty_run *run;
     struct framework_context framework;
@@ -50,7 +50,7 @@ static int group_ranks(struct launch *launch) {
     return 0;
 }
 
-/* What is executed: the program itself, or what the framework has in front of it. */
+/* The command line of workers: the program itself, or the command that the framework has in front of it. */
 static int choose_argv(struct launch *launch, ty_error *err) {
     const char *const *argv = launch->run->request->argv;
     const char *name = launch->run->prepared.framework->command;
@@ -207,8 +207,8 @@ static Wire__LaunchWorker *make_worker(const struct launch *launch, uint32_t ran
     int result = launch->run->prepared.framework->worker(&launch->framework, rank, add_own, &own, err);
     const struct rendezvous *rendezvous = launch->run->prepared.rendezvous;
     if (result >= 0 && rendezvous != NULL) {
-        /* How workers of other machines reach it, and by which interface it reaches them, unless the user says
-         * so. */
+        /* The address at which workers of other machines reach this one, and the interface by which it reaches
+         * them, unless the user names one. */
         const struct peer *peer = &launch->run->agents.peers[launch->run->agents.node_of[rank]];
         const char *interface = rendezvous_interface_of(rendezvous, peer->name);
         result = add_own(&own, WORKER_ADDRESS_VARIABLE, peer->address);

@@ -150,7 +150,7 @@ void opening_fenced(struct ty_run *run) {
     if (run->phase == PHASE_OPENING && begin_core(run, &run->error) < 0) run->phase = PHASE_OVER;
 }
 
-/* What an earlier controller left is in order, or cannot be brought into it. */
+/* The remains of an earlier controller are in order, or cannot be brought into it. */
 static void on_opened(void *context, const ty_error *why_not) {
     struct ty_run *run = context;
     if (run->phase != PHASE_OPENING) return; /* interrupted meanwhile */
@@ -181,7 +181,7 @@ void opening_interrupt(struct ty_run *run) {
     run_storage_linger(run);
 }
 
-/* -- all of it */
+/* -- from the request to the first turn */
 
 int opening_begin(struct ty_run *run, ty_error *err) {
     CLEANUP(holder_list_done) struct holder_list holders = {0};

@@ -44,7 +44,7 @@ static int check_launch_size(const struct run_request *request, ty_error *err) {
         all, arguments, environment, request->payload_size, LAUNCH_SHARED_MAX);
 }
 
-/* What is read of it later as a length of time: nothing is begun with what cannot be one. */
+/* Variables that are read later as a length of time: no run begins with a value that cannot be one. */
 static int check_environment(const struct run_request *request, ty_error *err) {
     static const char *const names[] = {WORKER_COLLECTIVE_VARIABLE, TEMPLATE_LIMIT_VARIABLE};
     char *const *entry = request->environment == NULL ? environ : request->environment;
@@ -226,7 +226,7 @@ static size_t first_rank(const struct plan *plan, size_t node_rank) {
     return low;
 }
 
-/* What the plan takes of each device of a node, in the order of its devices. */
+/* The amount that the plan takes of each device of a node, in the order of the devices. */
 static void sum_grants(const struct prepared *prepared, size_t node_rank, quantity *const *taken) {
     const struct plan *plan = prepared->plan;
     const struct node_shape *shape = prepared->cluster->nodes[plan->node_order[node_rank]].shape;
@@ -273,7 +273,7 @@ void holder_list_done(struct holder_list *list) {
     *list = (struct holder_list){0};
 }
 
-/* What others leave free. */
+/* The cluster as the leases of other runs leave it. */
 static int look_at_leases(const struct prepared *prepared, struct holder_list *holders, ty_error *err) {
     holder_list_done(holders);
     int result = lease_holders(prepared->lease, &holders->items, &holders->n, err);

@@ -282,7 +282,7 @@ static size_t size_of(const char *text) {
     return text == NULL ? 0 : strlen(text);
 }
 
-/* What begins is written by the thread itself: then the processes of a run are those that it has begun, and
+/* Beginnings are written by the thread itself: then the processes of a run are those that it has begun, and
  * nothing that was acknowledged is on its way. */
 static bool is_beginning(const struct row *row) {
     if (row->kind != ROW_EVENT) return false;

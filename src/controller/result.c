@@ -17,7 +17,7 @@
 #include "controller/ty_run.h"
 #include "worker/driver.h"
 
-/* What is not finite travels as one of three strings (docs/worker-protocol.md). */
+/* Numbers that are not finite travel as one of three strings (docs/worker-protocol.md). */
 static bool metric_value(const json_t *value, double *number) {
     static const struct {
         const char *text;

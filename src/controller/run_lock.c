@@ -85,7 +85,7 @@ static void copy_member(const json_t *data, const char *key, char *to, size_t si
     (void)snprintf(to, size, "%s", text == NULL ? "" : text);
 }
 
-/* What cannot be read, or is not whole yet, is nobody. */
+/* A file that cannot be read, or is not whole yet, names nobody. */
 static struct holder read_holder(int fd) {
     struct holder holder = {0};
     char text[TEXT_MAX];
@@ -195,7 +195,7 @@ static enum lock_state call_lock(int fd, int call) {
     return errno == EAGAIN || errno == EACCES ? LOCK_HELD : LOCK_UNKNOWN;
 }
 
-/* What the lock does not tell: whether the holder that the file names lives. */
+/* Whether the holder that the file names lives, where the lock does not tell. */
 static bool seems_alive(int fd, const char *path, bool exactly, double *age) {
     struct holder holder = read_holder(fd);
     if (is_near(&holder)) return lives_near(&holder);

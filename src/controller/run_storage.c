@@ -78,7 +78,7 @@ void run_storage_commit(struct ty_run *run) {
               error->message);
 }
 
-/* What was held for rows that are written now goes at the end of the turn. */
+/* Messages that were held for rows that are written now go at the end of the turn. */
 static void on_written(void *context) {
     struct ty_run *run = context;
     for (uint32_t node = 0; node < run->agents.n; node++)
