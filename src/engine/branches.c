@@ -478,20 +478,6 @@ static bool any_runs(const struct branches *branches) {
     return false;
 }
 
-static int serve(const struct branches_config *config, const struct branch_list *list, struct head *head,
-                 ty_error *err) {
-    struct branches *branches = branches_create(config, err);
-    if (branches == NULL) return err->code;
-    int result = branches_start(branches, &list->nodes[0], 1, err);
-    if (result == 0 && list->n > 1) result = branches_start(branches, list->nodes + 1, list->n - 1, err);
-    if (result == 0) result = loop_watch_start(config->loop, &head->input, STDIN_FILENO, LOOP_READABLE);
-    while (result == 0 && !head->over && any_runs(branches))
-        (void)loop_turn(config->loop, true);
-    loop_watch_stop(config->loop, &head->input);
-    branches_destroy(branches);
-    return result;
-}
-
 int branches_main(const char *rendezvous, bool copy) {
     struct head head = {.input = {.callback = on_input, .context = &head}};
     struct run_key key;
@@ -507,7 +493,14 @@ int branches_main(const char *rendezvous, bool copy) {
     int result = key_read_line(&key, STDIN_FILENO, &err);
     if (result == 0) result = read_nodes(stdin, &list, &err);
     if (result == 0 && (config.loop = loop_create(&err)) == NULL) result = err.code;
-    if (result == 0) result = serve(&config, &list, &head, &err);
+    struct branches *branches = result == 0 ? branches_create(&config, &err) : NULL;
+    if (result == 0) result = branches != NULL ? branches_start(branches, &list.nodes[0], 1, &err) : err.code;
+    if (result == 0 && list.n > 1) result = branches_start(branches, list.nodes + 1, list.n - 1, &err);
+    if (result == 0) result = loop_watch_start(config.loop, &head.input, STDIN_FILENO, LOOP_READABLE);
+    while (result == 0 && !head.over && any_runs(branches))
+        (void)loop_turn(config.loop, true);
+    if (branches != NULL) loop_watch_stop(config.loop, &head.input);
+    branches_destroy(branches);
     if (config.loop != NULL) loop_destroy(config.loop);
     key_forget(&key);
     if (result == 0) return EXIT_SUCCESS;

@@ -199,18 +199,21 @@ static int make_environment(const struct kubernetes_request *request, const stru
     return result;
 }
 
-static json_t *container_port(const char *name, int64_t number) {
-    return json_pack("{s:s, s:I}", "name", name, "containerPort", (json_int_t)number);
-}
-
 static int make_ports(const struct kubernetes_request *request, const struct demand *demand, json_t *list) {
-    int result = kubernetes_add(
-        list, container_port("rendezvous", request->port != 0 ? request->port : KUBERNETES_PORT));
-    if (result < 0 || demand->tpu.workers_per_slice == 0) return result;
-    result = kubernetes_add(list, container_port("tpu", TPU_PORT));
-    if (result >= 0) result = kubernetes_add(list, container_port("megascale", MEGASCALE_PORT));
-    if (result >= 0) result = kubernetes_add(list, container_port("megascale-data", MEGASCALE_PORT + 1));
-    return result < 0 ? result : kubernetes_add(list, container_port("jax", JAX_PORT));
+    const struct {
+        const char *name;
+        int64_t number;
+    } ports[] = {{"rendezvous", request->port != 0 ? request->port : KUBERNETES_PORT},
+                 {"tpu", TPU_PORT},
+                 {"megascale", MEGASCALE_PORT},
+                 {"megascale-data", MEGASCALE_PORT + 1},
+                 {"jax", JAX_PORT}};
+    size_t n = demand->tpu.workers_per_slice > 0 ? ARRAY_SIZE(ports) : 1;
+    int result = 0;
+    for (size_t i = 0; i < n && result >= 0; i++)
+        result = kubernetes_add(
+            list, json_pack("{s:s, s:I}", "name", ports[i].name, "containerPort", (json_int_t)ports[i].number));
+    return result;
 }
 
 /* A volume of the pod, and where its container has it. */

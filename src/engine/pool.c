@@ -34,14 +34,6 @@ static bool has_ended(const struct engine_handle *handle, int limit_ms) {
     return kernel_await(handle->pidfd, handle->pid, limit_ms);
 }
 
-static bool executes(const struct engine_handle *handle, const char *command) {
-    char link[32];
-    struct stat running, wanted;
-    (void)snprintf(link, sizeof link, "/proc/%d/exe", handle->pid);
-    return stat(link, &running) == 0 && stat(command, &wanted) == 0 && running.st_dev == wanted.st_dev &&
-           running.st_ino == wanted.st_ino;
-}
-
 /* An agent ends when its channel closes. */
 void pool_drop(struct engine_handle *handle) {
     if (handle->channel_fd >= 0) (void)close(TAKE_FD(handle->channel_fd));
@@ -55,7 +47,12 @@ bool pool_take(const char *command, struct engine_handle *handle) {
     pool_forget();
     while (pool.n > 0) {
         *handle = pool.agents[--pool.n];
-        if (!has_ended(handle, 0) && executes(handle, command)) return true;
+        char link[32];
+        struct stat running, wanted;
+        (void)snprintf(link, sizeof link, "/proc/%d/exe", handle->pid);
+        bool same = !has_ended(handle, 0) && stat(link, &running) == 0 && stat(command, &wanted) == 0 &&
+                    running.st_dev == wanted.st_dev && running.st_ino == wanted.st_ino;
+        if (same) return true;
         pool_drop(handle);
     }
     return false;

@@ -10,22 +10,9 @@
 
 #define SINFO_LIMIT (5 * NS_PER_S)
 
-/* A suffix stands behind the state: * for a node that does not answer. */
-static bool is_unwell(const char *state) {
-    static const char *const unwell[] = {"down", "drain", "fail", "reboot", "unknown", "inval", "*"};
-    for (size_t i = 0; i < ARRAY_SIZE(unwell); i++)
-        if (strstr(state, unwell[i]) != NULL) return true;
-    return false;
-}
-
-static void add_state(const char *name, char *state, const char *reason, struct buffer *out) {
-    bool silent = strchr(state, '*') != NULL;
-    state[strcspn(state, "*~#!%$@^-+")] = '\0';
-    buffer_printf(out, "%s\t%s%s\t%s\n", name, state, silent ? ", and does not answer Slurm" : "",
-                  str_equal(reason, "none") ? "" : reason);
-}
-
 void slurm_read_states(char *text, struct buffer *out) {
+    /* A suffix stands behind the state: * for a node that does not answer. */
+    static const char *const unwell[] = {"down", "drain", "fail", "reboot", "unknown", "inval", "*"};
     char *rest = NULL;
     for (char *line = strtok_r(text, "\n", &rest); line != NULL; line = strtok_r(NULL, "\n", &rest)) {
         char *state = strchr(line, '|'), *reason = state != NULL ? strchr(state + 1, '|') : NULL;
@@ -33,7 +20,13 @@ void slurm_read_states(char *text, struct buffer *out) {
         *state++ = *reason++ = '\0';
         for (char *at = reason; *at != '\0'; at++)
             if (*at == '\t') *at = ' ';
-        if (is_unwell(state)) add_state(line, state, reason, out);
+        bool well = true, silent = strchr(state, '*') != NULL;
+        for (size_t i = 0; i < ARRAY_SIZE(unwell); i++)
+            well = well && strstr(state, unwell[i]) == NULL;
+        if (well) continue;
+        state[strcspn(state, "*~#!%$@^-+")] = '\0';
+        buffer_printf(out, "%s\t%s%s\t%s\n", line, state, silent ? ", and does not answer Slurm" : "",
+                      str_equal(reason, "none") ? "" : reason);
     }
 }
 
