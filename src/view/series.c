@@ -122,8 +122,9 @@ static int by_rank(const void *a, const void *b) {
     return (x->rank > y->rank) - (x->rank < y->rank);
 }
 
-/* Distance of each mean from the median of the means; a rank without a number stands out most. */
-static int measure_distances(struct rank_mean *means, size_t n) {
+/* The VIEW_LINES_MAX whose means lie farthest from the median of all means; a rank without a number stands out
+ * most. */
+static int keep_farthest(struct rank_mean *means, size_t n) {
     CLEANUP_FREE double *sorted = calloc(n + 1, sizeof *sorted);
     size_t n_sorted = 0;
     if (sorted == NULL) return -ENOMEM;
@@ -133,6 +134,8 @@ static int measure_distances(struct rank_mean *means, size_t n) {
     double median = n_sorted > 0 ? sorted[(n_sorted - 1) / 2] : 0;
     for (size_t i = 0; i < n; i++)
         means[i].away = means[i].n > 0 ? fabs(means[i].sum / (double)means[i].n - median) : (double)INFINITY;
+    qsort(means, n, sizeof *means, by_distance);
+    qsort(means, VIEW_LINES_MAX, sizeof *means, by_rank);
     return 0;
 }
 
@@ -156,17 +159,12 @@ static int choose_ranks(const struct points *points, struct rank_mean **chosen, 
         means[kept++] = means[rank];
     }
     *n_all = kept;
-    if (kept > VIEW_LINES_MAX) {
-        if (measure_distances(means, kept) < 0) {
-            free(means);
-            return -ENOMEM;
-        }
-        qsort(means, kept, sizeof *means, by_distance);
-        kept = VIEW_LINES_MAX;
-        qsort(means, kept, sizeof *means, by_rank);
+    if (kept > VIEW_LINES_MAX && keep_farthest(means, kept) < 0) {
+        free(means);
+        return -ENOMEM;
     }
     *chosen = means;
-    *n = kept;
+    *n = kept < VIEW_LINES_MAX ? kept : VIEW_LINES_MAX;
     return 0;
 }
 

@@ -96,16 +96,6 @@ static int compare(const void *a, const void *b) {
     return (*x > *y) - (*x < *y);
 }
 
-static struct view_quantiles quantiles_of(double *values, size_t n) {
-    if (n == 0) {
-        const double none = (double)NAN;
-        return (struct view_quantiles){none, none, none, none, none};
-    }
-    qsort(values, n, sizeof *values, compare);
-    return (struct view_quantiles){values[0], values[(n - 1) / 4], values[(n - 1) / 2], values[(n - 1) * 3 / 4],
-                                   values[n - 1]};
-}
-
 static int by_total(const void *a, const void *b) {
     const struct view_rank_start *x = a, *y = b;
     if (isnan(x->total) != isnan(y->total)) return isnan(x->total) ? 1 : -1;
@@ -115,12 +105,16 @@ static int by_total(const void *a, const void *b) {
 
 static struct view_quantiles take_quantiles(const struct view_rank_start *starts, size_t n, size_t offset,
                                             double *room) {
+    const double none = (double)NAN;
     size_t known = 0;
     for (size_t i = 0; i < n; i++) {
         double value = *(const double *)(const void *)((const char *)&starts[i] + offset);
         if (!isnan(value)) room[known++] = value;
     }
-    return quantiles_of(room, known);
+    if (known == 0) return (struct view_quantiles){none, none, none, none, none};
+    qsort(room, known, sizeof *room, compare);
+    return (struct view_quantiles){room[0], room[(known - 1) / 4], room[(known - 1) / 2],
+                                   room[(known - 1) * 3 / 4], room[known - 1]};
 }
 
 static int measure_ranks(struct view_timeline *timeline) {
@@ -188,26 +182,6 @@ static void encode_quantiles(const char *name, const struct view_quantiles *quan
     buffer_char(out, ']');
 }
 
-static void encode_start(const struct view_rank_start *start, struct buffer *out) {
-    buffer_printf(out, "{\"rank\": %d, \"spawn\": ", start->rank);
-    encode_number(out, start->spawn);
-    buffer_text(out, ", \"loader\": ");
-    encode_number(out, start->loader);
-    buffer_text(out, ", \"rendezvous\": ");
-    encode_number(out, start->rendezvous);
-    buffer_text(out, ", \"seconds\": ");
-    encode_number(out, start->total);
-    buffer_char(out, '}');
-}
-
-static void encode_phases(const struct view_summary *summary, struct buffer *out) {
-    CLEANUP_FREE char *phases = NULL;
-    json_t *list = view_summary_phases_json(summary);
-    phases = list != NULL ? json_format(list, JSON_COMPACT) : NULL;
-    json_decref(list);
-    buffer_text(out, phases != NULL ? phases : "[]");
-}
-
 void view_timeline_encode(const struct view_timeline *timeline, struct buffer *out) {
     static const char *const names[] = {
 #define X(name, text) text,
@@ -225,8 +199,10 @@ void view_timeline_encode(const struct view_timeline *timeline, struct buffer *o
         encode_number(out, timeline->shares[i]);
         buffer_char(out, '}');
     }
-    buffer_text(out, "], \"start_up\": ");
-    encode_phases(&timeline->summary, out);
+    json_t *list = view_summary_phases_json(&timeline->summary);
+    CLEANUP_FREE char *phases = list != NULL ? json_format(list, JSON_COMPACT) : NULL;
+    json_decref(list);
+    buffer_printf(out, "], \"start_up\": %s", phases != NULL ? phases : "[]");
     buffer_text(out, ", \"quantiles\": {");
     encode_quantiles("spawn", &timeline->spawn, out);
     buffer_text(out, ", ");
@@ -235,8 +211,16 @@ void view_timeline_encode(const struct view_timeline *timeline, struct buffer *o
     encode_quantiles("rendezvous", &timeline->rendezvous, out);
     buffer_text(out, "}, \"slowest\": [");
     for (size_t i = 0; i < timeline->n_slowest; i++) {
-        if (i > 0) buffer_text(out, ", ");
-        encode_start(&timeline->slowest[i], out);
+        const struct view_rank_start *start = &timeline->slowest[i];
+        buffer_printf(out, "%s{\"rank\": %d, \"spawn\": ", i > 0 ? ", " : "", start->rank);
+        encode_number(out, start->spawn);
+        buffer_text(out, ", \"loader\": ");
+        encode_number(out, start->loader);
+        buffer_text(out, ", \"rendezvous\": ");
+        encode_number(out, start->rendezvous);
+        buffer_text(out, ", \"seconds\": ");
+        encode_number(out, start->total);
+        buffer_char(out, '}');
     }
     buffer_text(out, "], \"attempts\": ");
     result_history(replay->attempts, replay->n_attempts, clock_wall(), out);

@@ -81,13 +81,6 @@ struct site_run *site_run_note(struct site *site, const char *id, const char *na
     return NULL;
 }
 
-static unsigned status_of(const struct api_call *call) {
-    if (call->run != NULL && !journal_exists(call->run->path)) return 410;
-    if (call->result == TY_EUSAGE) return 400;
-    if (call->result == -ENOENT) return 404;
-    return call->result == -EBUSY ? 503 : 500;
-}
-
 static void dispatch(struct api_call *call);
 
 static void call_done(struct lane_job *job) {
@@ -105,14 +98,23 @@ static void call_done(struct lane_job *job) {
     }
     for (size_t i = 0; i < call->n_runs; i++)
         if (call->behind[i]) indexing_begin(call->runs[i]);
-    if (call->request != NULL && call->result >= 0 && !call->out.failed)
-        reply(call, 200);
-    else if (call->request != NULL && call->result >= 0)
-        fail(call, 500, "out of memory");
-    else if (call->request != NULL) {
-        unsigned status = status_of(call);
-        fail(call, status, status == 410 ? "the run was deleted" : call->err.message);
+    if (call->request == NULL) { /* nobody waits any more */
+        call_free(call);
+        return;
     }
+    if (call->result >= 0 && !call->out.failed)
+        reply(call, 200);
+    else if (call->result >= 0)
+        fail(call, 500, "out of memory");
+    else if (call->run != NULL && !journal_exists(call->run->path))
+        fail(call, 410, "the run was deleted");
+    else
+        fail(call,
+             call->result == TY_EUSAGE ? 400
+             : call->result == -ENOENT ? 404
+             : call->result == -EBUSY  ? 503
+                                       : 500,
+             call->err.message);
     call_free(call);
 }
 
