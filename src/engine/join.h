@@ -1,6 +1,6 @@
-/* The engines whose nodes come over a rendezvous. Join: the same command was started on each node, by whatever
- * starts commands there; rank 0 has the controller, the others serve it (join_node.h). Ssh: agents on hosts that
- * the user named, started by the user's own ssh. */
+/* The engines whose nodes come over a rendezvous. Join: the same command was started on each node, by
+ * whatever starts commands there; rank 0 has the controller, the others serve it (join_node.h). Ssh: agents
+ * on hosts that the user named, started by the user's own ssh. */
 #ifndef ENGINE_JOIN_H
 #define ENGINE_JOIN_H
 

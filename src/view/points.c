@@ -319,8 +319,8 @@ int points_gather(const char *run_path, const struct view_query *query, const st
     int result = points_check_query(query, err);
     if (result < 0) return result;
     begin(&gathering, query);
-    /* Made metrics compare a report with those of the same rank or number, which lie about as many reports apart
-     * as there are ranks. */
+    /* Made metrics compare a report with those of the same rank or number, which lie about as many reports
+     * apart as there are ranks. */
     int64_t wanted = gathering.made == MADE_NONE ? 0 : (int64_t)facts->replay.n_workers * 3;
     if (wanted < SCAN_BLOCK) wanted = SCAN_BLOCK;
     struct view_scan reading = {.last = (int64_t)facts->reports,

@@ -50,8 +50,8 @@ bool values_each(const char *json, size_t size, bool (*each)(void *context, cons
 bool values_each_like(struct values_shape *shape, const char *json, size_t size,
                       bool (*each)(void *context, const struct value *value), void *context);
 
-/* Called by `each` for a value that is not wanted: numbers of that name at that place in the texts that follow are
- * passed over, unread. */
+/* Called by `each` for a value that is not wanted: numbers of that name at that place in the texts that follow
+ * are passed over, unread. */
 void values_pass(struct values_shape *shape, const struct value *value);
 
 /* Appends the text of a JSON string, which stands there with its quotes. */
