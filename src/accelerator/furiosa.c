@@ -34,8 +34,11 @@ static int add_number(void *context, char *entry) {
     if (core != NULL) *core = '\0';
     if (number[0] == '\0') return 0;
     size_t size = strlen(number);
-    for (const char *at = numbers->data; at != NULL && *at != '\0'; at = strchr(at, ','), at += at != NULL)
+    for (const char *at = numbers->data; at != NULL && *at != '\0';) {
         if (strncmp(at, number, size) == 0 && (at[size] == ',' || at[size] == '\0')) return 0;
+        const char *comma = strchr(at, ',');
+        at = comma == NULL ? NULL : comma + 1;
+    }
     buffer_printf(numbers, "%s%s", numbers->size > 0 ? "," : "", number);
     return 0;
 }

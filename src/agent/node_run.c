@@ -31,8 +31,7 @@ static void stop_loop(void *context) {
  * lease is dropped first (without a controller it becomes void at the end). What the channel brings behind the
  * bye belongs to the next run, and is not read before. */
 static void say_bye(struct node_run *run) {
-    /* A thread that hangs in the storage, or a sampler that cannot be ended, would be taken for the next run's.
-     * */
+    /* A thread that hangs in the storage, or a sampler that does not end, would be taken for the next run's. */
     if (run->logs.given_up || run->sampling.pid > 0) run->keep = false;
     if (run->lease_fd >= 0 && !run->lost) {
         if (run->service->leased)

@@ -176,8 +176,7 @@ int spawn_start(const struct spawn *spawn, pid_t *pid, ty_error *err) {
     struct spawning child = {.spawn = spawn};
     bool lifted[SPAWN_FDS] = {false};
     int result = 0;
-    /* Descriptors that lie where others are to go are moved up first, so that no order of placing can lose one.
-     * */
+    /* Descriptors that lie where others are to go are moved up first, so that no order of placing loses one. */
     for (int i = 0; i < SPAWN_FDS && result == 0; i++) {
         child.fds[i] = spawn->fds[i];
         if (spawn->fds[i] < 0 || spawn->fds[i] >= SPAWN_FDS) continue;

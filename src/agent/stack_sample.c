@@ -23,8 +23,7 @@ static int count(struct stack_sampled *item, struct buffer *line) {
     return hash_set(item->counts, line->data, before != NULL ? *before + 1 : 1) < 0 ? -ENOMEM : 0;
 }
 
-/* Asks Python for its dump; of one that does not tell, or is stopped, the kernel's facts are counted at once.
- * */
+/* Asks Python for its dump; of one that does not tell, or is stopped, the kernel's facts count at once. */
 static int ask(struct stack_sampled *item) {
     if (item->asked) return 0;
     item->asked = item->tells && stack_python_ask(&item->python, NULL) == 0;

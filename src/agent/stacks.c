@@ -65,8 +65,7 @@ bool stacks_busy(const struct stacks *stacks) {
     return false;
 }
 
-/* Starts what there is room for: those that hang first, then the others, in two rounds through the same list.
- * */
+/* Starts what there is room for: those that hang first, then the others, in two rounds through one list. */
 static void go_on(struct stacks *stacks) {
     for (size_t i = 0; i < STACKS_AT_ONCE && stacks->running; i++) {
         struct stacks_job *job = &stacks->jobs[i];

@@ -442,8 +442,7 @@ void worker_process_disturb(struct worker_process *worker, Wire__Disturb__Kind k
                       kind == WIRE__DISTURB__KIND__STARVE, length);
 }
 
-/* Why a worker ended, where its status says little: out of memory, a core dump, a channel that it had closed.
- * */
+/* Why a worker ended, where its status says little: out of memory, a core dump, a channel that it closed. */
 static void describe_end(struct worker_process *worker, int wait_status, long peak_kib,
                          Wire__WorkerEvent *event) {
     CLEANUP(buffer_done) struct buffer text = {0};

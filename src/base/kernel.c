@@ -150,12 +150,15 @@ static bool has_ended(pid_t pid) {
 
 bool kernel_await(int held, pid_t pid, int limit_ms) {
     struct pollfd ended = {held, POLLIN, 0};
-    if (held >= 0) return poll(&ended, 1, limit_ms) == 1;
-    for (nanoseconds end = clock_monotonic() + limit_ms * NS_PER_MS; !has_ended(pid);) {
-        if (clock_monotonic() >= end) return false;
-        (void)nanosleep(&look_interval, NULL);
+    const nanoseconds end = clock_monotonic() + limit_ms * NS_PER_MS;
+    for (nanoseconds left = limit_ms * NS_PER_MS;; left = end - clock_monotonic()) {
+        if (left < 0) left = 0;
+        /* A signal that this process handles ends the call and not the wait. */
+        int ready = held >= 0 ? poll(&ended, 1, (int)((left + NS_PER_MS - 1) / NS_PER_MS)) : has_ended(pid);
+        if (ready > 0) return true;
+        if (left == 0 || (held >= 0 && (ready == 0 || errno != EINTR))) return false;
+        if (held < 0) (void)nanosleep(&look_interval, NULL);
     }
-    return true;
 }
 
 bool kernel_reap(int held, pid_t pid, int patience_ms, int *status) {

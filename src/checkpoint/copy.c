@@ -127,6 +127,8 @@ static int sync_copied(const struct copy *copy, ty_error *err) {
     return 0;
 }
 
+/* -- the list */
+
 /* A list too long for a message stays beside the files, and the message names it. Another rank that made the
  * same may have put it there. */
 static int set_down_list(const struct copy *copy, const struct buffer *text, struct buffer *files,

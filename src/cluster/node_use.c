@@ -21,6 +21,7 @@ static struct node_use *all_free(const struct node_shape *shape) {
         node_use_destroy(use);
         return NULL;
     }
+    if (shape->n_devices == 0) return use;
     quantity *amounts = (quantity *)(use->device_free + shape->n_devices);
     for (size_t i = 0; i < n; i++)
         amounts[i] = QUANTITY_ONE;

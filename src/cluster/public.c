@@ -122,7 +122,6 @@ int cluster_nodes_json(const char *request_json, char **nodes_json, ty_error *er
     int result = document_parse(request_json, strlen(request_json), "request for nodes", &document, err);
     if (result < 0) return result;
     result = read_request(document, &request, err);
-
     if (result >= 0 && request.cluster != NULL) result = cluster_read(request.cluster, &cluster, err);
     if (result >= 0 && request.cluster == NULL) result = probe(&request.overrides, &cluster, err);
     if (result >= 0) result = write_nodes(cluster, nodes_json, err);

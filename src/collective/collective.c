@@ -248,7 +248,8 @@ int comm_finish(ty_comm *comm, struct ty_request *request, ty_error *err) {
         CLEANUP(buffer_done) struct buffer text = {0};
         const struct comm_call call = request->call;
         ty_error told;
-        (void)check(comm, request, &why);
+        if (check(comm, request, &why) == 0)
+            (void)ty_fail(&why, TY_EUSAGE, "an argument was wrong when the call was started");
         if (!comm_is_message(&call)) (void)agree(comm, request, &told);
         if (comm->failure.code == 0) return give_up(comm, &call, &why, err);
         begin_text(comm, &call, &text);

@@ -1,4 +1,4 @@
-/* Within the room: a communicator, and how a request is carried out in it. */
+/* Within the room: a communicator, how a request is carried out in it, and what NCCL offers (nccl.c). */
 #ifndef COLLECTIVE_COMM_H
 #define COLLECTIVE_COMM_H
 

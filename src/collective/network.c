@@ -2,7 +2,6 @@
  * go through Gloo, whose calls return when they are done: one that was started, or behind which messages or
  * other communicators must go on, is made by a thread, the carrier, in the order of the calls. */
 #include <errno.h>
-#include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>

@@ -1,7 +1,6 @@
 /* Makes the memory that ranks share, and waits in it. */
 #include "collective/segment.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>

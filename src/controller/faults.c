@@ -25,7 +25,8 @@ static int list_ranks(const struct ty_run *run, const struct peer *peer, int64_t
     return 0;
 }
 
-/* "GPU 1 of node n1 (rank 3): Xid 79, it has fallen off the bus" */
+/* Puts a fault on record and before the user: "GPU 1 of node n1 (rank 3): Xid 79, it has fallen off the
+ * bus". */
 static void take(struct peer *peer, const struct usage_fault *fault, nanoseconds time) {
     static const enum run_fault_weight weights[] = {[USAGE_NOTED] = RUN_FAULT_NOTED,
                                                     [USAGE_OF_PROGRAM] = RUN_FAULT_OF_PROGRAM,

@@ -307,7 +307,10 @@ static char *format_result(const struct ty_run *run, const struct ty_result *res
 }
 
 /* "mine succeeded in 3.42 s: loss 0.0505  step 40; best checkpoint by loss: checkpoint_000030; /runs/mine". */
-void result_summary(const struct ty_result *result, const struct checkpoints *checkpoints, struct buffer *out) {
+/* The last word of a run that succeeded, in one line: its name, how long its attempts took, the last metrics of
+ * rank 0, the best checkpoint where they are ranked by a metric, else the last one, and the run's directory. */
+static void add_summary(const struct ty_result *result, const struct checkpoints *checkpoints,
+                        struct buffer *out) {
     buffer_printf(out, "%s succeeded in ", result->name);
     /* Of all attempts, those before a resume among them. */
     double seconds = 0;
@@ -347,7 +350,7 @@ int result_tell(struct ty_run *run, ty_result **result, ty_error *err) {
     }
     if (code >= 0) {
         struct buffer summary = {0};
-        result_summary(made, run->checkpoints, &summary);
+        add_summary(made, run->checkpoints, &summary);
         made->summary = buffer_take(&summary);
     }
     made->json = format_result(run, made, code, code < 0 ? err->message : NULL);

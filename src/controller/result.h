@@ -23,8 +23,5 @@ void result_add_text(struct buffer *out, const char *key, const char *text);
 /* The attempts as a JSON list: the "history" of ty_result_json. An attempt that goes on has null as its end and
  * outcome, and "seconds" up to `now` (wall). */
 void result_history(const struct ty_attempt_info *items, size_t n, nanoseconds now, struct buffer *out);
-/* The last word of a run that succeeded, in one line: its name, how long its attempts took, the last metrics of
- * rank 0, the best checkpoint where they are ranked by a metric, else the last one, and the run's directory. */
-void result_summary(const struct ty_result *result, const struct checkpoints *checkpoints, struct buffer *out);
 
 #endif

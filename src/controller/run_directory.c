@@ -89,14 +89,18 @@ char *run_directory_path(const char *storage_path, const char *name, enum face f
 /* Whether files that we make there belong to the directory's owner: file systems may map users, then ids cannot
  * be compared. */
 static bool is_ours(int directory, const struct stat *status) {
-    static const char probe[] = ".trainyard-owner";
+    char probe[64];
     struct stat made;
     if (status->st_uid == geteuid()) return true;
-    int fd = openat(directory, probe, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    /* A file without a name leaves nothing behind; NFS has none. */
+    (void)snprintf(probe, sizeof probe, ".trainyard-owner-%d", getpid());
+    int fd = openat(directory, ".", O_WRONLY | O_TMPFILE | O_CLOEXEC, 0600);
+    bool named = fd < 0;
+    if (named) fd = openat(directory, probe, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0) return false;
     bool same = fstat(fd, &made) == 0 && made.st_uid == status->st_uid;
     (void)close(fd);
-    (void)unlinkat(directory, probe, 0);
+    if (named) (void)unlinkat(directory, probe, 0);
     return same;
 }
 

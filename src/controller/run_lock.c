@@ -24,7 +24,10 @@
 #include "base/process.h"
 #include "base/str.h"
 
-enum { BEAT_S = 5, SILENT_S = 30, TEXT_MAX = 4096, TAKING_TRIES = 20 };
+/* How often the lock is tried: its file comes and goes, or a process of a dead controller is on its way out,
+ * for which each try waits. */
+enum { TAKING_TRIES = 20, TAKING_PAUSE_MS = 100 };
+enum { BEAT_S = 5, SILENT_S = 30, TEXT_MAX = 4096 };
 
 /* All that tells one process from any other. */
 struct holder {
@@ -416,7 +419,7 @@ static int take_once(const char *run_path, const char *path, int *out, ty_error 
     enum lock_state state = call_lock(fd, F_OFD_SETLK);
     if (state == LOCK_HELD) {
         /* What a dead controller left may be on its way out: a process that was killed on a busy machine. */
-        const struct timespec moment = {.tv_nsec = 100 * NS_PER_MS};
+        const struct timespec moment = {.tv_nsec = TAKING_PAUSE_MS * NS_PER_MS};
         struct holder holder = read_holder(fd);
         if (!is_near(&holder) || lives_near(&holder)) return run_lock_refuse(run_path, err);
         (void)nanosleep(&moment, NULL);
@@ -450,7 +453,7 @@ int run_lock_take(const char *run_path, struct run_lock **out, ty_error *err) {
     if (result < 0) (void)ty_fail(err, TY_EUSAGE, "cannot lock the run %s: its path is too long", run_path);
     for (int tries = 0; result == 0 && tries < TAKING_TRIES; tries++)
         result = take_once(run_path, lock->path, &lock->fd, err);
-    if (result == 0) result = run_lock_refuse(run_path, err); /* others come and go */
+    if (result == 0) result = run_lock_refuse(run_path, err); /* others come and go, or one stays */
     if (result < 0) {
         free(lock);
         return err != NULL ? err->code : result;

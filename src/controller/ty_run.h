@@ -1,7 +1,7 @@
 /* One run in the hands of the process that drives it: struct ty_run, the object of <trainyard/run.h>, and what
  * its files do for each other. `core` is the state machine of run/, which decides; everything else carries out.
- * Each file has a struct of its own in here, which the others read at most. What can be used without a run
- * (checkpoints, records, events, progress) has a header of its own. */
+ * Each file has a struct of its own in here, which the others read at most. Checkpoints, records, events and
+ * progress, which know no run, have headers of their own. */
 #ifndef CONTROLLER_TY_RUN_H
 #define CONTROLLER_TY_RUN_H
 

@@ -91,9 +91,17 @@ uint16_t address_port_of_socket(int fd) {
 
 /* -- addresses */
 
+static const struct in6_addr *v6_of(const struct address *address) {
+    return &((const struct sockaddr_in6 *)&address->socket)->sin6_addr;
+}
+
+static bool is_link_local(const struct address *address) {
+    return address->socket.ss_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(v6_of(address));
+}
+
 bool address_of_interface(const struct ifaddrs *from, struct address *address) {
     bool usable = (from->ifa_flags & IFF_UP) != 0 && (from->ifa_flags & IFF_LOOPBACK) == 0;
-    return usable && address_of(from->ifa_addr, address) && !address_is_link_local(address);
+    return usable && address_of(from->ifa_addr, address) && !is_link_local(address);
 }
 
 bool address_of(const struct sockaddr *from, struct address *address) {
@@ -104,17 +112,9 @@ bool address_of(const struct sockaddr *from, struct address *address) {
     return true;
 }
 
-static const struct in6_addr *v6_of(const struct address *address) {
-    return &((const struct sockaddr_in6 *)&address->socket)->sin6_addr;
-}
-
 bool address_is_loopback(const struct address *address) {
     if (address->socket.ss_family == AF_INET6) return IN6_IS_ADDR_LOOPBACK(v6_of(address));
     return ntohl(((const struct sockaddr_in *)&address->socket)->sin_addr.s_addr) >> 24 == 127;
-}
-
-bool address_is_link_local(const struct address *address) {
-    return address->socket.ss_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(v6_of(address));
 }
 
 void address_set_port(struct address *address, uint16_t port) {

@@ -38,7 +38,6 @@ const char *address_next(const char *list, char *one, size_t size);
 
 bool address_of(const struct sockaddr *from, struct address *address); /* false: neither IPv4 nor IPv6 */
 bool address_is_loopback(const struct address *address);
-bool address_is_link_local(const struct address *address);
 void address_set_port(struct address *address, uint16_t port);
 void address_format(const struct address *address, char text[64]);      /* with its port */
 void address_format_host(const struct address *address, char text[64]); /* without */

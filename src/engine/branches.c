@@ -322,10 +322,11 @@ static int start_branch(struct branches *branches, const struct branch_node *nod
     *branch = (struct branch){.all = branches, .next = branches->first, .pidfd = -1, .input = -1, .output = -1};
     branches->first = branch;
     bool copied = (branch->nodes = calloc(n, sizeof *branch->nodes)) != NULL;
-    for (; copied && branch->n < n; branch->n++) {
-        branch->nodes[branch->n] = nodes[branch->n];
-        branch->nodes[branch->n].host = strdup(nodes[branch->n].host);
-        copied = branch->nodes[branch->n].host != NULL;
+    for (size_t i = 0; copied && i < n; i++) {
+        branch->nodes[i] = nodes[i];
+        branch->nodes[i].host = strdup(nodes[i].host);
+        copied = branch->nodes[i].host != NULL;
+        branch->n += copied;
     }
     if (!copied || write_input(branch) < 0) return ty_fail_memory(err);
     int result = execute(branch, err);

@@ -47,8 +47,10 @@ int description_make(const struct node *node, Wire__Join *join, ty_error *err) {
     if (join->resources == NULL || join->labels == NULL || join->devices == NULL) result = -ENOMEM;
     for (size_t i = 0; i < shape->total.n && result == 0; i++) {
         Wire__Amount *amount = calloc(1, sizeof *amount);
-        if (amount == NULL) result = -ENOMEM;
-        if (amount == NULL) break;
+        if (amount == NULL) {
+            result = -ENOMEM;
+            break;
+        }
         wire__amount__init(amount);
         amount->name = shape->total.items[i].name;
         amount->amount = shape->total.items[i].amount;
@@ -56,8 +58,10 @@ int description_make(const struct node *node, Wire__Join *join, ty_error *err) {
     }
     for (size_t i = 0; i < shape->labels.n && result == 0; i++) {
         Wire__Label *label = calloc(1, sizeof *label);
-        if (label == NULL) result = -ENOMEM;
-        if (label == NULL) break;
+        if (label == NULL) {
+            result = -ENOMEM;
+            break;
+        }
         wire__label__init(label);
         label->key = shape->labels.items[i].key;
         label->value = shape->labels.items[i].value;

@@ -47,7 +47,7 @@ struct gate { /* zero-initialised but for what stands before `tls` */
     size_t n_visitors;
 };
 
-/* Before visitors are heard; an empty key is none. */
+/* Before it listens; an empty key is none. */
 int gate_open(struct gate *gate, const struct run_key *key, ty_error *err);
 /* One address more: its port, or -errno; 0 where there are GATE_LISTENERS_MAX already. */
 int gate_listen(struct gate *gate, const struct address *address);

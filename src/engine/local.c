@@ -53,7 +53,7 @@ static int start_agent(const struct engine_agent *agent, int lease_fd, const cha
     start.log_path = (char *)log_path;
     start.has_lease = lease_fd >= 0;
     struct engine_handle made = {.channel = NULL};
-    if (agent->copied && !copy_take(&made)) /* which serves this run only, as it is of this moment */
+    if (agent->copied && !copy_take(&made)) /* a copy serves this run only: it is of this moment */
         return ty_fail(err, TY_ESTART, "node %s: there is no copy of this process to fork workers from",
                        agent->node_name);
     while (!agent->copied && pool_take(command, &made)) {

@@ -471,12 +471,10 @@ int rendezvous_wait(struct rendezvous *rendezvous, ty_error *err) {
     struct roll_call call = {.rendezvous = rendezvous};
     const struct rendezvous_starter *starter = &rendezvous->config.starter;
     int result = 0;
-    if (!rendezvous->began) {
+    if (!rendezvous->began && starter->start != NULL) {
         uint32_t first = rendezvous->config.local ? 1 : 0, n = rendezvous->config.max_nodes - first;
         rendezvous->began = true;
-        if (starter->start != NULL) result = starter->start(starter->context, rendezvous, first, n, err);
-        /* TLS takes long to load; agents that were started are on their way meanwhile. */
-        if (result >= 0) result = gate_open(&rendezvous->door.gate, &rendezvous->key, err);
+        result = starter->start(starter->context, rendezvous, first, n, err);
     }
     if (result < 0) return result;
     call.tell = (struct loop_timer){.callback = tell_missing, .context = &call};

@@ -113,8 +113,8 @@ static int open_everywhere(struct rendezvous *rendezvous, ty_error *err) {
     uint16_t port = (uint16_t)result;
     address_set_port(&list.items[1], port);
     (void)listen_on(rendezvous, &list.items[1], NULL); /* there may be no IPv6 */
-    struct ifaddrs *all = NULL;                        /* for agents */
-    struct buffer *out = &rendezvous->door.addresses;
+    struct ifaddrs *all = NULL;
+    struct buffer *out = &rendezvous->door.addresses; /* for agents */
     if (getifaddrs(&all) < 0) return 0;
     for (struct ifaddrs *one = all; one != NULL; one = one->ifa_next) {
         struct address address;
@@ -136,7 +136,8 @@ int door_open(struct rendezvous *rendezvous, ty_error *err) {
                                           .let_in = on_let_in,
                                           .turned_away = on_turned_away,
                                           .context = rendezvous};
-    int result = listen == NULL ? open_everywhere(rendezvous, err) : 0;
+    int result = gate_open(&rendezvous->door.gate, &rendezvous->key, err);
+    if (result == 0 && listen == NULL) result = open_everywhere(rendezvous, err);
     for (const char *at = listen; at != NULL && result == 0;) {
         char one[300];
         at = address_next(at, one, sizeof one);

@@ -87,8 +87,8 @@ struct slurm_inquiry {
         int pidfd, file;
     } job, nodes;
 };
-void slurm_ask_allocation(struct slurm_inquiry *inquiry);
-void slurm_inquiry_done(struct slurm_inquiry *inquiry); /* ends what is not answered yet */
+void slurm_ask_allocation(struct slurm_inquiry *inquiry); /* what is asked already stays so */
+void slurm_inquiry_done(struct slurm_inquiry *inquiry);   /* ends what is not answered yet */
 /* What this allocation was granted, by the answers to an inquiry, which is begun here where it was not before,
  * and is over then. Where scontrol does not tell, the environment does. */
 int slurm_look_at_allocation(struct slurm_inquiry *inquiry, const struct demand *demand,

@@ -1,7 +1,7 @@
 /* What scontrol and the environment say of the allocation that this process is in (docs/spec/slurm.md 4.9), and
  * of the site around it. */
 #include <errno.h>
-#include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -161,6 +161,7 @@ static int describe_by_environment(struct buffer *out, ty_error *err) {
 }
 
 static void ask_apart(const char *const *argv, struct slurm_answer *answer) {
+    if (answer->pid != 0) return;
     CLEANUP_FD int file = kernel_memory_file("scontrol");
     const int fds[] = {PROGRAM_NOTHING, file, PROGRAM_NOTHING};
     const struct program_start start = {
@@ -173,12 +174,16 @@ static void ask_apart(const char *const *argv, struct slurm_answer *answer) {
     answer->file = TAKE_FD(file);
 }
 
-static void answer_done(struct slurm_answer *answer, int patience_ms, int *status) {
-    if (answer->pid == 0) return;
-    (void)kernel_reap(answer->pidfd, answer->pid, patience_ms, status);
+/* Ends it, with what it has started, unless it has ended by itself: its status, or -1. */
+static int answer_done(struct slurm_answer *answer, int patience_ms) {
+    int status = 0;
+    if (answer->pid == 0) return -1;
+    bool ended = patience_ms > 0 && kernel_await(answer->pidfd, answer->pid, patience_ms);
+    if (!ended) (void)kill(-answer->pid, SIGKILL);
+    (void)kernel_reap(answer->pidfd, answer->pid, ended ? 1 : 0, &status);
     cleanup_fd(&answer->pidfd);
-    cleanup_fd(&answer->file);
     answer->pid = 0;
+    return ended ? status : -1;
 }
 
 void slurm_ask_allocation(struct slurm_inquiry *inquiry) {
@@ -190,18 +195,22 @@ void slurm_ask_allocation(struct slurm_inquiry *inquiry) {
 }
 
 void slurm_inquiry_done(struct slurm_inquiry *inquiry) {
-    answer_done(&inquiry->job, 0, NULL);
-    answer_done(&inquiry->nodes, 0, NULL);
+    struct slurm_answer *const answers[] = {&inquiry->job, &inquiry->nodes};
+    for (size_t i = 0; i < ARRAY_SIZE(answers); i++) {
+        if (answers[i]->pid == 0) continue;
+        (void)answer_done(answers[i], 0);
+        cleanup_fd(&answers[i]->file);
+    }
 }
 
 /* Waits for it. False where there is none. */
 static bool hear(struct slurm_answer *answer, struct buffer *out) {
-    CLEANUP_FD int file = answer->pid != 0 ? fcntl(answer->file, F_DUPFD_CLOEXEC, 0) : -1;
+    CLEANUP_FD int file = answer->pid != 0 ? TAKE_FD(answer->file) : -1;
     char path[32];
-    int status = -1;
-    answer_done(answer, SCONTROL_LIMIT_MS, &status);
+    buffer_clear(out);
+    if (answer_done(answer, SCONTROL_LIMIT_MS) != 0) return false;
     (void)snprintf(path, sizeof path, "/proc/self/fd/%d", file);
-    return status == 0 && file_read(path, PROGRAM_OUTPUT_MAX, out, NULL) >= 0 && out->size > 0;
+    return file_read(path, PROGRAM_OUTPUT_MAX, out, NULL) >= 0 && out->size > 0;
 }
 
 int slurm_look_at_allocation(struct slurm_inquiry *inquiry, const struct demand *demand,
@@ -211,9 +220,17 @@ int slurm_look_at_allocation(struct slurm_inquiry *inquiry, const struct demand 
     CLEANUP(buffer_done) struct buffer shown = {0};
     CLEANUP(buffer_done) struct buffer text = {0};
     CLEANUP(slurm_site_done) struct slurm_site all = {0};
-    if (inquiry->job.pid == 0 && inquiry->nodes.pid == 0) slurm_ask_allocation(inquiry);
-    bool told = hear(&inquiry->job, &text) && strstr(text.data, " Nodes=") != NULL;
-    if (hear(&inquiry->nodes, &shown) && slurm_read_nodes(shown.data, NULL, demand, &all, err) < 0)
+    /* What was asked while the step began, when slurmctld is busiest, is asked again where it has no answer. */
+    bool early = inquiry->job.pid != 0 || inquiry->nodes.pid != 0;
+    slurm_ask_allocation(inquiry);
+    bool told = hear(&inquiry->job, &text), shows = hear(&inquiry->nodes, &shown);
+    if (early && (!told || !shows)) {
+        slurm_ask_allocation(inquiry);
+        told = hear(&inquiry->job, &text);
+        shows = hear(&inquiry->nodes, &shown);
+    }
+    told = told && strstr(text.data, " Nodes=") != NULL;
+    if (shows && slurm_read_nodes(shown.data, NULL, demand, &all, err) < 0)
         return err != NULL ? err->code : TY_EUSAGE;
     if (!told) {
         buffer_clear(&text);

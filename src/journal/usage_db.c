@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
-#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "journal/journal_sqlite.h"

@@ -90,8 +90,7 @@ void open_node_return_resources(struct classes *classes, const struct resources 
         open->amounts[at] += item->amount;
         int32_t devices = classes->devices_at[info->first_resource + at];
         if (devices < 0 || !positions_of(item)) continue;
-        size_t offset =
-            0; /* of the resource's devices in the row: they lie behind those of all names before it */
+        size_t offset = 0; /* of its devices in the row: behind those of all names before it */
         for (size_t j = 0; j < resources->n; j++)
             if (strcmp(resources->items[j].name, item->name) < 0) offset += positions_of(&resources->items[j]);
         (void)return_devices(open->devices + devices, item->amount, positions + offset);

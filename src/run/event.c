@@ -52,7 +52,7 @@ const char *run_event_name(enum run_event_kind kind) {
     return kind_of(kind)->name;
 }
 
-/* Every value is what it is as long as nobody knows it. */
+/* Every value becomes what stands for one that nobody knows. */
 static void forget_all(struct run_event *event) {
     const struct event_kind *kind = kind_of(event->kind);
     for (size_t i = 0; i < kind->n_values; i++) {

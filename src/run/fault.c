@@ -1,9 +1,7 @@
 /* Faults of devices. A worker whose device breaks ends as if its program were at fault, and others end for want
  * of it: what the driver told shortly before, or while the attempt was stopped, is then the first cause. */
-#include <errno.h>
 #include <stdio.h>
 
-#include "base/cleanup.h"
 #include "run/internal.h"
 
 /* Collective calls wait that long for a rank that is gone. */

@@ -104,6 +104,8 @@ void replay_close(struct run_replay *replay) {
     attempt->cause = copy_text(replay, "its controller died");
 }
 
+/* -- workers */
+
 static void note_worker(struct replay_worker *worker, const struct run_event *event) {
     bool first = event->attempt <= 1;
     switch ((int)event->kind) {

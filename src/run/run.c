@@ -193,8 +193,8 @@ static bool is_crash(const struct run_failure *failure) {
 void run_fail(struct run *run, const struct run_failure *failure) {
     const struct run_failure *other = &run->failure;
     bool first = other->outcome == OUTCOME_NONE;
-    /* What a worker itself wrote has its time; an end may come late. Where neither says so they happened as
-     * good as at once, and then a crash is the cause of the rest. */
+    /* A later word is the cause where it came first. What a worker itself wrote has its time; an end may come
+     * late. Where neither says so they happened as good as at once, and a crash is the cause of the rest. */
     bool before =
         failure->told ? failure->time < other->time : !other->told && is_crash(failure) && !is_crash(other);
     if (!first && (other->outcome != OUTCOME_FAILED || !before)) {
@@ -242,11 +242,11 @@ bool retry_next(struct retry *retry, const struct failure_policy *policy, enum f
     if (retry->row < INT32_MAX) retry->row++;
     *pause = 0;
     if (retry->row <= 1) return true;
-    nanoseconds longest = RETRY_FIRST_PAUSE;
-    for (int i = 2; i < retry->row && longest < RETRY_LONGEST_PAUSE; i++)
-        longest *= 2;
-    if (longest > RETRY_LONGEST_PAUSE) longest = RETRY_LONGEST_PAUSE;
-    *pause = longest - (nanoseconds)(random % (uint64_t)(longest / 2 + 1));
+    nanoseconds whole = RETRY_FIRST_PAUSE;
+    for (int i = 2; i < retry->row && whole < RETRY_LONGEST_PAUSE; i++)
+        whole *= 2;
+    if (whole > RETRY_LONGEST_PAUSE) whole = RETRY_LONGEST_PAUSE;
+    *pause = whole - (nanoseconds)(random % (uint64_t)(whole / 2 + 1));
     return true;
 }
 

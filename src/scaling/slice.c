@@ -1,7 +1,6 @@
 /* How workers and TPU slices go together (docs/spec/train-api.md 1.6): W workers
  * fill a slice when each holds its TPU; H, the hosts of a slice, is taken when each host shall have one
  * worker with fewer chips. */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -3,7 +3,6 @@
  * slices. */
 #include <math.h>
 
-#include "base/cleanup.h"
 #include "scaling/device.h"
 #include "scaling/parts.h"
 #include "scaling/tpu.h"

@@ -135,14 +135,24 @@ int view_facts_read(const char *run_path, struct view_facts *facts, ty_error *er
     return result;
 }
 
-static int on_more(void *context, int64_t sequence, const struct journal_event *row) {
-    (void)context, (void)sequence, (void)row;
-    return 1;
+/* The last event of those that were read, as it was: the journal is the same, and has no more. */
+struct last_event {
+    const struct view_facts *facts;
+    bool there;
+};
+
+static int on_last(void *context, int64_t sequence, const struct journal_event *row) {
+    struct last_event *last = context;
+    if (sequence != last->facts->sequence || row->time != last->facts->replay.last) return 1;
+    last->there = true;
+    return 0;
 }
 
 static int read_more(void *context, struct journal *journal, ty_error *err) {
     struct view_facts *facts = context;
-    int result = journal_each_event(journal, facts->sequence, on_more, NULL, err);
+    struct last_event last = {.facts = facts};
+    int result = journal_each_event(journal, facts->sequence - 1, on_last, &last, err);
+    if (result == 0 && !last.there) result = 1;
     return result != 0 ? result : journal_count_reports(journal, &facts->reports, &facts->first_report, err);
 }
 

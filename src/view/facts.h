@@ -73,8 +73,9 @@ struct view_facts {
 };
 
 int view_facts_read(const char *run_path, struct view_facts *facts, ty_error *err);
-/* The same of a journal that these are of: only how many reports there are is read while no event came. Of
- * many workers there are many events. */
+/* The same of a journal that these may be of: while no event came, only how many reports there are is read, as
+ * of many workers there are many events; metrics of checkpoints are those of the last event. Another journal in
+ * its place is read anew. */
 int view_facts_renew(const char *run_path, struct view_facts *facts, ty_error *err);
 void view_facts_done(struct view_facts *facts);
 

@@ -334,7 +334,10 @@ int view_index_grow(struct view_index *index, ty_error *err) {
     uint64_t known = index->there;
     int result = check(index, err);
     index->follows = known > 0 && index->there > known;
-    if (result < 0 || index->places == NULL) return result < 0 ? result : ty_fail_memory(err);
+    if (result < 0 || index->places == NULL) {
+        scan_rows_done(&index->rows);
+        return result < 0 ? result : ty_fail_memory(err);
+    }
     struct view_scan scan = {.after = index->head.last, .last = (int64_t)index->there, .rows = &index->rows};
     if (scan.last - scan.after > INDEX_STEP) scan.last = scan.after + INDEX_STEP;
     if (scan.last <= scan.after || index->there <= VIEW_WHOLE) return 0;

@@ -343,15 +343,26 @@ static void learn(struct values_walk *walk, size_t place, const char *begin, str
     value->member = place;
 }
 
-/* Over a number that is wanted no more: its digits are not looked at. */
+/* Over a number that is wanted no more: what it comes to is not computed. False where take_number would find
+ * none, and the walk stays. */
 static bool pass_number(struct values_walk *walk) {
     const char *at = walk->at, *end = walk->end;
-    while (at < end &&
-           ((*at >= '0' && *at <= '9') || *at == '.' || *at == '-' || *at == '+' || (*at | 32) == 'e'))
+    size_t digits = 0;
+    if (at < end && *at == '-') at++;
+    for (; at < end && *at >= '0' && *at <= '9'; at++)
+        digits++;
+    if (at < end && *at == '.')
+        for (at++; at < end && *at >= '0' && *at <= '9'; at++)
+            digits++;
+    if (digits == 0) return false;
+    if (at < end && (*at | 32) == 'e') {
         at++;
-    bool any = at > walk->at;
+        if (at < end && (*at == '-' || *at == '+')) at++;
+        while (at < end && *at >= '0' && *at <= '9')
+            at++;
+    }
     walk->at = at;
-    return any;
+    return true;
 }
 
 /* A name stays where it stands, unless it lies in an object or has escapes. */

@@ -16,7 +16,9 @@ struct run_key {
 
 int key_make(struct run_key *key, ty_error *err); /* 32 random bytes, as hexadecimal digits */
 /* What reads a key says with TY_EUSAGE what is wrong with it, without showing it. White space around it does
- * not count. A file that others can read or write, or of another user (but root), is refused. */
+ * not count. */
+
+/* A file that others can read or write, or of another user (but root), is refused. */
 int key_read_file(struct run_key *key, const char *path, ty_error *err);
 /* The first line of a stream, read byte for byte, so that what follows is the caller's. */
 int key_read_line(struct run_key *key, int fd, ty_error *err);

@@ -87,7 +87,7 @@ int start_receive(int fd, Wire__Message **message, int *lease_fd, ty_error *err)
         Wire__Message *found = whole && frame.kind == FRAME_MESSAGE ? frame_unpack(&frame, &refused) : NULL;
         if (refused.code != 0) return ty_fail(err, refused.code, "%s", refused.message);
         if (found == NULL || found->body_case != WIRE__MESSAGE__BODY_START) {
-            wire__message__free_unpacked(found, NULL);
+            if (found != NULL) wire__message__free_unpacked(found, NULL);
             continue;
         }
         *message = found;

@@ -2,7 +2,6 @@
  * forked from a worker starts afresh. */
 #include "worker/upload.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>

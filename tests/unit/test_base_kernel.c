@@ -14,6 +14,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -52,6 +53,33 @@ static void an_end_is_seen_without_a_pidfd(void **state) {
     pid_t pid = fork_sleeper();
     await_and_kill(-1, pid);
     assert_true(kernel_await(-1, pid, 0)); /* it is nobody any more */
+}
+
+static void on_alarm(int number) {
+    (void)number;
+}
+
+/* A program's own signal handlers end calls, and not what is waited for. */
+static void a_signal_does_not_end_the_wait(void **state) {
+    (void)state;
+    const struct sigaction handled = {.sa_handler = on_alarm};
+    const struct itimerval often = {{.tv_usec = 20000}, {.tv_usec = 20000}}, never = {{0}, {0}};
+    struct sigaction before;
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        (void)usleep(300000);
+        _exit(7);
+    }
+    int held = kernel_hold(pid), status = 0;
+    assert_int_equal(sigaction(SIGALRM, &handled, &before), 0);
+    assert_int_equal(setitimer(ITIMER_REAL, &often, NULL), 0);
+    assert_false(kernel_await(held, pid, 50));
+    assert_true(kernel_reap(held, pid, 60000, &status));
+    assert_int_equal(setitimer(ITIMER_REAL, &never, NULL), 0);
+    assert_int_equal(sigaction(SIGALRM, &before, NULL), 0);
+    assert_int_equal(WEXITSTATUS(status), 7);
+    if (held >= 0) (void)close(held);
 }
 
 static void no_number_means_more_than_one_process(void **state) {
@@ -158,6 +186,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_end_is_seen_with_a_pidfd),
         cmocka_unit_test(an_end_is_seen_without_a_pidfd),
+        cmocka_unit_test(a_signal_does_not_end_the_wait),
         cmocka_unit_test(no_number_means_more_than_one_process),
         cmocka_unit_test(a_sealed_file_cannot_be_written),
         cmocka_unit_test(a_plain_file_need_not_be_sealed),

@@ -520,6 +520,37 @@ static void test_the_end_alone(void **state) {
     view_world_remove(resumed);
 }
 
+/* Where a run is removed and another one of its name begins, its journal may even have the same inode. */
+static void test_facts_of_a_journal_in_the_place_of_another(void **state) {
+    (void)state;
+    char path[64], other[64], command[200];
+    struct journal *journal;
+    struct view_facts facts;
+    view_world_make(path);
+    view_world_make(other);
+    for (int i = 0; i < 2; i++) {
+        journal = view_world_open(i == 0 ? path : other, 2);
+        for (int attempt = 1; attempt <= 2 - i; attempt++)
+            view_world_event(journal, (1 + attempt + i) * NS_PER_S, EVENT_ATTEMPT, attempt, -1,
+                             "{\"workers\": 2}");
+        view_world_report(journal, 5 * NS_PER_S, 1, 0, 1, "{}");
+        view_world_close(journal);
+    }
+    assert_int_equal(view_facts_read(path, &facts, NULL), 0);
+    assert_int_equal(facts.n_attempts, 2);
+    int64_t before = facts.sequence;
+    assert_int_equal(view_facts_renew(path, &facts, NULL), 0);
+    assert_int_equal(facts.n_attempts, 2);
+    assert_int_equal(facts.sequence, before);
+    (void)snprintf(command, sizeof command, "cat %s/run.db > %s/run.db", other, path);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(view_facts_renew(path, &facts, NULL), 0);
+    assert_int_equal(facts.n_attempts, 1);
+    view_facts_done(&facts);
+    view_world_remove(path);
+    view_world_remove(other);
+}
+
 static void test_index(void **state) {
     (void)state;
     char path[64], cache[64];
@@ -618,15 +649,25 @@ static void test_index_of_a_run_that_is_resumed(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ten_buckets),  cmocka_unit_test(test_zoom_is_exact),
-        cmocka_unit_test(test_made_metrics), cmocka_unit_test(test_buckets_that_do_not_divide),
-        cmocka_unit_test(test_what_counts),  cmocka_unit_test(test_lines_of_ranks),
-        cmocka_unit_test(test_names),        cmocka_unit_test(test_heat),
-        cmocka_unit_test(test_histogram),    cmocka_unit_test(test_ranks),
-        cmocka_unit_test(test_timeline),     cmocka_unit_test(test_events_and_checkpoints),
-        cmocka_unit_test(test_runs),         cmocka_unit_test(test_the_end_alone),
-        cmocka_unit_test(test_index),        cmocka_unit_test(test_index_of_a_run_that_is_resumed),
-        cmocka_unit_test(test_json),         cmocka_unit_test(test_wrong_parameters),
+        cmocka_unit_test(test_ten_buckets),
+        cmocka_unit_test(test_zoom_is_exact),
+        cmocka_unit_test(test_made_metrics),
+        cmocka_unit_test(test_buckets_that_do_not_divide),
+        cmocka_unit_test(test_what_counts),
+        cmocka_unit_test(test_lines_of_ranks),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_heat),
+        cmocka_unit_test(test_histogram),
+        cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_timeline),
+        cmocka_unit_test(test_events_and_checkpoints),
+        cmocka_unit_test(test_runs),
+        cmocka_unit_test(test_the_end_alone),
+        cmocka_unit_test(test_facts_of_a_journal_in_the_place_of_another),
+        cmocka_unit_test(test_index),
+        cmocka_unit_test(test_index_of_a_run_that_is_resumed),
+        cmocka_unit_test(test_json),
+        cmocka_unit_test(test_wrong_parameters),
         cmocka_unit_test(test_numbers),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
