@@ -291,6 +291,40 @@ def test_using_it_names_it_and_the_way_out(use, part):
     assert part in str(refusal.value)
 
 
+def test_modules_below_ray_data_are_there():
+    importlib.import_module("ray.data")
+    from trainyard.data.writing import FilenameProvider
+
+    assert ray().data.datasource.FilenameProvider is FilenameProvider
+    assert importlib.import_module("ray.data.datasource.filename_provider").FilenameProvider is FilenameProvider
+    assert importlib.import_module("ray.data.datasource.partitioning").Partitioning is not None
+    assert importlib.import_module("ray.data.datasource").DefaultFileMetadataProvider is not None
+
+
+@pytest.mark.parametrize(
+    "module, name, way_out",
+    [
+        ("ray.data.aggregate", "ValueCounter", "AggregateFn"),
+        ("ray.data.expressions", "udf", "map_batches"),
+        ("ray.data.expressions", "BinaryExpr", "col"),
+        ("ray.data", "Datasink", "iter_batches"),
+        ("ray.data.datasource", "Datasink", "iter_batches"),
+    ],
+)
+def test_the_way_out_is_one_for_the_name(module, name, way_out):
+    with pytest.raises(absent.NotProvidedError, match=way_out):
+        getattr(importlib.import_module(module), name)()
+
+
+def test_methods_of_data_sets_that_others_have_not():
+    from trainyard import data
+
+    dataset = data.range(1)
+    assert not hasattr(dataset.iterator(), "join")
+    with pytest.raises(NotImplementedError, match="GroupedData.with_column is not provided"):
+        dataset.groupby("id").with_column("x", None)
+
+
 def test_mentioning_it_is_no_use():
     dataset = importlib.import_module("ray.data").Datasource
     assert not isinstance([], dataset) and not issubclass(list, dataset)

@@ -50,6 +50,11 @@ def test_several_columns_are_of_those_that_were_there():
     assert dataset.take_all() == [{"id": 10, "old": 0}, {"id": 11, "old": 1}]
 
 
+def test_a_part_without_rows_gets_no_column():
+    some = data.range(9, override_num_blocks=3).filter(lambda row: row["id"] > 5).map(lambda row: {"x": row["id"]})
+    assert [row["y"] for row in some.with_column("y", col("x") + 1).take_all()] == [7, 8, 9]
+
+
 def test_expressions_filter_too():
     assert [row["id"] for row in data.range(9).filter(expr=(col("id") > 5) & (col("id") != 7)).take_all()] == [6, 8]
 
@@ -154,6 +159,15 @@ def test_each_class_has_the_same_part_of_its_rows(rows):
     assert rows.train_test_split(4, stratify="s")[1].count() == 4
     with pytest.raises(ValueError, match="Cannot specify both"):
         rows.train_test_split(0.5, stratify="s", shuffle=True)
+
+
+def test_a_row_stays_with_its_part_in_all_epochs(rows):
+    train, test = rows.random_shuffle().train_test_split(0.4, stratify="s")
+    iterators = train.iterator(), test.iterator()
+    for _ in range(4):
+        seen = [[row["v"] for row in iterator.iter_rows()] for iterator in iterators]
+        assert sorted(seen[0] + seen[1]) == list(range(10))
+        assert set(seen[1]) == {row["v"] for row in test.take_all()}
 
 
 @pytest.mark.parametrize("form", ["parquet", "csv", "json"])

@@ -11,6 +11,10 @@ from typing import Any, NoReturn
 
 TASKS = "Trainyard is not a task system: it runs one training function on many workers"
 TRAINERS = "Trainyard brings trainers for PyTorch, JAX, XGBoost and LightGBM"
+_SINKS = (
+    "Trainyard writes parquet, csv, json and numpy files",
+    "write them, or give the batches of iter_batches to the library that writes the rest",
+)
 
 # What to use instead, by the longest prefix of the name: (why it is not there, the way out).
 HINTS = {
@@ -25,6 +29,21 @@ HINTS = {
     "ray.data": (
         "Trainyard reads data sets to train on, and is no engine for data",
         "read it with the library that knows it, and give its arrays to from_numpy, from_arrow, from_pandas or from_torch",
+    ),
+    "ray.data.aggregate": (
+        "Trainyard has the common aggregations",
+        "make an AggregateFn of your own, or give map_groups a function",
+    ),
+    **dict.fromkeys(
+        ("ray.data.Datasink", "ray.data.BlockBasedFileDatasink", "ray.data.RowBasedFileDatasink", "ray.data.SinkMode"), _SINKS
+    ),
+    **dict.fromkeys(
+        (f"ray.data.datasource.{name}" for name in ("Datasink", "BlockBasedFileDatasink", "RowBasedFileDatasink", "datasink")),
+        _SINKS,
+    ),
+    "ray.data.expressions": (
+        "Trainyard's expressions are made of col() and lit()",
+        "give map_batches or add_column a function",
     ),
     "ray.job_submission": (
         "Trainyard has no job server",

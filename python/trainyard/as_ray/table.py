@@ -30,12 +30,20 @@ _DATA_READ = (
 _DATA_ABSENT = (
     "BlockBasedFileDatasink Catalog CatalogAccessMode ClickHouseTableSettings DatabricksUnityCatalog DatasetSummary Datasink "
     "Datasource KafkaAuthConfig MixStoppingCondition NodeIdStr ReadTask ReaderFormat ResolvedSource RowBasedFileDatasink "
-    "SinkMode datasource from_arrow_refs from_daft from_dask from_mars from_modin from_numpy_refs "
+    "SinkMode from_arrow_refs from_daft from_dask from_mars from_modin from_numpy_refs "
     "from_pandas_refs from_spark from_tf list_stats_summaries llm read_audio read_avro read_bigquery read_clickhouse "
     "read_databricks_tables read_datasource read_delta read_delta_sharing_tables read_hudi read_iceberg read_kafka read_lance "
     "read_lerobot read_mcap read_mongo read_orc read_snowflake read_sql read_tfrecords read_unity_catalog read_videos "
     "read_webdataset read_zarr"
 )
+_DATASOURCES = (
+    "BlockBasedFileDatasink Datasink Datasource FileBasedDatasource ReadTask Reader RowBasedFileDatasink WriteResult"
+)
+_METADATA_PROVIDERS = (
+    "BaseFileMetadataProvider DefaultFileMetadataProvider DefaultParquetMetadataProvider FastFileMetadataProvider "
+    "FileMetadataProvider ParquetMetadataProvider"
+)
+_PARTITIONING = "PartitionStyle Partitioning PathPartitionEncoder PathPartitionFilter PathPartitionParser"
 _DATA_AGGREGATES = "AbsMax AggregateFn AsList Count CountDistinct Max Mean Min Quantile Std Sum Unique"
 _COLLATE = "ArrowBatchCollateFn NumpyBatchCollateFn PandasBatchCollateFn"
 _PREPROCESSORS = (
@@ -96,12 +104,13 @@ _TABLE: dict[str, dict[str, str]] = {
     "ray.data.datasource": {
         f"{_DATA}.writing": "FilenameProvider",
         f"{_DATA}.config": "FileShuffleConfig",
-        ABSENT: "BlockBasedFileDatasink Datasink Datasource FileBasedDatasource PartitionStyle Partitioning PathPartitionFilter "
-        "PathPartitionParser ReadTask Reader RowBasedFileDatasink WriteResult",
+        ABSENT: f"{_DATASOURCES} {_METADATA_PROVIDERS} {_PARTITIONING}",
     },
+    "ray.data.datasource.filename_provider": {f"{_DATA}.writing": "FilenameProvider"},
     "ray.data.expressions": {
         f"{_DATA}.expression": "Expr col lit",
-        ABSENT: "download monotonically_increasing_id pyarrow_udf random star udf unnest uuid",
+        ABSENT: "AliasExpr BinaryExpr ColumnExpr DownloadExpr LiteralExpr Operation StarExpr UDFExpr UnaryExpr download "
+        "monotonically_increasing_id pyarrow_udf random star udf unnest uuid",
     },
     "ray.data.grouped_data": {f"{_DATA}.grouped": "GroupedData"},
     "ray.data.iterator": {_DATA: "DataIterator"},
@@ -221,6 +230,7 @@ ABSENT_MODULES = (
         f"ray.{name}"
         for name in "remote_function rllib serve tests tune types widgets workflow _common _private _raylet".split()
     ),
+    *(f"ray.data.datasource.{name}" for name in "datasink datasource file_meta_provider partitioning path_util".split()),
     *(f"ray.air.{name}" for name in "integrations execution util data_batch_type _internal".split()),
     *(
         f"ray.train.{name}"

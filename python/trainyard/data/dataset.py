@@ -360,12 +360,12 @@ class Dataset:
             test_size = test_size / rows
         elif not 0 < test_size < 1:
             raise ValueError(f"If `test_size` is a float, it must be bigger than 0 and smaller than 1. Got {test_size}.")
-        part = test_size
+        part, fixed = test_size, self.plan.fixed()  # a row stays in its part in all epochs
 
         def made(is_last: bool) -> Dataset:
             name = f"Stratified({column!r}, {'test' if is_last else 'train'})"
             chosen = plans.Together(
-                self.plan, lambda block: part_of_each(block, column, part, is_last), name, keeps_rows=False
+                fixed, lambda block: part_of_each(block, column, part, is_last), name, keeps_rows=False
             )
             return self._of(chosen, self)
 

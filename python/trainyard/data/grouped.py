@@ -11,6 +11,7 @@ from . import aggregate as aggregates
 from . import plan as plans
 from . import steps
 from .block import Block, as_numpy, blocks_missing, check_format, concat, missing, of_batch, of_values
+from .not_provided import refuse
 
 if TYPE_CHECKING:
     from .dataset import Dataset
@@ -99,6 +100,10 @@ class GroupedData:
     def _together(self, function: Callable[[Block], Block], name: str) -> Dataset:
         return type(self._dataset)._of(plans.Together(self._dataset.plan, function, name, keeps_rows=False), self._dataset)
 
+    def __getattr__(self, name: str) -> Any:
+        refuse(name, "GroupedData")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
     def __repr__(self) -> str:
         return f"GroupedData(dataset={self._dataset!r}, key={self._key!r})"
 
@@ -142,9 +147,6 @@ def _heads(heads: Block, groups: int, keys: list[str]) -> list[Any]:
 
 def _distinct(names: list[str]) -> list[str]:
     """Of equal names the second is "name_2"."""
-    seen: dict[str, int] = {}
-    for name in names:
-        seen[name] = seen.get(name, 0) + 1
     counts: dict[str, int] = {}
     made = []
     for name in names:

@@ -1,4 +1,4 @@
-"""Methods of Ray's data sets that there are none of, and what to do instead."""
+"""Methods of Ray's data sets, iterators and groups that there are none of, and what to do instead."""
 
 from __future__ import annotations
 
@@ -19,9 +19,14 @@ _ADVICE = {
     "write_turbopuffer write_webdataset": _WRITE,
 }
 _OF_EACH = {name: advice for names, advice in _ADVICE.items() for name in names.split()}
+_OF_OTHERS = {
+    "DataIterator": {name: _OF_EACH[name] for name in ("iter_tf_batches", "to_tf")},
+    "GroupedData": {"with_column": "use aggregate or map_groups, and with_column of what they give"},
+}
 
 
 def refuse(name: str, kind: str = "Dataset") -> None:
     """NotImplementedError for a method that is known to be missing."""
-    if name in _OF_EACH:
-        raise NotImplementedError(f"{kind}.{name} is not provided: {_OF_EACH[name]}")
+    known = _OF_OTHERS.get(kind, _OF_EACH)
+    if name in known:
+        raise NotImplementedError(f"{kind}.{name} is not provided: {known[name]}")

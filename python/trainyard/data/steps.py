@@ -148,7 +148,7 @@ class Filter(_Called):
 
 
 class FilterExpression(Step):
-    """With an expression over the columns, as "x > 3 and kind == 'a'", or one of pyarrow's."""
+    """With an expression over the columns: "x > 3 and kind == 'a'", or col("x") > 3."""
 
     keeps_rows = False
 
@@ -223,8 +223,10 @@ class WithColumns(Step):
 
     def run(self, blocks: Iterator[Block]) -> Iterator[Block]:
         for block in blocks:
-            made = {name: expression.column(block) for name, expression in self.expressions.items()}
-            yield Block({**block.columns, **made}, block.rows) if block.columns else block
+            if block.columns:  # else there are no rows, and no names that an expression could be of
+                made = {name: expression.column(block) for name, expression in self.expressions.items()}
+                block = Block({**block.columns, **made}, block.rows)
+            yield block
 
 
 class Columns(Step):
