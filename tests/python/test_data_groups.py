@@ -45,6 +45,77 @@ def test_a_column_by_an_expression(expression, expected):
     assert dataset.columns() == ["id", "made"]
 
 
+NULLS = [{"n": 1, "t": "a"}, {"n": None, "t": None}, {"n": -3, "t": "b"}]
+
+
+@pytest.mark.parametrize(
+    "expression, expected",
+    [
+        (col("n") / 2, [0, None, -1]),
+        (col("n") // 2, [0, None, -1]),
+        (col("n") % 2, [1, None, -1]),
+        (col("n").cast("string"), ["1", None, "-3"]),
+        (col("n").cast("int32"), [1, None, -3]),
+        (col("n") + 2**53, [2**53 + 1, None, 2**53 - 3]),
+        (col("n") != 1, [False, None, True]),
+        (~(col("n") == 1), [False, None, True]),
+        ((col("n") > 0) | (col("n").is_null()), [True, True, False]),
+        ((col("n") > 0) & lit(False), [False, False, False]),
+        (col("n").is_in([1]), [True, False, False]),
+        (col("n").is_in([1, "a"]), [True, False, False]),
+        (col("n").is_not_null(), [True, False, True]),
+        (col("t") + "x", ["ax", None, "bx"]),
+        ("x" + col("t"), ["xa", None, "xb"]),
+        (col("t") > "a", [False, None, True]),
+        (-col("n"), [-1, None, 3]),
+        ((col("n") / 8.0).round(2), [0.12, None, -0.38]),
+    ],
+)
+def test_a_missing_value_stays_one(expression, expected):
+    made = data.from_items(NULLS).with_column("made", expression).take_all()
+    assert [row["made"] for row in made] == expected
+    assert [type(row["made"]) for row in made] == list(map(type, expected))
+    alone = data.from_items(NULLS).repartition(3).with_column("made", expression).take_all()
+    assert [row["made"] for row in alone] == expected
+
+
+@pytest.mark.parametrize("expression", [col("n") != 1, ~(col("n") == 1), "n != 1", "not n == 1", "not n > 0"])
+def test_a_row_stays_only_where_the_expression_is_true(expression):
+    assert [row["n"] for row in data.from_items(NULLS).filter(expr=expression).take_all()] == [-3]
+
+
+def test_a_column_alone_keeps_its_type():
+    import pyarrow as pa
+
+    times = pa.array([1, None], pa.timestamp("us", "UTC"))
+    dataset = data.from_arrow(pa.table({"ts": times, "f": [float("nan"), 1.0]}))
+    made = dataset.with_columns({"a": col("ts"), "b": col("ts").alias("c"), "null": col("f").is_null()})
+    assert made.schema().types[:4:2] == [times.type] * 2 and made.schema().types[3] == times.type
+    assert [row["null"] for row in made.take_all()] == [False, False]
+
+
+@pytest.mark.parametrize("sign", ["/", "//", "%"])
+def test_whole_numbers_of_arrays_are_divided_towards_zero(sign):
+    expected = {"/": [-1, -1, 0, 0], "//": [-1, -1, 0, 0], "%": [-1, 0, -1, 0]}[sign]
+    numbers = data.from_numpy(np.array([-3, -2, -1, 0]))
+    assert ids_of(numbers, eval(f"col('data') {sign} 2")) == expected
+    with pytest.raises(ZeroDivisionError, match="divide by zero"):
+        ids_of(numbers, eval(f"col('data') {sign} 0"))
+
+
+def ids_of(dataset, expression):
+    return [row["made"] for row in dataset.with_column("made", expression).take_all()]
+
+
+@pytest.mark.parametrize("value", [b"a\0", [1, 2], None, "x", 3, 2.5, {"a": 1}])
+def test_a_constant_is_the_same_in_each_row(value):
+    assert ids_of(data.range(3), lit(value)) == [value] * 3
+
+
+def test_a_constant_array():
+    assert [row.tolist() for row in ids_of(data.range(2), lit(np.array([1, 2, 3])))] == [[1, 2, 3]] * 2
+
+
 def test_several_columns_are_of_those_that_were_there():
     dataset = data.range(2).with_columns({"id": col("id") + 10, "old": col("id")})
     assert dataset.take_all() == [{"id": 10, "old": 0}, {"id": 11, "old": 1}]

@@ -32,6 +32,8 @@ from trainyard import (
     report,
     stop_requested,
 )
+from trainyard.data import range as rows
+from trainyard.data.expression import Expr, col
 from trainyard.jax import JaxConfig, JaxTrainer
 from trainyard.torch import TorchConfig, TorchTrainer
 
@@ -74,6 +76,12 @@ def train_data(config: Options) -> None:
             validation=ValidationTaskConfig(fn_kwargs={"limit": 3}, timeout_s=60),
         )
     print([(reported.checkpoint.path, reported.metrics) for reported in get_all_reported_checkpoints()])
+
+
+def kept() -> int:
+    doubled: Expr = 1 + col("id") * 2
+    wanted: Expr = (col("id") > 3) & ~(doubled == 11) | col("id").is_in([0])
+    return rows(10).with_column("twice", doubled).filter(expr=wanted).count()
 
 
 def validate(checkpoint: Checkpoint, limit: int) -> dict[str, Any]:

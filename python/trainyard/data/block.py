@@ -204,7 +204,7 @@ def as_numpy(column: Any) -> np.ndarray:
         return column
     if str(column.type) == "null":
         return np.full(len(column), np.nan)
-    column = _decoded(column)
+    column = decoded(column)
     if column.num_chunks == 1:
         chunk = column.chunk(0)
         try:
@@ -240,7 +240,7 @@ def _of_arrow(column: Any) -> Any:
     return column
 
 
-def _decoded(column: Any) -> Any:
+def decoded(column: Any) -> Any:
     """Of categories their values."""
     is_dictionary = sys.modules["pyarrow"].types.is_dictionary(column.type)
     return column.cast(column.type.value_type) if is_dictionary else column
@@ -303,7 +303,7 @@ def _joined(columns: list[Any]) -> Any:
         pa = sys.modules["pyarrow"]
         if len({column.type for column in columns}) == 1:
             return pa.chunked_array([chunk for column in columns for chunk in column.chunks]).unify_dictionaries()
-        tables = [pa.table({"": _decoded(column)}) for column in columns]
+        tables = [pa.table({"": decoded(column)}) for column in columns]
         return pa.concat_tables(tables, promote_options="permissive").column(0)
     if not all(arrays):
         return of_values([value for column in columns for value in _values(column)])

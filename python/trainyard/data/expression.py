@@ -1,6 +1,7 @@
 """Expressions over columns: `col("x") * 2`, and in text, as `filter(expr="x > 3 and kind == 'a'")` has them.
 
-An expression is a tree; of a block it gives a column. Columns are arrays of numpy there, a missing number is NaN.
+An expression is a tree; of a block it gives a column. Columns of pyarrow are computed with by pyarrow, so that a missing value
+stays one and types are kept; where all are arrays of numpy, by numpy, where a missing number is NaN.
 """
 
 from __future__ import annotations
@@ -8,11 +9,12 @@ from __future__ import annotations
 import ast
 import functools
 import operator
+import sys
 from typing import Any, Callable, Sequence
 
 import numpy as np
 
-from .block import Block, as_arrow, as_numpy, missing, needed
+from .block import Block, as_arrow, as_numpy, decoded, missing, needed, of_values, pyarrow
 
 _COMPARE: dict[type, str] = {
     ast.Eq: "==",
@@ -41,13 +43,23 @@ _UNARY: dict[type, str] = {ast.Not: "~", ast.Invert: "~", ast.USub: "-"}
 
 
 
+def _is_whole(value: Any) -> bool:
+    return np.asarray(value).dtype.kind in "iu"
+
+
 def _divided(left: Any, right: Any) -> Any:
     """Of whole numbers a whole one, towards zero, as in pyarrow."""
-    if any(np.asarray(side).dtype.kind not in "iu" for side in (left, right)):
-        return operator.truediv(left, right)
+    if not (_is_whole(left) and _is_whole(right)):
+        return np.true_divide(left, right)
     if np.any(np.asarray(right) == 0):
         raise ZeroDivisionError("divide by zero")
     return np.sign(left) * np.sign(right) * (np.abs(left) // np.abs(right))
+
+
+def _floor_divided(left: Any, right: Any) -> Any:
+    """What division gives, rounded down: of whole numbers nothing is left to be rounded, as in Ray."""
+    divided = _divided(left, right)
+    return divided if _is_whole(divided) else np.floor(divided)
 
 
 _OPERATIONS: dict[str, Callable[..., Any]] = {
@@ -65,8 +77,8 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "-": operator.sub,
     "*": operator.mul,
     "/": _divided,
-    "//": operator.floordiv,
-    "%": operator.mod,
+    "//": _floor_divided,
+    "%": lambda left, right: left - _floor_divided(left, right) * right,
     "**": operator.pow,
     "&": np.logical_and,
     "|": np.logical_or,
@@ -93,6 +105,102 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "is_null": missing,
     "is_not_null": lambda values: ~missing(values),
 }
+
+
+class _Arrow:
+    """The same by pyarrow, of which one value at least is a column of it. null is neither true nor false, nor equal to anything."""
+
+    COMPARED = {"==": "equal", "!=": "not_equal", "<": "less", "<=": "less_equal", ">": "greater", ">=": "greater_equal"}
+    COMPUTED = {"+": "add", "-": "subtract", "*": "multiply", "/": "divide", "**": "power"}
+    JOINED = {"&": "and_kleene", "|": "or_kleene"}
+    CALLED = {"is_not_null": "is_valid"}  # where the name is not that of the function
+
+    def __init__(self) -> None:
+        self.compute = needed("pyarrow.compute", "an expression over a column of pyarrow")
+        self.types = sys.modules["pyarrow"].types
+
+    def of_two(self, sign: str, left: Any, right: Any) -> Any:
+        if sign in ("in", "not in"):
+            found = self._is_in(left, right)
+            return self.compute.invert(found) if sign == "not in" else found
+        if sign in ("is", "is not"):
+            return self._is(left, right, sign == "is")
+        left, right = self._side(left), self._side(right)
+        if sign in self.JOINED:
+            return getattr(self.compute, self.JOINED[sign])(self.truth(left), self.truth(right))
+        if sign in ("//", "%"):
+            quotient = self._floor_divided(left, right)
+            if sign == "//":
+                return quotient
+            return self.compute.subtract(left, self.compute.multiply(quotient, right))
+        if sign == "/":
+            return self._divided(left, right)
+        if sign == "+" and any(self._is_text(side) for side in (left, right)):
+            text = self._text_type(left, right)
+            return self.compute.binary_join_element_wise(left.cast(text), right.cast(text), "")
+        return getattr(self.compute, {**self.COMPARED, **self.COMPUTED}[sign])(left, right)
+
+    def of_one(self, name: str, value: Any, *arguments: Any) -> Any:
+        value = self._side(value)
+        if name == "~":
+            return self.compute.invert(self.truth(value))
+        return getattr(self.compute, "negate" if name == "-" else self.CALLED.get(name, name))(value, *arguments)
+
+    def truth(self, value: Any) -> Any:
+        return value.cast("bool")
+
+    def _side(self, value: Any) -> Any:
+        """A column, or a scalar."""
+        if isinstance(value, np.ndarray) and value.ndim:
+            return as_arrow(value)
+        return decoded(value) if is_arrow(value) else sys.modules["pyarrow"].scalar(value)
+
+    def _is_text(self, side: Any) -> bool:
+        return self.types.is_string(side.type) or self.types.is_large_string(side.type)
+
+    def _text_type(self, left: Any, right: Any) -> str:
+        return "large_string" if any(self.types.is_large_string(side.type) for side in (left, right)) else "string"
+
+    def _divided(self, left: Any, right: Any) -> Any:
+        try:
+            return self.compute.divide(left, right)
+        except sys.modules["pyarrow"].ArrowInvalid as error:
+            raise ZeroDivisionError(str(error)) if "divide by zero" in str(error) else error from None
+
+    def _floor_divided(self, left: Any, right: Any) -> Any:
+        divided = self._divided(left, right)
+        return divided if self.types.is_integer(divided.type) else self.compute.floor(divided)
+
+    def _is_in(self, left: Any, right: Any) -> Any:
+        pa = sys.modules["pyarrow"]
+        left = self._side(left)
+        given = right.to_pylist() if is_arrow(right) else list(right)
+        try:
+            return self.compute.is_in(left, value_set=pa.array(given))
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):  # values of several types
+            return pa.chunked_array([pa.array([one in given for one in left.to_pylist()], "bool")])
+
+    def _is(self, left: Any, right: Any, is_same: bool) -> Any:
+        if right is None:
+            return self.of_one("is_null" if is_same else "is_not_null", left)
+        same = self.compute.fill_null(self.of_two("==", left, right), False)
+        return same if is_same else self.compute.invert(same)
+
+
+def is_arrow(value: Any) -> bool:
+    """Whether it is a column of pyarrow."""
+    return hasattr(value, "type") and hasattr(value, "to_pylist")
+
+
+def _filled(value: Any, rows: int) -> Any:
+    """A column: what is one value is there for each row."""
+    if isinstance(value, np.ndarray) and value.ndim:
+        return value
+    if is_arrow(value):
+        return value if hasattr(value, "chunks") else sys.modules["pyarrow"].chunked_array([value])
+    return of_values([value] * rows)
+
+
 _REFUSED = frozenset("arr dt list map str struct to_pyarrow".split())  # what Ray's have beside these
 
 
@@ -105,10 +213,7 @@ class Expr:
 
     def column(self, block: Block) -> Any:
         """A value for each row."""
-        value = self.value(block)
-        if isinstance(value, np.ndarray) and value.ndim:
-            return value
-        return value if hasattr(value, "type") else np.broadcast_to(np.asarray(value), (block.rows,))
+        return _filled(self.value(block), block.rows)
 
     def alias(self, name: str) -> Named:
         return Named(self, name)
@@ -126,6 +231,78 @@ class Expr:
         """To a type of pyarrow."""
         return Cast(self, target_type, safe)
 
+    def __eq__(self, other: Any) -> Expr:  # type: ignore[override]
+        return Binary("==", self, _expr(other))
+
+    def __ne__(self, other: Any) -> Expr:  # type: ignore[override]
+        return Binary("!=", self, _expr(other))
+
+    def __lt__(self, other: Any) -> Expr:
+        return Binary("<", self, _expr(other))
+
+    def __le__(self, other: Any) -> Expr:
+        return Binary("<=", self, _expr(other))
+
+    def __gt__(self, other: Any) -> Expr:
+        return Binary(">", self, _expr(other))
+
+    def __ge__(self, other: Any) -> Expr:
+        return Binary(">=", self, _expr(other))
+
+    def __add__(self, other: Any) -> Expr:
+        return Binary("+", self, _expr(other))
+
+    def __radd__(self, other: Any) -> Expr:
+        return Binary("+", _expr(other), self)
+
+    def __sub__(self, other: Any) -> Expr:
+        return Binary("-", self, _expr(other))
+
+    def __rsub__(self, other: Any) -> Expr:
+        return Binary("-", _expr(other), self)
+
+    def __mul__(self, other: Any) -> Expr:
+        return Binary("*", self, _expr(other))
+
+    def __rmul__(self, other: Any) -> Expr:
+        return Binary("*", _expr(other), self)
+
+    def __truediv__(self, other: Any) -> Expr:
+        return Binary("/", self, _expr(other))
+
+    def __rtruediv__(self, other: Any) -> Expr:
+        return Binary("/", _expr(other), self)
+
+    def __floordiv__(self, other: Any) -> Expr:
+        return Binary("//", self, _expr(other))
+
+    def __rfloordiv__(self, other: Any) -> Expr:
+        return Binary("//", _expr(other), self)
+
+    def __mod__(self, other: Any) -> Expr:
+        return Binary("%", self, _expr(other))
+
+    def __rmod__(self, other: Any) -> Expr:
+        return Binary("%", _expr(other), self)
+
+    def __pow__(self, other: Any) -> Expr:
+        return Binary("**", self, _expr(other))
+
+    def __rpow__(self, other: Any) -> Expr:
+        return Binary("**", _expr(other), self)
+
+    def __and__(self, other: Any) -> Expr:
+        return Binary("&", self, _expr(other))
+
+    def __rand__(self, other: Any) -> Expr:
+        return Binary("&", _expr(other), self)
+
+    def __or__(self, other: Any) -> Expr:
+        return Binary("|", self, _expr(other))
+
+    def __ror__(self, other: Any) -> Expr:
+        return Binary("|", _expr(other), self)
+
     def __invert__(self) -> Expr:
         return Unary("~", self)
 
@@ -137,6 +314,9 @@ class Expr:
 
     __hash__ = object.__hash__
 
+    def round(self, ndigits: int = 0) -> Expr:
+        return Called("round", self, ndigits)
+
     def __getattr__(self, name: str) -> Any:
         if name in _FUNCTIONS:
             return functools.partial(Called, name, self)
@@ -145,30 +325,21 @@ class Expr:
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 
-def _operator(sign: str, is_reflected: bool) -> Callable[[Expr, Any], Expr]:
-    def apply(self: Expr, other: Any) -> Expr:
-        return Binary(sign, _expr(other), self) if is_reflected else Binary(sign, self, _expr(other))
-
-    return apply
-
-
-for _name, _sign in {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}.items():
-    setattr(Expr, f"__{_name}__", _operator(_sign, False))
-for _name, _sign in {
-    "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**", "and": "&", "or": "|"
-}.items():  # fmt: skip
-    setattr(Expr, f"__{_name}__", _operator(_sign, False))
-    setattr(Expr, f"__r{_name}__", _operator(_sign, True))
-
-
 class Column(Expr):
     def __init__(self, name: str):
         self.name = name
 
     def value(self, block: Block) -> Any:
+        column = self.column(block)
+        if not isinstance(column, np.ndarray) or column.dtype != object or pyarrow() is None:
+            return column
+        return of_values(list(column))
+
+    def column(self, block: Block) -> Any:
+        """The column itself."""
         if self.name not in block.columns:
             raise KeyError(f"there is no column {self.name!r}, only {list(block.columns)}")
-        return as_numpy(block.columns[self.name])
+        return block.columns[self.name]
 
     def __repr__(self) -> str:
         return f"col({self.name!r})"
@@ -181,6 +352,9 @@ class Literal(Expr):
     def value(self, block: Block) -> Any:
         return self.constant
 
+    def column(self, block: Block) -> Any:
+        return of_values([self.constant] * block.rows)
+
     def __repr__(self) -> str:
         return repr(self.constant)
 
@@ -190,7 +364,11 @@ class Binary(Expr):
         self.sign, self.left, self.right = sign, left, right
 
     def value(self, block: Block) -> Any:
-        return _OPERATIONS[self.sign](self.left.value(block), self.right.value(block))
+        left, right = self.left.value(block), self.right.value(block)
+        if is_arrow(left) or is_arrow(right):
+            return _Arrow().of_two(self.sign, left, right)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return _OPERATIONS[self.sign](left, right)
 
     def __repr__(self) -> str:
         return f"({self.left!r} {self.sign} {self.right!r})"
@@ -201,23 +379,27 @@ class Unary(Expr):
         self.sign, self.operand = sign, operand
 
     def value(self, block: Block) -> Any:
-        return _OF_ONE[self.sign](self.operand.value(block))
+        value = self.operand.value(block)
+        return _Arrow().of_one(self.sign, value) if is_arrow(value) else _OF_ONE[self.sign](value)
 
     def __repr__(self) -> str:
         return f"{self.sign}{self.operand!r}"
 
 
 class Called(Expr):
-    """A function of one column."""
+    """A function of one column, as `round(2)`."""
 
-    def __init__(self, function: str, operand: Expr):
-        self.function, self.operand = function, operand
+    def __init__(self, function: str, operand: Expr, *arguments: Any):
+        self.function, self.operand, self.arguments = function, operand, arguments
 
     def value(self, block: Block) -> Any:
-        return _FUNCTIONS[self.function](self.operand.column(block))
+        value = _filled(self.operand.value(block), block.rows)
+        if is_arrow(value):
+            return _Arrow().of_one(self.function, value, *self.arguments)
+        return _FUNCTIONS[self.function](value, *self.arguments)
 
     def __repr__(self) -> str:
-        return f"{self.operand!r}.{self.function}()"
+        return f"{self.operand!r}.{self.function}({', '.join(map(repr, self.arguments))})"
 
 
 class Cast(Expr):
@@ -225,12 +407,8 @@ class Cast(Expr):
         self.operand, self.target, self.safe = operand, target, safe
 
     def value(self, block: Block) -> Any:
-        return as_numpy(self.column(block))
-
-    def column(self, block: Block) -> Any:
-        pa = needed("pyarrow", "`cast`")
-        column = as_arrow(self.operand.column(block)).cast(self.target, safe=self.safe)
-        return column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
+        needed("pyarrow", "`cast`")
+        return _filled(as_arrow(self.operand.column(block)).cast(self.target, safe=self.safe), block.rows)
 
     def __repr__(self) -> str:
         return f"{self.operand!r}.cast({self.target})"
@@ -315,6 +493,9 @@ class Expression:
 
     def __call__(self, block: Block) -> np.ndarray:
         try:
-            return np.asarray(self.tree.column(block), dtype=bool)
+            value = self.tree.column(block)
+            if is_arrow(value):
+                value = as_numpy(_Arrow().truth(value).fill_null(False))
+            return np.asarray(value, dtype=bool)
         except KeyError as error:
             raise KeyError(f"`expr`={self.text!r}: {error.args[0]}") from None
