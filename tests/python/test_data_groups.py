@@ -285,6 +285,76 @@ def test_what_is_there_already(rows, tmp_path):
     assert len(files()) == 3 and not files() & first
 
 
+def test_nothing_is_lost_where_overwriting_fails(rows, tmp_path):
+    rows.write_parquet(tmp_path / "out")
+    first = set(os.listdir(tmp_path / "out"))
+    again = data.read_parquet(str(tmp_path / "out"))
+    with pytest.raises(ValueError, match=r"materialize\(\) the data set first"):
+        again.write_parquet(tmp_path / "out", mode="overwrite")
+    for wrong in (rows.map(lambda row: {"x": 1 / row["v"]}), rows.map(lambda row: {"x": row["nothing"]})):
+        with pytest.raises((ZeroDivisionError, KeyError)):
+            wrong.write_parquet(tmp_path / "out", mode="overwrite")
+        assert first <= set(os.listdir(tmp_path / "out"))
+    again.materialize().write_parquet(tmp_path / "out", mode="overwrite", partition_cols=["s"])
+    assert sorted(os.listdir(tmp_path / "out")) == ["s=a", "s=b"]
+    rows.write_parquet(tmp_path / "out", mode="overwrite")
+    assert data.read_parquet(str(tmp_path / "out")).count() == 10 and len(os.listdir(tmp_path / "out")) == 3
+
+
+class Same(FilenameProvider):
+    def get_filename_for_task(self, write_uuid, task_index):
+        return "same"
+
+
+@pytest.mark.parametrize(
+    "form, options, words",
+    [
+        ("parquet", {"filename_provider": Same()}, "Write UUID missing"),
+        ("csv", {"filename_provider": Same()}, "gave the name 'same' twice"),
+        ("csv", {"min_rows_per_file": -1}, "`min_rows_per_file` must be a whole number from 1 on, not -1"),
+        ("csv", {"max_rows_per_file": 0}, "`max_rows_per_file` must be"),
+        ("csv", {"min_rows_per_file": 3, "max_rows_per_file": 2}, "must not be above"),
+        ("csv", {"mode": "replace"}, "`mode` must be one of 'append', 'create', 'error', 'ignore', 'overwrite', not 'replace'"),
+        ("parquet", {"partition_cols": ["k", "v", "s"]}, "leaves no column"),
+    ],
+)
+def test_what_cannot_be_written_so(rows, tmp_path, form, options, words):
+    with pytest.raises(ValueError, match=words):
+        getattr(rows, f"write_{form}")(tmp_path / "out", **options)
+
+
+def test_names_by_the_rows_in_a_file(rows, tmp_path):
+    class First(FilenameProvider):
+        def get_filename_for_block(self, block, write_uuid, task_index, block_index):
+            return f"{self.dataset_uuid}-{block.column('v')[0].as_py():.0f}-{task_index}-{block_index}"
+
+    rows.write_csv(tmp_path / "out", filename_provider=First("mine"))
+    assert sorted(os.listdir(tmp_path / "out")) == ["mine-0-0-0", "mine-3-1-0", "mine-6-2-0"]
+
+
+def test_directories_of_any_value(tmp_path):
+    some = [{"k": "a/b c", "v": 1}, {"k": None, "v": 2}, {"k": "100%", "v": 3}]
+    data.from_items(some).write_parquet(tmp_path / "out", partition_cols="k")
+    assert sorted(os.listdir(tmp_path / "out")) == ["k=100%25", "k=__HIVE_DEFAULT_PARTITION__", "k=a%2Fb%20c"]
+    found = data.read_parquet(str(tmp_path / "out")).take_all()
+    assert sorted(found, key=lambda row: row["v"]) == [{"v": row["v"], "k": row["k"]} for row in some]
+
+
+def test_how_files_are_opened(rows, tmp_path):
+    import gzip
+
+    rows.repartition(1).write_csv(f"local://{tmp_path}/out", arrow_open_stream_args={"compression": "gzip"})
+    (name,) = os.listdir(tmp_path / "out")
+    assert gzip.decompress((tmp_path / "out" / name).read_bytes()).startswith(b'"k","v","s"')
+    with pytest.raises(FileNotFoundError):
+        rows.write_csv(tmp_path / "none", try_create_dir=False)
+    with pytest.raises(ValueError, match="no column 'x'"):
+        rows.write_numpy(tmp_path / "arrays", column="x")
+    assert os.listdir(tmp_path / "arrays") == []
+    rows.write_parquet(tmp_path / "pages", arrow_open_stream_args={"compression": "gzip"})
+    assert data.read_parquet(str(tmp_path / "pages")).count() == 10
+
+
 def test_two_of_one_name_are_counted_apart(rows):
     few, many = (rows.groupby("k").map_groups(lambda group, n=n: {"n": np.arange(n)}) for n in (1, 2))
     assert few.union(many).split_at_indices([3])[1].count() == 6

@@ -484,7 +484,7 @@ class Dataset:
         self,
         path: Any,
         *,
-        partition_cols: list[str] | None = None,
+        partition_cols: str | list[str] | None = None,
         filesystem: Any = None,
         arrow_parquet_args_fn: Callable[[], Mapping[str, Any]] | None = None,
         **options: Any,
@@ -492,6 +492,10 @@ class Dataset:
         """In files of a directory, by this process, a file for each part of the data set that has rows; with `partition_cols` in
         directories "kind=a". min_rows_per_file, filename_provider and mode as in Ray; others go to pyarrow.parquet.write_table."""
         ours, theirs = writing.divided(options)
+        stream = dict(ours.pop("arrow_open_stream_args", None) or {})
+        if "compression" in stream:  # that of the pages: a file of parquet is not compressed as a whole
+            theirs.setdefault("compression", stream.pop("compression"))
+        ours["arrow_open_stream_args"] = stream
         more = arrow_parquet_args_fn() if arrow_parquet_args_fn else {}
         put = writing.parquet({**theirs, **more})
         writing.write(self, writing.Target(path, filesystem), "parquet", put, ours, partition_cols)

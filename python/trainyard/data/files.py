@@ -11,6 +11,7 @@ import posixpath
 import re
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Iterator
+from urllib.parse import unquote
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from .sources import Source
 
 ROWS = 32768  # of a block of a parquet file
 SMALL = 32  # files of a row each in a block
+NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"  # what stands for a missing value in the name of a directory
 
 
 class Files(Source):
@@ -132,11 +134,11 @@ def named(path: str) -> Iterator[None]:
         raise ValueError(f"{path}: {error}") from error
 
 
-def _of_path(path: str, base: str) -> dict[str, str]:
-    """{"year": "2020"} of a path like base/year=2020/x.parquet."""
+def _of_path(path: str, base: str) -> dict[str, str | None]:
+    """{"year": "2020"} of a path like base/year=2020/x.parquet; None for what stands for a missing value there."""
     inside = posixpath.relpath(path, base) if path.startswith(base) else path
     words = (word.partition("=") for word in posixpath.dirname(inside).split("/"))
-    return {name: value for name, equal, value in words if equal and name}
+    return {name: None if value == NULL_FOLDER else unquote(value) for name, equal, value in words if equal and name}
 
 
 class Reader:
