@@ -205,6 +205,49 @@ def test_missing_values_in_groups():
     assert some.aggregate(aggregate.Count("v"), aggregate.Count("v", ignore_nulls=True, alias_name="n")) == {"count(v)": 4, "n": 2}
 
 
+def test_whole_numbers_stay_such_beside_missing_ones():
+    big = 2**53
+    some = data.from_items([{"k": big, "v": big + 1}, {"k": big + 1, "v": 2}, {"k": None, "v": None}, {"k": big, "v": None}])
+    found = some.groupby("k").aggregate(aggregate.Sum("v"), aggregate.AsList("v")).take_all()
+    assert [tuple(row.values()) for row in found] == [
+        (big, big + 1, [big + 1, None]), (big + 1, 2, [2]), (None, None, [None])
+    ]  # fmt: skip
+    whole = some.aggregate(aggregate.Max("v"), aggregate.Min("v"), aggregate.Unique("v"))
+    assert whole == {"max(v)": big + 1, "min(v)": 2, "unique(v)": [big + 1, 2, None]}
+    assert list(map(type, whole.values())) == [int, int, list]
+    assert some.max("v") == big + 1 and type(some.sum("v")) is int
+
+
+def test_lists_and_arrays_in_groups():
+    lists = data.from_items([{"k": 1, "v": [1, 2]}, {"k": 1, "v": None}, {"k": 1, "v": [1, 2]}, {"k": 1, "v": [3]}])
+    of_lists = lists.groupby("k").aggregate(
+        aggregate.AsList("v"), aggregate.Unique("v"), aggregate.CountDistinct("v"), aggregate.Count("v", ignore_nulls=True)
+    )
+    assert [*of_lists.take(1)[0].values()] == [1, [[1, 2], None, [1, 2], [3]], [[1, 2], [3], None], 2, 3]
+    arrays = data.from_numpy(np.array([[1.0, np.nan], [3, 4], [3, 4]]))
+    assert arrays.aggregate(aggregate.Count("data", ignore_nulls=True), aggregate.CountDistinct("data")) == {
+        "count(data)": 3, "count_distinct(data)": 2
+    }  # fmt: skip
+    assert len(arrays.aggregate(aggregate.AsList("data"))["list(data)"]) == 3
+    for dataset, name in ((lists, "v"), (arrays, "data")):
+        with pytest.raises(TypeError, match=f"Sum\\('{name}'\\): lists and arrays"):
+            dataset.aggregate(aggregate.Sum(name))
+        with pytest.raises(TypeError, match=f"'{name}' has lists or arrays"):
+            dataset.groupby(name).count().take_all()
+
+
+def test_what_cannot_be_aggregated(rows):
+    with pytest.raises(ValueError, match="there is no column 'typo'"):
+        rows.aggregate(aggregate.Count("typo"))
+    with pytest.raises(ValueError, match="Aggregate requires at least one aggregation"):
+        rows.groupby("k").aggregate()
+    with pytest.raises(ValueError, match="AbsMax needs `on`"):
+        aggregate.AbsMax()
+    mixed = data.from_items([{"k": 1}, {"k": "a"}])
+    with pytest.raises(TypeError, match="'k' has values of several types, int, str"):
+        mixed.groupby("k").count().take_all()
+
+
 def test_a_function_of_each_group(rows):
     def centred(group):
         return group.assign(v=group["v"] - group["v"].mean())
@@ -399,6 +442,8 @@ def test_lists_of_classes_words_and_powers():
     assert encoder.stats_ == {"unique_values(g)": {"fun": 0, "law": 1, "war": 2}}
     most = MultiHotEncoder(["g"], max_categories={"g": 1}, output_columns=["h"])
     assert [row["h"].tolist() for row in most.fit_transform(films).take_all()] == [[2], [0]]
+    none = data.from_items([{"g": None}, {"g": ["fun", "law"]}])
+    assert [row["g"].tolist() for row in MultiHotEncoder(["g"]).fit_transform(none).take_all()] == [[0, 0], [1, 1]]
     assert [row["t"] for row in Tokenizer(["t"]).transform(films).take_all()] == [["a", "bc"], None]
     assert Tokenizer(["t"], list).transform(films.limit(1)).take(1)[0]["t"] == list("a bc")
     powered = PowerTransformer(["x"], power=2).transform(films).take_all()

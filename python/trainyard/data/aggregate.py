@@ -6,7 +6,7 @@ from typing import Any, Callable
 
 import numpy as np
 
-from .block import Block, as_numpy, blocks_missing, missing
+from .block import Block, blocks_missing, plain, present, python_values
 
 
 class AggregateFn:
@@ -44,73 +44,73 @@ class _OfColumn(AggregateFn):
     """Of the values of a column, without missing ones; where these are not to be ignored, one makes it None."""
 
     called = ""
+    needs_column = True
 
     def __init__(self, on: str | None = None, ignore_nulls: bool = True, alias_name: str | None = None):
-        if on is not None and not isinstance(on, str):
-            raise ValueError(f"`on` must be the name of a column, not {on!r}")
+        if not isinstance(on, str) and (on is not None or self.needs_column):
+            raise ValueError(f"{type(self).__name__} needs `on`, the name of a column, not {on!r}")
         self.on, self.ignore_nulls = on, ignore_nulls
         self.name = alias_name or f"{self.called}({on})"
 
     def of(self, rows: Block, key: Any) -> Any:
-        values, gone = self._values(rows)
-        if gone.any() and not self.ignore_nulls:
+        values, gone = present(self._column(rows))
+        if (gone.any() and not self.ignore_nulls) or not len(values):
             return None
-        values = values[~gone]
-        return self.work(values) if len(values) else None
+        if values.ndim > 1 or isinstance(values[0], (list, dict, np.ndarray)):
+            raise TypeError(f"{type(self).__name__}({self.on!r}): lists and arrays are taken by AsList, Unique and map_groups only")
+        return self.work(values)
 
-    def _values(self, rows: Block) -> tuple[np.ndarray, np.ndarray]:
-        if self.on is None:
-            raise ValueError(f"{type(self).__name__} needs `on`, the name of a column")
+    def _column(self, rows: Block) -> Any:
+        assert self.on is not None
         blocks_missing([rows], [self.on])
-        values = as_numpy(rows.columns[self.on])
-        return values, missing(values)
+        return rows.columns[self.on]
 
     def work(self, values: np.ndarray) -> Any:
         raise NotImplementedError
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
 
 
 class Count(_OfColumn):
     """Of rows; of a column with `ignore_nulls` those that have a value."""
 
     called = "count"
+    needs_column = False
 
     def __init__(self, on: str | None = None, ignore_nulls: bool = False, alias_name: str | None = None):
         super().__init__(on, ignore_nulls, alias_name or f"count({on or ''})")
 
     def of(self, rows: Block, key: Any) -> Any:
-        return rows.rows if self.on is None or not self.ignore_nulls else int((~self._values(rows)[1]).sum())
+        if self.on is None:
+            return rows.rows
+        column = self._column(rows)
+        return len(present(column)[0]) if self.ignore_nulls else rows.rows
 
 
 class Sum(_OfColumn):
     called = "sum"
 
     def work(self, values: np.ndarray) -> Any:
-        return _plain(np.sum(values))
+        return plain(np.sum(values))
 
 
 class Min(_OfColumn):
     called = "min"
 
     def work(self, values: np.ndarray) -> Any:
-        return _plain(np.min(values))
+        return plain(np.min(values))
 
 
 class Max(_OfColumn):
     called = "max"
 
     def work(self, values: np.ndarray) -> Any:
-        return _plain(np.max(values))
+        return plain(np.max(values))
 
 
 class AbsMax(_OfColumn):
     called = "abs_max"
 
     def work(self, values: np.ndarray) -> Any:
-        return _plain(np.max(np.abs(values)))
+        return plain(np.max(np.abs(values)))
 
 
 class Mean(_OfColumn):
@@ -146,6 +146,15 @@ class Quantile(_OfColumn):
         return float(np.quantile(values, self.q))
 
 
+def _key(value: Any) -> Any:
+    """By which a dict knows it, also where it is a list, a record or an array."""
+    if isinstance(value, np.ndarray):
+        return value.shape, value.tobytes()
+    if isinstance(value, dict):
+        return tuple((name, _key(one)) for name, one in value.items())
+    return tuple(map(_key, value)) if isinstance(value, list) else value
+
+
 class Unique(_OfColumn):
     """Each value once; None for missing ones, unless they are to be ignored."""
 
@@ -155,8 +164,13 @@ class Unique(_OfColumn):
         super().__init__(on, ignore_nulls, alias_name)
 
     def of(self, rows: Block, key: Any) -> Any:
-        values, gone = self._values(rows)
-        found = list(dict.fromkeys(values[~gone].tolist()))
+        column = self._column(rows)
+        gone = present(column)[1]
+        values = [value for value, lacks in zip(python_values(column), gone) if not lacks]
+        known: dict[Any, Any] = {}
+        for value in values:
+            known.setdefault(_key(value), value)
+        found = list(known.values())
         return [*found, None] if gone.any() and not self.ignore_nulls else found
 
 
@@ -177,9 +191,10 @@ class AsList(_OfColumn):
         super().__init__(on, ignore_nulls, alias_name)
 
     def of(self, rows: Block, key: Any) -> Any:
-        values, gone = self._values(rows)
+        column = self._column(rows)
+        gone = present(column)[1]
         return [
             None if lacks else value
-            for value, lacks in zip(values.tolist(), gone)
+            for value, lacks in zip(python_values(column), gone)
             if not (lacks and self.ignore_nulls)
         ]

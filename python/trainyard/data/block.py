@@ -84,7 +84,7 @@ class Block:
     def records(self) -> Iterator[dict[str, Any]]:
         """Row by row, with values of Python; those of more dimensions are arrays."""
         names = list(self.columns)
-        for values in zip(*(_values(column) for column in self.columns.values())):
+        for values in zip(*(python_values(column) for column in self.columns.values())):
             yield dict(zip(names, values))
 
     def nbytes(self) -> int:
@@ -263,7 +263,8 @@ def _of_series(series: Any) -> Any:
         return series.to_numpy()
 
 
-def _values(column: Any) -> Iterable[Any]:
+def python_values(column: Any) -> Iterable[Any]:
+    """Of Python; those of more dimensions are arrays."""
     if not isinstance(column, np.ndarray):
         return column.to_pylist()
     if column.ndim > 1 or column.dtype == object:
@@ -274,10 +275,31 @@ def _values(column: Any) -> Iterable[Any]:
 
 
 def missing(values: np.ndarray) -> np.ndarray:
-    """Which are None or NaN."""
+    """Which rows are None, NaN or no time. A list or an array is none of these, whatever is in it."""
     if values.dtype == object:
-        return np.array([value is None or value != value for value in values], dtype=bool)
-    return np.isnan(values) if values.dtype.kind == "f" else np.zeros(len(values), dtype=bool)
+        return np.array([value is None or (not _is_nested(value) and value != value) for value in values], dtype=bool)
+    if values.ndim > 1 or values.dtype.kind not in "fmM":
+        return np.zeros(len(values), dtype=bool)
+    return np.isnan(values)
+
+
+def _is_nested(value: Any) -> bool:
+    return isinstance(value, (list, tuple, dict, np.ndarray))
+
+
+def present(column: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The values of a column that are there, whole numbers as such, and which rows have none."""
+    if isinstance(column, np.ndarray):
+        values = as_numpy(column)
+        gone = missing(values)
+        return values[~gone], gone
+    gone = as_numpy(column.is_null(nan_is_null=True))
+    return as_numpy(column.filter(sys.modules["pyarrow"].array(~gone)) if gone.any() else column), gone
+
+
+def plain(value: Any) -> Any:
+    """Of Python."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def concat(blocks: list[Block]) -> Block:
@@ -306,7 +328,7 @@ def _joined(columns: list[Any]) -> Any:
         tables = [pa.table({"": decoded(column)}) for column in columns]
         return pa.concat_tables(tables, promote_options="permissive").column(0)
     if not all(arrays):
-        return of_values([value for column in columns for value in _values(column)])
+        return of_values([value for column in columns for value in python_values(column)])
     if len({column.shape[1:] for column in columns}) > 1:
         return _objects([row for column in columns for row in column])
     return np.concatenate(columns)

@@ -9,7 +9,7 @@ import numpy as np
 
 from . import plan as plans
 from . import steps, writing
-from .block import Block, as_numpy, blocks_missing, concat, described, missing
+from .block import Block, as_numpy, blocks_missing, concat, described, plain, present
 from .config import DataContext, RandomSeedConfig
 from .expression import Expr
 from .grouped import GroupedData, part_of_each
@@ -541,9 +541,9 @@ class Dataset:
         if not blocks:
             return np.array([]), False
         blocks_missing(blocks, [name])
-        values = np.concatenate([as_numpy(block.columns[name]) for block in blocks])
-        gone = missing(values)
-        return values[~gone], bool(gone.any())
+        found = [present(block.columns[name]) for block in blocks]
+        values = [there for there, _ in found if len(there)]
+        return np.concatenate(values) if values else np.array([]), any(gone.any() for _, gone in found)
 
     def _each(self, on: str | list[str] | None, ignore_nulls: bool, work: Callable[[np.ndarray], Any]) -> Any:
         names = [on] if isinstance(on, str) else on if on is not None else self.columns() or []
@@ -554,13 +554,13 @@ class Dataset:
         return next(iter(found.values())) if len(found) == 1 else found
 
     def sum(self, on: Any = None, ignore_nulls: bool = True) -> Any:
-        return self._each(on, ignore_nulls, lambda values: _number(np.sum(values)))
+        return self._each(on, ignore_nulls, lambda values: plain(np.sum(values)))
 
     def min(self, on: Any = None, ignore_nulls: bool = True) -> Any:
-        return self._each(on, ignore_nulls, lambda values: _number(np.min(values)))
+        return self._each(on, ignore_nulls, lambda values: plain(np.min(values)))
 
     def max(self, on: Any = None, ignore_nulls: bool = True) -> Any:
-        return self._each(on, ignore_nulls, lambda values: _number(np.max(values)))
+        return self._each(on, ignore_nulls, lambda values: plain(np.max(values)))
 
     def mean(self, on: Any = None, ignore_nulls: bool = True) -> Any:
         return self._each(on, ignore_nulls, lambda values: float(np.mean(values)))
@@ -629,9 +629,6 @@ class MaterializedDataset(Dataset):
     def num_blocks(self) -> int:
         return len(self.plan.parts(Reading()))
 
-    def _then(self, step: steps.Step) -> Dataset:
-        return Dataset(plans.Then(self.plan, step), self._name)
-
 
 def _drawn_tree(plan: Plan, kind: str) -> list[str]:
     """What is done last is first."""
@@ -678,7 +675,3 @@ def _pruned(plan: Plan, names: list[str]) -> Plan:
     """A source that need not read all columns is told which are wanted."""
     only = getattr(getattr(plan, "source", None), "only", None)
     return plans.Read(only(names)) if only is not None else plan
-
-
-def _number(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value

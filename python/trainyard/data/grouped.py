@@ -10,7 +10,7 @@ import numpy as np
 from . import aggregate as aggregates
 from . import plan as plans
 from . import steps
-from .block import Block, as_numpy, blocks_missing, check_format, concat, missing, of_batch, of_values
+from .block import Block, blocks_missing, check_format, concat, of_batch, of_values, present
 from .not_provided import refuse
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ class GroupedData:
 
     def aggregate(self, *aggs: aggregates.AggregateFn) -> Dataset:
         """A row for each group, in the order of their keys: the keys, then what each aggregation gives."""
+        if not aggs:
+            raise ValueError("Aggregate requires at least one aggregation")
         for one in aggs:
             if not isinstance(one, aggregates.AggregateFn):
                 raise TypeError(f"`aggregate` takes aggregations as Sum('x'), not {one!r}")
@@ -123,17 +125,23 @@ def rows_by(block: Block, keys: list[str]) -> Iterator[np.ndarray]:
         yield np.arange(block.rows)
         return
     blocks_missing([block], keys)
-    codes = np.stack([_codes(as_numpy(block.columns[name])) for name in keys])
+    codes = np.stack([_codes(name, block.columns[name]) for name in keys])
     order = np.lexsort(codes[::-1])
     changes = (np.diff(codes[:, order]) != 0).any(axis=0)
     yield from np.split(order, np.flatnonzero(changes) + 1)
 
 
-def _codes(values: np.ndarray) -> np.ndarray:
+def _codes(name: str, column: Any) -> np.ndarray:
     """A number for each value, in their order."""
-    gone = missing(values)
-    codes = np.full(len(values), np.iinfo(np.int64).max)
-    codes[~gone] = np.unique(values[~gone], return_inverse=True)[1]
+    values, gone = present(column)
+    codes = np.full(len(gone), np.iinfo(np.int64).max)
+    if values.ndim > 1 or (len(values) and isinstance(values[0], (list, dict, np.ndarray))):
+        raise TypeError(f"the column {name!r} has lists or arrays: rows are grouped by numbers, texts and times")
+    try:
+        codes[~gone] = np.unique(values, return_inverse=True)[1]
+    except TypeError:
+        kinds = sorted({type(value).__name__ for value in values})
+        raise TypeError(f"the column {name!r} has values of several types, {', '.join(kinds)}, which have no order") from None
     return codes
 
 

@@ -10,7 +10,7 @@ from typing import Any, Callable
 import numpy as np
 
 from .. import steps
-from ..block import Block, as_numpy, missing, of_batch
+from ..block import Block, of_batch, present
 from ..dataset import Dataset
 
 
@@ -111,7 +111,7 @@ class ByColumn(Preprocessor):
         found: dict[str, list[np.ndarray]] = {name: [] for name in names}
         for block in dataset.select_columns(names)._blocks():
             for name in names:
-                found[name].append(_present(as_numpy(block.columns[name])))
+                found[name].append(present(block.columns[name])[0])
         return {name: np.concatenate(parts) if parts else np.array([]) for name, parts in found.items()}
 
     def _transform_numpy(self, data: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -124,13 +124,6 @@ class ByColumn(Preprocessor):
 
     def _column(self, values: np.ndarray, name: str) -> np.ndarray:
         raise NotImplementedError
-
-
-def _present(values: np.ndarray) -> np.ndarray:
-    if values.ndim > 1 or (len(values) and isinstance(values[0], np.ndarray)):
-        return values
-    gone = missing(values)
-    return values[~gone] if gone.any() else values
 
 
 class Chain(Preprocessor):
