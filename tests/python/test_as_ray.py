@@ -493,6 +493,7 @@ def test_a_cluster_without_nodes_has_nothing():
     cluster = importlib.import_module("ray.cluster_utils").Cluster()
     ray().init(address=cluster.gcs_address)
     assert not {"CPU", "GPU"} & set(ray().cluster_resources()) and cluster.list_all_nodes() == []
+    assert ray().nodes() == [] and ray().cluster_resources() == {}
     node = cluster.add_node(num_cpus=3)
     assert ray().cluster_resources()["CPU"] == 3 and len(ray().nodes()) == 1
     cluster.remove_node(node)

@@ -134,6 +134,7 @@ def test_expressions_filter_too():
     "wrong, error, words",
     [
         (lambda: data.range(2).with_column("x", 3), TypeError, "expects an expression for 'x'"),
+        (lambda: data.range(2).with_column("x", col("id"), nothing=1), TypeError, r"Dataset.with_column\(\) got"),
         (lambda: data.range(2).with_columns([col("id")]), TypeError, "must be mappings"),
         (lambda: data.range(2).with_column("x", col("y")).take_all(), KeyError, "no column 'y'"),
         (lambda: data.range(2).with_column("x", col("id") / 0).take_all(), ZeroDivisionError, "divide by zero"),
@@ -429,6 +430,8 @@ def test_numbers_by_their_intervals():
     assert binned(named) == ["low", "low", "low", "high", "high"]
     with pytest.raises(TypeError, match="`bins` must be an integer"):
         UniformKBinsDiscretizer(["x"], [1, 2]).fit(values)
+    with pytest.raises(ValueError, match="CustomKBinsDiscretizer: there is no column 'z', only"):
+        CustomKBinsDiscretizer(["z"], [0, 1]).transform(values).take_all()
     with pytest.raises(ValueError, match="must be present in it"):
         CustomKBinsDiscretizer(["x"], {"y": [1, 2]})
 

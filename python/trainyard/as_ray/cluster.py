@@ -16,6 +16,7 @@ from .. import defaults
 _files: set[str] = set()  # of all Clusters
 SCHEME = "trainyard-nodes:"
 _TYPE = "accelerator_type:"
+_NO_NODE = "node-none"  # that of a cluster without nodes
 _TPU_LABELS = {
     "ray.io/tpu-slice-name": "TPU_NAME",
     "ray.io/tpu-worker-id": "TPU_WORKER_ID",
@@ -54,7 +55,7 @@ def _facts() -> list[dict[str, Any]]:
     from . import session
 
     session.ensure()
-    found = _read(defaults.current)
+    found = [node for node in _read(defaults.current) if node["name"] != _NO_NODE]
     for node in found:
         for field in ("resources", "available"):
             amounts = {name: float(amount) for name, amount in node[field].items()}
@@ -258,4 +259,4 @@ class Cluster:
     def _save(self) -> None:
         """A cluster file has a node at least: where there is none, one that has nothing."""
         entries = [node.entry for node in self._nodes]
-        _write(self._folder, entries or [_entry("node-none", {"num_cpus": 0})])
+        _write(self._folder, entries or [_entry(_NO_NODE, {"num_cpus": 0})])

@@ -144,7 +144,8 @@ class Dataset:
 
     def with_column(self, column_name: str, expr: Expr, **places: Any) -> Dataset:
         """With one more column, or another one of the name: an expression over the others, as col("x") * 2."""
-        return self.with_columns({column_name: expr}, **places)
+        steps.check_places("with_column", places)
+        return self.with_columns({column_name: expr})
 
     def with_columns(self, exprs: Mapping[str, Expr], **places: Any) -> Dataset:
         """The same with several, all of them over the columns that are there now."""

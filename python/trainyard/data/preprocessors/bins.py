@@ -43,6 +43,8 @@ class _Discretizer(ByColumn):
         cut = needed("pandas", type(self).__name__).cut
         made = {}
         for name, output in zip(self.columns, self.output_columns):
+            if name not in df:
+                raise ValueError(f"{type(self).__name__}: there is no column {name!r}, only {list(df)}")
             kind = self.dtypes.get(name)
             categories = getattr(kind, "categories", None)
             made[output] = cut(

@@ -74,9 +74,7 @@ class LabelEncoder(OrdinalEncoder):
         return ds._then(MapBatches(Function(named), None, "numpy"))
 
 
-class OneHotEncoder(_Encoder):
-    """A vector with a 1 where the class is; of zeros for one that was not there when it was fitted."""
-
+class _OfCategories(_Encoder):
     def __init__(
         self,
         columns: list[str],
@@ -84,8 +82,13 @@ class OneHotEncoder(_Encoder):
         max_categories: dict[str, int] | None = None,
         output_columns: list[str] | None = None,
     ):
+        """max_categories: by column how many of its classes count, those that are there most often."""
         super().__init__(columns, output_columns)
         self.max_categories = max_categories or {}
+
+
+class OneHotEncoder(_OfCategories):
+    """A vector with a 1 where the class is; of zeros for one that was not there when it was fitted."""
 
     def _fit(self, dataset: Dataset) -> None:
         self._classes(dataset, self.max_categories)
@@ -98,18 +101,8 @@ class OneHotEncoder(_Encoder):
         return vectors
 
 
-class MultiHotEncoder(_Encoder):
+class MultiHotEncoder(_OfCategories):
     """Of a list of classes how often each is in it; of a class that was not there when it was fitted nothing."""
-
-    def __init__(
-        self,
-        columns: list[str],
-        *,
-        max_categories: dict[str, int] | None = None,
-        output_columns: list[str] | None = None,
-    ):
-        super().__init__(columns, output_columns)
-        self.max_categories = max_categories or {}
 
     def _fit(self, dataset: Dataset) -> None:
         self._classes(dataset, self.max_categories, of_lists=True)
