@@ -259,9 +259,9 @@ class Dataset:
 
     # By groups
 
-    @classmethod
-    def _of(cls, plan: Plan, before: Dataset) -> Dataset:
-        return Dataset(plan, before._name)
+    def _over(self, plan: Plan) -> Dataset:
+        """What a plan over this one's gives."""
+        return Dataset(plan, self._name)
 
     def groupby(self, key: str | list[str] | None, num_partitions: int | None = None) -> GroupedData:
         """The rows by the values of one column, or several."""
@@ -368,7 +368,7 @@ class Dataset:
             chosen = plans.Together(
                 fixed, lambda block: part_of_each(block, column, part, is_last), name, keeps_rows=False
             )
-            return self._of(chosen, self)
+            return self._over(chosen)
 
         return made(False), made(True)
 

@@ -100,7 +100,7 @@ class GroupedData:
         return self.aggregate(*map(made, names))
 
     def _together(self, function: Callable[[Block], Block], name: str) -> Dataset:
-        return type(self._dataset)._of(plans.Together(self._dataset.plan, function, name, keeps_rows=False), self._dataset)
+        return self._dataset._over(plans.Together(self._dataset.plan, function, name, keeps_rows=False))
 
     def __getattr__(self, name: str) -> Any:
         refuse(name, "GroupedData")
