@@ -24,6 +24,8 @@ class Elsewhere(harness.Case):
         for rank in range(4):
             self.wait_for_file("ready.%d" % rank)
         self.addCleanup(self.stop)
+        # Where workers are is read in the journal, in which they come a little later than to life.
+        self.wait_for(lambda: "4 started" in self.hosts.trainyard("h1", "status", "--storage-path", self.storage, "run").out)
 
     def wait_for_file(self, name):
         self.wait_for(lambda: os.path.exists(os.path.join(self.place, name)), name, self.started[0])
