@@ -324,11 +324,13 @@ def test_ctrl_c_ends_the_run_and_is_a_keyboard_interrupt(start, place):
     assert finished.status == 0 and finished.out == "interrupted\n", repr(finished)
 
 
+STARTED = """open("started-%d" % trainyard.get_context().get_world_rank(), "w").close()
+"""
 INTERRUPTED = SCRIPT.replace(
-    """    time.sleep(600)
+    f"""    {STARTED}    time.sleep(600)
 """,
-    """    try:
-        HOW
+    f"""    try:
+        {STARTED}        HOW
     except KeyboardInterrupt:
         print("caught", flush=True)
         raise
@@ -336,6 +338,7 @@ INTERRUPTED = SCRIPT.replace(
         print("finally", flush=True)
 """,
 )
+assert "HOW" in INTERRUPTED
 
 
 def test_ctrl_c_is_a_keyboard_interrupt_in_the_function(start, place):
