@@ -146,9 +146,10 @@ def report(
     Without a checkpoint the call queues and returns. With one, a Checkpoint whose directory holds this rank's files, it
     returns once they are copied and every rank has made its report of the same number (SYNC), at once (ASYNC; the
     files are copied behind the training and then removed), or records the path as it is (NO_UPLOAD): such a place is never
-    removed, and may be anywhere but in what is the run's own. A wait for ranks that do not
-    come is told every RAY_TRAIN_COLLECTIVE_WARN_INTERVAL_S (60), and fails the worker after RAY_TRAIN_COLLECTIVE_TIMEOUT_S
-    (-1: never) with BroadcastCollectiveTimeoutError.
+    removed, and may be anywhere but in what is the run's own. On another file system it must lie right below the run's
+    directory there, and goes as any checkpoint of the run does. A wait for ranks that do not come is told every
+    RAY_TRAIN_COLLECTIVE_WARN_INTERVAL_S (60), and fails the worker after RAY_TRAIN_COLLECTIVE_TIMEOUT_S (-1: never) with
+    BroadcastCollectiveTimeoutError.
 
     Ranks may bring files of their own, or the same ones; where a file of one name differs, the one that came first is kept, and a
     RuntimeWarning names it (SYNC).

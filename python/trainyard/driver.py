@@ -145,9 +145,12 @@ class Driver:
         with contextlib.suppress(Exception):
             self._each("on_run_end", result=None, error=error)
         if summary and isinstance(error, Exception):
-            with contextlib.suppress(Exception):
+            try:
                 failed = result.told(summary, self._config.checkpoint_config, self._remote)
-                failed.error = error
+            except Exception:  # the other side cannot be reached: what is here is told
+                failed = result.told(summary, self._config.checkpoint_config, None)
+            failed.error = error
+            with contextlib.suppress(Exception):
                 self._each("after_run", result=failed)
 
     def _begun(self, data: bytes) -> Any:

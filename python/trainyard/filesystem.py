@@ -29,6 +29,13 @@ def name(filesystem: Any) -> str:
     return "local" if filesystem is None else filesystem.type_name
 
 
+def are_same(one: Any, other: Any) -> bool:
+    """Whether both are one file system; None is this machine's own."""
+    if one is None or other is None:
+        return one is other
+    return name(one) == name(other) and bool(one.equals(other))
+
+
 def is_address(text: str) -> bool:
     """Whether it names another file system: "s3://bucket/runs"."""
     return re.match(r"(?!file:)[a-z][a-z0-9+.-]*://", text) is not None
@@ -101,7 +108,9 @@ def send(filesystem: Any, source: str, target: str) -> None:
     from pyarrow.fs import copy_files
 
     filesystem.create_dir(target, recursive=True)
-    copy_files(source, target, source_filesystem=local(), destination_filesystem=filesystem)
+    # Threads of pyarrow hang where many files go to S3 (https://github.com/apache/arrow/issues/32372).
+    threads = name(filesystem) != "s3"
+    copy_files(source, target, source_filesystem=local(), destination_filesystem=filesystem, use_threads=threads)
 
 
 def is_directory(filesystem: Any, path: str) -> bool:

@@ -52,14 +52,23 @@ def beside_name(path: str) -> str:
     return os.path.join(folder, f".{name}.manifest")
 
 
+def is_list(data: bytes) -> bool:
+    """Whether this is a list of files, and not what a user says of a checkpoint."""
+    try:
+        return "trainyard" in json.loads(data)
+    except (ValueError, TypeError, RecursionError):
+        return False
+
+
 def moved(manifest: dict[str, Any], directory: str) -> dict[str, Any]:
     """The manifest of a checkpoint that is in another directory now, and no stranger there."""
     return {**manifest, "trainyard": {**manifest["trainyard"], "directory": os.stat(directory).st_ino}}
 
 
 def listed(directory: str) -> dict[str, Any]:
-    """One of what lies in a directory that a user put files into."""
+    """One of what lies in a directory that a user put files into, but for what that user says of the checkpoint."""
     found = [os.path.join(folder, name) for folder, _, names in os.walk(directory) for name in names]
+    found = [path for path in found if path != os.path.join(directory, INSIDE)]
     files = [{"path": os.path.relpath(path, directory), "size": os.path.getsize(path)} for path in found]
     return moved({"trainyard": {"files": files}}, directory)
 

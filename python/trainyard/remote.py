@@ -75,6 +75,7 @@ class Remote:
         self._thread: threading.Thread | None = None
         self._failed: list[str] = []
         self._given_up = False
+        self._catches_up = False
 
     @property
     def there(self) -> _there.There:
@@ -189,6 +190,7 @@ class Remote:
             "place": self._place(),
         }
         _write_file(os.path.join(local, STATE), {**state, "place": self._place()})
+        self._catches_up = True  # with what a driver that was killed left here
         self._thread = threading.Thread(target=self._work, name="trainyard-remote", daemon=True)
         self._thread.start()
         self._jobs.put(("journal", ""))
@@ -270,7 +272,7 @@ class Remote:
         metadata = os.path.join(source, manifest.INSIDE)
         self._send_tree(source, target, but=(manifest.INSIDE, _there.NOTE) if is_there else (manifest.INSIDE,))
         if is_there:
-            self._write_list(target)
+            self._write_list(target, listed)
         elif os.path.exists(listed):
             self._send_file(listed, f"{self.path}/{os.path.relpath(listed, self._local)}")
         else:  # the program put its files there itself
@@ -278,13 +280,20 @@ class Remote:
         if listed != metadata and os.path.exists(metadata):
             self._send_file(metadata, f"{target}/{manifest.INSIDE}")
 
-    def _write_list(self, target: str) -> None:
-        """Of the files that are there."""
+    def _write_list(self, target: str, listed: str) -> None:
+        """Of the files that are there, with what the list here says of the run. What the user says of the checkpoint is none of
+        them."""
         from pyarrow.fs import FileSelector, FileType
 
         found = self.filesystem.get_file_info(FileSelector(target, recursive=True))
-        files = [{"path": os.path.relpath(one.path, target), "size": one.size} for one in found if one.type == FileType.File]
-        text = json.dumps({"trainyard": {"files": files}})
+        sizes = {os.path.relpath(one.path, target): one.size for one in found if one.type == FileType.File}
+        sizes.pop(manifest.INSIDE, None)
+        if not sizes:
+            raise FileNotFoundError(f"nothing was put into {target}")
+        files = [{"path": path, "size": size} for path, size in sizes.items()]
+        with open(listed, encoding="utf-8") as file:
+            ours = json.load(file)["trainyard"]
+        text = json.dumps({"trainyard": {**ours, "files": files}})
         filesystems.write(self.filesystem, manifest.beside_name(target), text.encode())
 
     def _drop_list(self, target: str) -> None:
@@ -292,11 +301,10 @@ class Remote:
             self.filesystem.delete_file(place)
 
     def _lists(self, target: str) -> list[str]:
-        """Of the two places where the list of a checkpoint's files may be, those that hold something."""
-        from pyarrow.fs import FileType
-
+        """Of the two places where the list of a checkpoint's files may be, those that hold one: the inner may be the user's."""
         places = [f"{target}/{manifest.INSIDE}", manifest.beside_name(target)]
-        return [info.path for info in self.filesystem.get_file_info(places) if info.type != FileType.NotFound]
+        found = {place: filesystems.read(self.filesystem, place) for place in places}
+        return [place for place, data in found.items() if data is not None and manifest.is_list(data)]
 
     def _remove(self, name: str) -> None:
         from pyarrow.fs import FileType
@@ -318,15 +326,27 @@ class Remote:
             self._send_file(copy, f"{self.path}/{JOURNAL}")
         finally:
             os.unlink(copy)
-        kept = {name.removeprefix("./") for name in json.loads(done.stdout)}
+        kept = [name.removeprefix("./") for name in json.loads(done.stdout)]
+        stays = set(kept)
         for name in self._state["checkpoints"]:
-            if name not in kept:
+            if name not in stays:
                 self._remove(name)
-        self._state["checkpoints"] = [name for name in self._state["checkpoints"] if name in kept]
+        self._state["checkpoints"] = [name for name in self._state["checkpoints"] if name in stays]
         self._state["count"] += 1
         self._failed = [what for what in self._failed if not what.startswith("the journal")]  # of an earlier copy
         filesystems.write(self.filesystem, f"{self.path}/{STATE}", json.dumps(self._state).encode())
         _write_file(os.path.join(self._local, STATE), self._state)
+        if not self._catches_up:
+            return
+        self._catches_up = False
+        try:
+            for name in kept:
+                is_here = os.path.basename(name) == name and os.path.isdir(os.path.join(self._local, name))
+                if is_here and name not in self._state["checkpoints"]:
+                    self._do_checkpoint(name)
+        except BaseException:
+            self._catches_up = True
+            raise
 
     def _do_end(self, _: str) -> None:
         logs = os.path.join(self._local, "logs")

@@ -32,8 +32,8 @@ class There:
     def name_of(self, checkpoint: Checkpoint) -> str | None:
         """What the checkpoint is called in the run's directory there; None where it lies elsewhere."""
         folder, name = os.path.split(os.path.normpath(checkpoint.path))
-        same = filesystems.name(checkpoint._filesystem) == filesystems.name(self.filesystem)
-        return name if same and folder == os.path.normpath(self.path) else None
+        is_ours = folder == os.path.normpath(self.path)
+        return name if is_ours and filesystems.are_same(checkpoint._filesystem, self.filesystem) else None
 
     def checkpoint(self, name: str) -> Checkpoint:
         from .checkpoint import Checkpoint
@@ -83,15 +83,17 @@ def name_in(data: bytes) -> str | None:
 
 
 def note(directory: str, name: str) -> None:
-    """Writes the note, whole, into a directory that need not be there yet. Of several ranks the first one's stays."""
+    """Writes the note, whole, into a directory that need not be there yet. ValueError where another rank noted another name."""
     os.makedirs(directory, exist_ok=True)
     fd, temporary = tempfile.mkstemp(dir=directory, prefix=NOTE)
     with open(fd, "w", encoding="utf-8") as file:
         json.dump({"name": name}, file)
     os.chmod(temporary, 0o644)
     try:
-        with contextlib.suppress(FileExistsError):
-            os.link(temporary, os.path.join(directory, NOTE))
+        os.link(temporary, os.path.join(directory, NOTE))
+    except FileExistsError:
+        if noted(directory) != name:
+            raise ValueError(f"the ranks name different places: {noted(directory)!r} and {name!r}") from None
     finally:
         os.unlink(temporary)
 

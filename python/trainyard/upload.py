@@ -58,7 +58,7 @@ class Uploads:
         if mode is CheckpointUploadMode.NO_UPLOAD and not is_local:
             noted = self._name_there(checkpoint, "`checkpoint`")
             with _there.standing_for(noted) as directory:
-                self.report(metrics, Checkpoint(directory), name or noted, CheckpointUploadMode.SYNC, False, None)
+                self.report(metrics, Checkpoint(directory), noted, CheckpointUploadMode.SYNC, False, None)
             return
         if function is None and not is_local:
             copy = checkpoint.to_directory(tempfile.mkdtemp(prefix="trainyard-report-"))
@@ -109,7 +109,12 @@ class Uploads:
             place = made.path
             if not filesystem.is_local(made._filesystem):
                 place = staging
-                _there.note(staging, self._name_there(made, "Your `checkpoint_upload_fn` returned a checkpoint that"))
+                noted = self._name_there(made, "the checkpoint of your `checkpoint_upload_fn`,")
+                if noted != name:
+                    raise ValueError(
+                        f"your `checkpoint_upload_fn` put {name!r} under another name, {noted!r}: it must be the one given to it"
+                    )
+                _there.note(staging, noted)
         except BaseException:
             with contextlib.suppress(Exception):
                 self._core.report_end(number, None)

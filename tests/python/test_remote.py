@@ -228,6 +228,78 @@ def test_what_a_program_brings_there_itself(there, elsewhere, monkeypatch, mode,
         assert again.best_checkpoints == result.best_checkpoints
 
 
+def test_what_a_user_says_of_a_checkpoint_there_stays_and_a_resume_elsewhere_has_it(there, elsewhere, monkeypatch):
+    """Under one name again and again; the second machine removes, and reports again, what the first one had."""
+    monkeypatch.setattr(defaults.policy, "storage_there", True)
+    place, filesystem = there
+
+    def train(names):
+        import tempfile
+
+        storage = trainyard.get_context().get_storage()
+        for name in names:
+            with tempfile.TemporaryDirectory() as folder:
+                with open(folder + "/part", "w") as file:
+                    file.write(name)
+                given = storage.persist_current_checkpoint(Checkpoint(folder), name)
+                if name == "mine":
+                    given.set_metadata({"by": "the user"})
+                trainyard.report({}, given, checkpoint_upload_mode=trainyard.CheckpointUploadMode.NO_UPLOAD)
+
+    home = elsewhere()
+    for words, kept in ((["mine", "mine"], "mine"), (["mine", "yours"], "yours")):
+        run = RunConfig(
+            name="run",
+            storage_path="bucket/runs",
+            storage_filesystem=filesystem,
+            progress="none",
+            resume=kept == "yours",
+            checkpoint_config=CheckpointConfig(num_to_keep=1),
+        )
+        result = DataParallelTrainer(train, train_loop_config=words, run_config=run).fit()
+        assert result.checkpoint.path == f"bucket/runs/run/{kept}"
+        if kept == "mine":
+            assert result.checkpoint.get_metadata() == {"by": "the user"}
+            result.checkpoint.set_metadata({"by": "the user", "more": "x" * 1000})
+            home = elsewhere()
+    there_now = [name for name in os.listdir(place / "bucket/runs/run") if not name.startswith(".")]
+    here_now = [name for _, names, _ in os.walk(home) for name in names]
+    assert "yours" in there_now and "mine" not in there_now
+    assert "yours" in here_now and "mine" not in here_now
+
+
+def test_what_was_put_nowhere_is_told(there, monkeypatch):
+    monkeypatch.setattr(defaults.policy, "storage_there", True)
+
+    def train(how):
+        import tempfile
+
+        storage = trainyard.get_context().get_storage()
+
+        def put(checkpoint, name):
+            return storage.persist_current_checkpoint(checkpoint, "other")
+
+        with tempfile.TemporaryDirectory() as folder:
+            with open(folder + "/part", "w") as file:
+                file.write("x")
+            if how == "other name":
+                with pytest.raises(ValueError, match="put 'mine' under another name, 'other'"):
+                    trainyard.report({}, Checkpoint(folder), checkpoint_dir_name="mine", checkpoint_upload_fn=put)
+            else:
+                nothing = Checkpoint(storage.build_checkpoint_path_from_name("typo"), storage.storage_filesystem)
+                trainyard.report({}, nothing, checkpoint_upload_mode=trainyard.CheckpointUploadMode.NO_UPLOAD)
+
+    monkeypatch.setattr(remote, "TRIES", 1)
+    for how in "other name", "nothing":
+        run = RunConfig(name=how.replace(" ", "-"), storage_path="bucket/runs", storage_filesystem=there[1], progress="none")
+        trainer = DataParallelTrainer(train, train_loop_config=how, run_config=run)
+        if how == "nothing":
+            with pytest.raises(ControllerError, match="nothing was put into bucket/runs/nothing/typo"):
+                trainer.fit()
+        else:
+            trainer.fit()
+
+
 def test_one_rank_brings_its_files_there_and_another_reports_them(there, elsewhere, monkeypatch):
     monkeypatch.setattr(defaults.policy, "storage_there", True)
 
@@ -425,9 +497,8 @@ def test_a_place_that_cannot_be_written_starts_nothing(there, elsewhere):
     assert os.listdir(os.environ["TRAINYARD_STORAGE"]) == []
 
 
-def test_a_driver_that_is_killed_leaves_nothing_half(there, elsewhere, tmp_path):
-    """Killed in the middle of an upload: what is not whole is no checkpoint, and the next one begins from the last that is."""
-    place, filesystem = there
+def kill_in_an_upload(place, tmp_path):
+    """A driver that is killed when all files of its second checkpoint are there, and their list is not."""
     program = tmp_path / "program.py"
     program.write_text(
         textwrap.dedent(
@@ -445,9 +516,24 @@ def test_a_driver_that_is_killed_leaves_nothing_half(there, elsewhere, tmp_path)
     )
     assert subprocess.run([sys.executable, program], capture_output=True).returncode == -signal.SIGKILL
     assert os.path.exists(place / "bucket/runs/run/checkpoint_000002/part/weights")
+
+
+def test_a_driver_that_is_killed_leaves_nothing_half(there, elsewhere, tmp_path):
+    """Killed in the middle of an upload: what is not whole is no checkpoint, and the next one begins from the last that is."""
+    place, filesystem = there
+    kill_in_an_upload(place, tmp_path)
     elsewhere()
     assert Result.from_path("bucket/runs/run", storage_filesystem=filesystem).checkpoint.path.endswith("checkpoint_000001")
     assert fit(filesystem, resume=True).metrics == {"step": 3, "start": 1}
+
+
+def test_what_a_driver_that_was_killed_left_here_is_brought_there(there, elsewhere, tmp_path):
+    place, filesystem = there
+    kill_in_an_upload(place, tmp_path)
+    assert fit(filesystem, resume=True).metrics["start"] >= 2
+    assert os.path.exists(place / "bucket/runs/run/checkpoint_000002/.metadata.json")
+    state = json.loads((place / "bucket/runs/run" / remote.STATE).read_text())
+    assert "checkpoint_000002" in state["checkpoints"]
 
 
 def test_what_is_no_file_system(there):
