@@ -144,14 +144,15 @@ class Driver:
 
         with contextlib.suppress(Exception):
             self._each("on_run_end", result=None, error=error)
-        if summary and isinstance(error, Exception):
+        if not summary or not isinstance(error, Exception):
+            return
+        with contextlib.suppress(Exception):
             try:
                 failed = result.told(summary, self._config.checkpoint_config, self._remote)
             except Exception:  # the other side cannot be reached: what is here is told
-                failed = result.told(summary, self._config.checkpoint_config, None)
+                failed = result.told(summary, self._config.checkpoint_config)
             failed.error = error
-            with contextlib.suppress(Exception):
-                self._each("after_run", result=failed)
+            self._each("after_run", result=failed)
 
     def _begun(self, data: bytes) -> Any:
         """The run. On nodes that come and go it waits until its workers, of an elastic one the least, fit."""

@@ -41,8 +41,8 @@ def place(directory: str) -> str:
         return inside
     try:
         with opened(inside) as file:
-            return inside if "trainyard" in json.load(file) else beside
-    except (OSError, ValueError, TypeError, RecursionError):
+            return inside if is_list(file.read()) else beside
+    except OSError:
         return beside
 
 

@@ -300,11 +300,17 @@ class Remote:
         for place in self._lists(target):
             self.filesystem.delete_file(place)
 
-    def _lists(self, target: str) -> list[str]:
-        """Of the two places where the list of a checkpoint's files may be, those that hold one: the inner may be the user's."""
-        places = [f"{target}/{manifest.INSIDE}", manifest.beside_name(target)]
-        found = {place: filesystems.read(self.filesystem, place) for place in places}
-        return [place for place, data in found.items() if data is not None and manifest.is_list(data)]
+    def _lists(self, target: str) -> Iterator[str]:
+        """Of the two places where the list of a checkpoint's files may be, those that hold one: what is inside may be the user's,
+        and is read for that."""
+        from pyarrow.fs import FileType
+
+        beside, inside = manifest.beside_name(target), f"{target}/{manifest.INSIDE}"
+        if self.filesystem.get_file_info(beside).type != FileType.NotFound:
+            yield beside
+        data = filesystems.read(self.filesystem, inside)
+        if data is not None and manifest.is_list(data):
+            yield inside
 
     def _remove(self, name: str) -> None:
         from pyarrow.fs import FileType
@@ -382,7 +388,7 @@ class Remote:
 
     def checkpoint(self, name: str) -> Any:
         """The checkpoint of this name on the other side; None where it is not there as a whole."""
-        if not self._lists(f"{self.path}/{name}"):
+        if not any(self._lists(f"{self.path}/{name}")):
             return None
         note = filesystems.read(self.filesystem, f"{self.path}/{name}/{_there.NOTE}")
         return self.there.checkpoint((note and _there.name_in(note)) or name)
