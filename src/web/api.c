@@ -55,6 +55,18 @@ void call_free(struct api_call *call) {
     free(call);
 }
 
+void call_fail(struct api_call *call) {
+    if (call->run != NULL && !journal_exists(call->run->path))
+        fail(call, 410, "the run was deleted");
+    else
+        fail(call,
+             call->result == TY_EUSAGE ? 400
+             : call->result == -ENOENT ? 404
+             : call->result == -EBUSY  ? 503
+                                       : 500,
+             call->err.message);
+}
+
 void call_refuse(struct api_call *call, unsigned status, const char *message) {
     fail(call, status, message);
     call_free(call);
@@ -106,15 +118,8 @@ static void call_done(struct lane_job *job) {
         reply(call, 200);
     else if (call->result >= 0)
         fail(call, 500, "out of memory");
-    else if (call->run != NULL && !journal_exists(call->run->path))
-        fail(call, 410, "the run was deleted");
     else
-        fail(call,
-             call->result == TY_EUSAGE ? 400
-             : call->result == -ENOENT ? 404
-             : call->result == -EBUSY  ? 503
-                                       : 500,
-             call->err.message);
+        call_fail(call);
     call_free(call);
 }
 

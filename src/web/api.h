@@ -50,12 +50,14 @@ struct api_call {
     struct lane own; /* an export's, which may take long */
     int pipe[2];
     struct loop_watch pipe_watch;
-    bool exporting, finished;
+    bool exporting, streaming, finished;
 };
 
 /* -- api.c, the loop's */
 /* In a thread of `lane`; call->route is what it works for. */
 void call_post(struct api_call *call, struct lane *lane);
+/* Answers with the error of the thread. */
+void call_fail(struct api_call *call);
 /* Answers with an error, and frees the call. */
 void call_refuse(struct api_call *call, unsigned status, const char *message);
 void call_free(struct api_call *call);

@@ -110,34 +110,6 @@ void download_close(struct api_call *call) {
     download_end(call);
 }
 
-/* What is in the pipe goes to the client, unless much waits for it already. */
-static void on_readable(void *context, unsigned events) {
-    (void)events;
-    struct api_call *call = context;
-    struct site *site = call->site;
-    char block[EXPORT_BLOCK];
-    ssize_t got = read(call->pipe[0], block, sizeof block);
-    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (got > 0) {
-        site->http->write(call->request, block, (size_t)got);
-        if (site->http->waiting(call->request) >= EXPORT_AHEAD)
-            (void)loop_watch_start(site->loop, &call->pipe_watch, call->pipe[0], 0);
-        site_stir(site);
-        return;
-    }
-    call->request->owner = NULL;
-    site->http->finish(call->request, call->result >= 0);
-    call->request = NULL;
-    site_stir(site);
-    download_close(call);
-}
-
-void api_drained(struct http_request *request) {
-    struct api_call *call = request->owner;
-    if (call != NULL && call->exporting && call->pipe[0] >= 0)
-        (void)loop_watch_start(call->site->loop, &call->pipe_watch, call->pipe[0], LOOP_READABLE);
-}
-
 /* "NAME.csv": what is safe in any file system of the name. */
 static void file_name(const struct api_call *call, char *name, size_t size) {
     size_t n = 0;
@@ -147,6 +119,49 @@ static void file_name(const struct api_call *call, char *name, size_t size) {
     }
     name[n] = '.';
     (void)strcpy(name + n + 1, call->route->file);
+}
+
+/* The head of the reply waits for the first bytes: what is not there is an error, and no file that breaks off. */
+static void begin_stream(struct api_call *call) {
+    char name[128];
+    if (call->streaming) return;
+    file_name(call, name, sizeof name);
+    call->site->http->stream(call->request, call->route->type, name);
+    call->streaming = true;
+}
+
+/* What is in the pipe goes to the client, unless much waits for it already. */
+static void on_readable(void *context, unsigned events) {
+    (void)events;
+    struct api_call *call = context;
+    struct site *site = call->site;
+    char block[EXPORT_BLOCK];
+    ssize_t got = read(call->pipe[0], block, sizeof block);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (got > 0) {
+        begin_stream(call);
+        site->http->write(call->request, block, (size_t)got);
+        if (site->http->waiting(call->request) >= EXPORT_AHEAD)
+            (void)loop_watch_start(site->loop, &call->pipe_watch, call->pipe[0], 0);
+        site_stir(site);
+        return;
+    }
+    if (!call->streaming && call->result == -ENOENT) {
+        call_fail(call);
+    } else {
+        begin_stream(call);
+        call->request->owner = NULL;
+        site->http->finish(call->request, call->result >= 0);
+        call->request = NULL;
+        site_stir(site);
+    }
+    download_close(call);
+}
+
+void api_drained(struct http_request *request) {
+    struct api_call *call = request->owner;
+    if (call != NULL && call->exporting && call->pipe[0] >= 0)
+        (void)loop_watch_start(call->site->loop, &call->pipe_watch, call->pipe[0], LOOP_READABLE);
 }
 
 /* What is wrong with the parameters is told before the first byte is sent. */
@@ -163,7 +178,6 @@ static int check(struct api_call *call, ty_error *err) {
 
 void download_begin(struct api_call *call) {
     struct site *site = call->site;
-    char name[128];
     if (check(call, &call->err) < 0) {
         call_refuse(call, 400, call->err.message);
         return;
@@ -175,11 +189,8 @@ void download_begin(struct api_call *call) {
     site->n_exports++;
     call->exporting = true;
     call->pipe_watch = (struct loop_watch){.callback = on_readable, .context = call};
-    file_name(call, name, sizeof name);
-    site->http->stream(call->request, call->route->type, name);
     int flags = fcntl(call->pipe[0], F_GETFL);
     (void)fcntl(call->pipe[0], F_SETFL, flags | O_NONBLOCK);
     (void)loop_watch_start(site->loop, &call->pipe_watch, call->pipe[0], LOOP_READABLE);
     call_post(call, &call->own);
-    site_stir(site);
 }

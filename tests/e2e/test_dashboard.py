@@ -481,6 +481,24 @@ class Dashboard(harness.Case):
         with self.assertRaises(http.client.IncompleteRead):
             server.ask(run_base + "profile/rank-4")
 
+    def test_what_is_not_there_is_not_downloaded(self):
+        run = Journal(self.storage, "a")
+        run.log(0, b"")
+        seen.write_profile(run.path, 3, seen.SECOND)
+        run.done(1)
+        Journal(self.storage, "b").done(1)
+        server = self.serve()
+        ids = server.ids()
+        for path in (f"{ids['a']}/profile/rank-4", f"{ids['b']}/profile/rank-0", f"{ids['a']}/logs/rank-9/whole"):
+            status, data, reply = server.ask("/api/runs/" + path)
+            self.assertEqual((404, "application/json", None), (status, reply.getheader("Content-Type"), reply.getheader("Content-Disposition")), path)
+            self.assertRegex(json.loads(data)["error"], r"\A[^\n]+\Z", path)
+        status, data, reply = server.ask(f"/api/runs/{ids['a']}/logs/rank-0/whole")  # is there, and empty
+        self.assertEqual((200, b"", 'attachment; filename="a.log"'), (status, data, reply.getheader("Content-Disposition")))
+        self.trainyard("rm", "--storage-path", self.storage, "a")
+        for name in ("metrics.csv", "metrics.jsonl", "trace.json"):
+            self.assertEqual(410, server.ask(f"/api/runs/{ids['a']}/{name}")[0], name)
+
     def test_logs_are_searched_in_slices(self):
         run = Journal(self.storage, "a")
         for rank in range(3):
