@@ -157,19 +157,23 @@ static int open_reader_with(struct journal *journal, const char *parameters, con
     return open_database(journal, &opening, rc, err);
 }
 
+/* Reports are read once, one behind the other: more pages than their tree is deep would be taken from the system
+ * and given back at each reading. */
+#define READER_TUNING "PRAGMA cache_size = -256"
+
 /* An index that cannot be opened (none is there, or it is not for us to read) leaves the log to be read without
  * it. */
 static int open_as_it_looks(struct journal *journal, ty_error *err) {
     int rc, result;
     if (journal->look.way == JOURNAL_ALONE)
-        return open_reader_with(journal, "mode=ro&immutable=1", JOURNAL_READER, "", &rc, err);
+        return open_reader_with(journal, "mode=ro&immutable=1", JOURNAL_READER, READER_TUNING, &rc, err);
     if (journal->look.way == JOURNAL_INDEXED) {
-        result = open_reader_with(journal, "mode=ro&readonly_shm=1", JOURNAL_READER, "", &rc, err);
+        result = open_reader_with(journal, "mode=ro&readonly_shm=1", JOURNAL_READER, READER_TUNING, &rc, err);
         if ((rc & 0xff) != SQLITE_CANTOPEN && (rc & 0xff) != SQLITE_READONLY) return result;
         journal->look.way = JOURNAL_GUARDED;
     }
-    return open_reader_with(journal, "mode=ro", JOURNAL_LONE_READER, "PRAGMA locking_mode = EXCLUSIVE", &rc,
-                            err);
+    return open_reader_with(journal, "mode=ro", JOURNAL_LONE_READER,
+                            "PRAGMA locking_mode = EXCLUSIVE;" READER_TUNING, &rc, err);
 }
 
 /* A journal that does not open may only have changed since it was looked at, as a run ended or was resumed. */

@@ -61,8 +61,23 @@ struct index_metric {
     size_t name_size;
     uint32_t step;                          /* place in `steps`; none behind the last */
     struct index_row rows[2][INDEX_AXES_N]; /* of what counts, and of what was lost */
+    struct view_bucket gathered;            /* values of the group, whose x are the group's */
     int64_t report;                         /* id of the last with a value, which it is */
     double value;
+};
+
+/* Reports behind each other with the same metrics, whose x fall into the same slot of every row, as those of all
+ * ranks with the same number mostly do. Their values are gathered first and go into the rows together. */
+struct index_group {
+    uint64_t n, with_step, with_epoch; /* reports */
+    int64_t last;                      /* id of the last of them */
+    bool lost;
+    struct {
+        double low, high; /* x; NAN: they have none */
+        double scale;     /* of the finest of their rows */
+        int64_t slot;     /* at that scale */
+    } axes[INDEX_AXES_N];
+    size_t n_values, values[INDEX_METRICS]; /* places of their metrics */
 };
 
 /* What the cache keeps in front. */
@@ -87,6 +102,7 @@ struct view_index {
     struct index_metric *metrics; /* owned */
     struct hash *places;          /* name -> place + 1 */
     size_t n_slots;               /* of all rows */
+    struct index_group group;     /* behind head.last, and in no row yet */
     /* told without the lock, which its thread has for long */
     _Atomic uint64_t there; /* reports, when it was last looked */
     _Atomic int64_t done;   /* id of the last report that it had then; -1: it was not looked yet */
@@ -112,6 +128,7 @@ static void free_metrics(struct view_index *index) {
     index->head.n_metrics = 0;
     memset(index->members, 0, sizeof index->members);
     index->n_slots = 0;
+    index->group.n = 0;
 }
 
 /* Begins anew: the journal is another one, or another attempt took reports back. */
@@ -123,8 +140,8 @@ static void forget(struct view_index *index, bool same_step) {
 
 /* -- buckets */
 
-static int64_t slot_of(const struct index_row *row, double x) {
-    double at = x * row->scale;
+static int64_t slot_of(double scale, double x) {
+    double at = x * scale;
     int64_t slot = (int64_t)at; /* towards 0 */
     return (double)slot > at ? slot - 1 : slot;
 }
@@ -163,11 +180,11 @@ static void widen(struct view_index *index, struct index_row *row) {
 /* Grows the row until it has a slot for x: wider ones where there would be too many. NULL when memory is
  * short. */
 static struct view_bucket *add_slot(struct view_index *index, struct index_row *row, double x, size_t most) {
-    int64_t slot = slot_of(row, x);
+    int64_t slot = slot_of(row->scale, x);
     if (row->n == 0) row->base = slot;
     uint64_t n, front;
     for (;; widen(index, row)) {
-        slot = slot_of(row, x);
+        slot = slot_of(row->scale, x);
         int64_t low = slot < row->base ? slot : row->base, high = row->base + (int64_t)row->n - 1;
         n = (uint64_t)((slot > high ? slot : high) - low) + 1;
         front = (uint64_t)(row->base - low);
@@ -184,20 +201,95 @@ static struct view_bucket *add_slot(struct view_index *index, struct index_row *
     return &row->slots[slot - row->base];
 }
 
-static int add_value(struct view_index *index, const struct journal_report *report, struct index_row *rows,
-                     double value) {
+/* -- groups */
+
+enum { FINEST_SCALE = 128 };
+
+/* The group's values of a metric go into its rows. */
+static int merge_gathered(struct view_index *index, struct index_metric *metric) {
     for (int axis = 0; axis < INDEX_AXES_N; axis++) {
-        double x = index->xs[axis];
-        struct index_row *row = &rows[axis];
+        double x = index->group.axes[axis].low;
+        struct index_row *row = &metric->rows[index->group.lost][axis];
         if (isnan(x)) continue;
-        if (row->n == 0) row->scale = axis == INDEX_TIME || x != floor(x) ? 128 : 1;
-        uint64_t at = (uint64_t)(slot_of(row, x) - row->base);
+        if (row->n == 0) row->scale = axis == INDEX_TIME || x != floor(x) ? FINEST_SCALE : 1;
+        uint64_t at = (uint64_t)(slot_of(row->scale, x) - row->base);
         struct view_bucket *bucket = at < row->n ? &row->slots[at] : NULL;
         if (bucket == NULL) bucket = add_slot(index, row, x, axis == INDEX_TIME ? TIME_SLOTS : INDEX_SLOTS);
         if (bucket == NULL) return -ENOMEM;
-        view_bucket_add(bucket, x, value, report->rank, report->id);
+        metric->gathered.x = x;
+        metric->gathered.x_last = index->group.axes[axis].high;
+        view_bucket_merge(bucket, &metric->gathered);
     }
     return 0;
+}
+
+/* Only now the index has the group's reports: what it has of them before counts for nobody. */
+static int end_group(struct view_index *index) {
+    struct index_group *group = &index->group;
+    struct index_head *head = &index->head;
+    int result = 0;
+    if (group->n == 0) return 0;
+    (void)pthread_mutex_lock(&index->lock);
+    for (size_t i = 0; i < group->n_values && result == 0; i++)
+        result = merge_gathered(index, &index->metrics[group->values[i]]);
+    if (result == 0) {
+        head->rows += group->n;
+        head->with_step += group->with_step;
+        head->with_epoch += group->with_epoch;
+        head->last = group->last;
+    }
+    (void)pthread_mutex_unlock(&index->lock);
+    group->n = 0;
+    return result;
+}
+
+/* Whether the report at hand is one of the group. */
+static bool joins_group(const struct view_index *index, bool lost) {
+    const struct index_group *group = &index->group;
+    if (group->n == 0 || group->lost != lost || group->n_values != index->n_values ||
+        memcmp(group->values, index->values, group->n_values * sizeof *group->values) != 0)
+        return false;
+    for (int axis = 0; axis < INDEX_AXES_N; axis++) {
+        double x = index->xs[axis];
+        if (isnan(x) != isnan(group->axes[axis].low)) return false;
+        if (!isnan(x) && slot_of(group->axes[axis].scale, x) != group->axes[axis].slot) return false;
+    }
+    return true;
+}
+
+static void begin_group(struct view_index *index, bool lost) {
+    struct index_group *group = &index->group;
+    *group = (struct index_group){.lost = lost};
+    for (size_t i = 0; i < index->n_values; i++) {
+        group->values[group->n_values++] = index->values[i];
+        index->metrics[index->values[i]].gathered = (struct view_bucket){0};
+    }
+    for (int axis = 0; axis < INDEX_AXES_N; axis++) {
+        double x = index->xs[axis], scale = 0;
+        for (size_t i = 0; i < index->n_values; i++) {
+            const struct index_row *row = &index->metrics[index->values[i]].rows[lost][axis];
+            double own = row->n > 0 ? row->scale : FINEST_SCALE;
+            if (own > scale) scale = own;
+        }
+        group->axes[axis].low = group->axes[axis].high = x;
+        group->axes[axis].scale = scale;
+        if (!isnan(x)) group->axes[axis].slot = slot_of(scale, x);
+    }
+}
+
+static void gather(struct view_index *index, const struct journal_report *report) {
+    struct index_group *group = &index->group;
+    for (int axis = 0; axis < INDEX_AXES_N; axis++) {
+        double x = index->xs[axis];
+        if (x < group->axes[axis].low) group->axes[axis].low = x;
+        if (x > group->axes[axis].high) group->axes[axis].high = x;
+    }
+    for (size_t i = 0; i < index->n_values; i++) {
+        struct index_metric *metric = &index->metrics[index->values[i]];
+        view_bucket_add(&metric->gathered, 0, metric->value, report->rank, report->id);
+    }
+    group->n++;
+    group->last = report->id;
 }
 
 /* -- reports */
@@ -236,9 +328,19 @@ static struct index_metric *find_metric(struct view_index *index, const struct v
     const uintptr_t *known = hash_get(index->places, name);
     if (known != NULL) return &index->metrics[*known - 1];
     if (index->head.n_metrics == INDEX_METRICS) return NULL;
-    if (add_metric(index, strdup(name)) == 0) return &index->metrics[index->head.n_metrics - 1];
+    (void)pthread_mutex_lock(&index->lock);
+    int result = add_metric(index, strdup(name));
+    (void)pthread_mutex_unlock(&index->lock);
+    if (result == 0) return &index->metrics[index->head.n_metrics - 1];
     index->n_values = SIZE_MAX;
     return NULL;
+}
+
+/* The first report says by which name. */
+static void choose_step(struct view_index *index, uint32_t step) {
+    (void)pthread_mutex_lock(&index->lock);
+    index->head.step = step;
+    (void)pthread_mutex_unlock(&index->lock);
 }
 
 static bool note_value(void *context, const struct value *value) {
@@ -251,7 +353,7 @@ static bool note_value(void *context, const struct value *value) {
     if (metric != NULL) *known = (size_t)(metric - index->metrics) + 1;
     uint32_t step = metric != NULL ? metric->step : step_of(value->name, value->name_size);
     if (value->type == VALUE_NUMBER && step < ARRAY_SIZE(steps) && step <= index->head.step) {
-        if (index->head.rows == 0) index->head.step = step; /* the first report says by which name */
+        if (index->head.rows + index->group.n == 0) choose_step(index, step);
         if (step == index->head.step) index->xs[INDEX_STEP_X] = value->number;
     }
     if (value->type == VALUE_NUMBER && value->name_size == strlen("epoch") &&
@@ -274,27 +376,23 @@ static int add_report(void *context, const struct journal_report *report) {
     xs[INDEX_NUMBER] = (double)report->number;
     xs[INDEX_TIME] = (double)(report->time - index->head.first) / (double)NS_PER_S;
     xs[INDEX_STEP_X] = xs[INDEX_EPOCH] = (double)NAN;
-    (void)pthread_mutex_lock(&index->lock);
     (void)values_each_like(&index->shape, report->metrics, report->metrics_size, note_value, index);
-    int result = index->n_values == SIZE_MAX ? -ENOMEM : 0;
+    if (index->n_values == SIZE_MAX) return -ENOMEM;
     bool step = !isnan(xs[INDEX_STEP_X]), epoch = !isnan(xs[INDEX_EPOCH]);
-    if (step && index->head.same_step && xs[INDEX_STEP_X] != xs[INDEX_NUMBER]) result = INDEX_ANEW;
+    if (step && index->head.same_step && xs[INDEX_STEP_X] != xs[INDEX_NUMBER]) return INDEX_ANEW;
     if (index->head.same_step) xs[INDEX_STEP_X] = (double)NAN;
     for (int axis = 0; axis < INDEX_AXES_N; axis++)
         if (!(fabs(xs[axis]) < 1e15)) xs[axis] = (double)NAN;
     bool lost = !view_facts_count(&index->facts, report->attempt, report->number);
-    for (size_t i = 0; result == 0 && i < index->n_values; i++) {
-        struct index_metric *metric = &index->metrics[index->values[i]];
-        result = add_value(index, report, metric->rows[lost], metric->value);
+    if (!joins_group(index, lost)) {
+        int result = end_group(index);
+        if (result < 0) return result;
+        begin_group(index, lost);
     }
-    if (result == 0) {
-        index->head.rows++;
-        index->head.with_step += step;
-        index->head.with_epoch += epoch;
-        index->head.last = report->id;
-    }
-    (void)pthread_mutex_unlock(&index->lock);
-    return result;
+    index->group.with_step += step;
+    index->group.with_epoch += epoch;
+    gather(index, report);
+    return 0;
 }
 
 /* Whether what it has is of this journal, and still counts as it did. */
@@ -342,6 +440,8 @@ int view_index_grow(struct view_index *index, ty_error *err) {
     if (scan.last - scan.after > INDEX_STEP) scan.last = scan.after + INDEX_STEP;
     if (scan.last <= scan.after || index->there <= VIEW_WHOLE) return 0;
     result = view_scan(index->run_path, &scan, add_report, index, err);
+    int ended = end_group(index);
+    if (result == 0) result = ended;
     if (result < 0 || scan.last >= (int64_t)index->there) scan_rows_done(&index->rows);
     if (result == INDEX_ANEW) { /* steps go their own way: they need buckets of their own */
         (void)pthread_mutex_lock(&index->lock);

@@ -333,7 +333,7 @@ static void learn(struct values_walk *walk, size_t place, const char *begin, str
     size_t size = (size_t)(walk->at - begin);
     if (walk->shape == NULL || place >= VALUES_MEMBERS) return;
     struct values_member *member = &walk->shape->members[place];
-    member->size = 0;
+    member->size = member->number_size = 0;
     member->passed = false;
     if (value == NULL || size > sizeof member->text) return;
     member->size = (uint8_t)size;
@@ -341,6 +341,28 @@ static void learn(struct values_walk *walk, size_t place, const char *begin, str
     member->name_size = (uint8_t)value->name_size;
     memcpy(member->text, begin, size);
     value->member = place;
+}
+
+/* What stands behind a number ends it: a longer one begins like this one. */
+static bool take_same_number(struct values_walk *walk, const struct values_member *member,
+                             struct value *value) {
+    size_t size = member->number_size;
+    if (size == 0 || (size_t)(walk->end - walk->at) <= size || memcmp(walk->at, member->digits, size) != 0 ||
+        (walk->at[size] != ',' && walk->at[size] != '}'))
+        return false;
+    value->type = VALUE_NUMBER;
+    value->number = member->number;
+    value->text = walk->at;
+    value->text_size = size;
+    walk->at += size;
+    return true;
+}
+
+static void learn_number(struct values_member *member, const struct value *value) {
+    bool fits = value->type == VALUE_NUMBER && !value->flag && value->text_size <= sizeof member->digits;
+    member->number_size = fits ? (uint8_t)value->text_size : 0;
+    if (fits) memcpy(member->digits, value->text, value->text_size);
+    member->number = value->number;
 }
 
 /* Over a number that is wanted no more: what it comes to is not computed. False where take_number would find
@@ -402,8 +424,12 @@ static bool take_object(struct values_walk *walk, int depth) {
         const char *begin = walk->at;
         struct value value = {0};
         if (depth == 0 && take_known(walk, place, &value)) {
-            if (walk->shape->members[place].passed && pass_number(walk)) continue;
-            if (!take_value(walk, &value)) return false;
+            struct values_member *member = &walk->shape->members[place];
+            if (member->passed && pass_number(walk)) continue;
+            if (!take_same_number(walk, member, &value)) {
+                if (!take_value(walk, &value)) return false;
+                learn_number(member, &value);
+            }
             walk->stopped = !walk->each(walk->context, &value);
         } else {
             if (place > 0 && !take(walk, ',')) return take(walk, '}');

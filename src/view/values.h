@@ -30,14 +30,18 @@ struct value {
 };
 
 /* How the members of the texts before began. Reports of a run look alike: a name that stands where it stood is
- * neither read nor looked up again. Zero-initialised: nothing was learned. */
-enum { VALUES_MEMBERS = 32, VALUES_MEMBER_BYTES = 44 };
+ * neither read nor looked up again, and all ranks have the same step, epoch and learning rate: nor is a number
+ * that stands there as before. Zero-initialised: nothing was learned. */
+enum { VALUES_MEMBERS = 32, VALUES_MEMBER_BYTES = 44, VALUES_NUMBER_BYTES = 23 };
 struct values_shape {
     struct values_member {
         uint8_t size, name,
             name_size; /* of the text up to the value, and where in it the name is; 0: unknown */
         bool passed;
         char text[VALUES_MEMBER_BYTES];
+        uint8_t number_size; /* of the number that stood there last; 0: none did, or a longer one */
+        char digits[VALUES_NUMBER_BYTES];
+        double number;
     } members[VALUES_MEMBERS];
 };
 

@@ -647,6 +647,94 @@ static void test_index_of_a_run_that_is_resumed(void **state) {
     view_world_remove(path);
 }
 
+enum { UNLIKE_RANKS = 6, UNLIKE_NUMBERS = 6000, UNLIKE_KEPT = 4001 };
+
+static const char *const unlike_xs[] = {"number", "step", "epoch", "time", "relative"};
+
+/* Numbers with a gap, so that a slot of the index takes several. */
+static int unlike_number(int n) {
+    return n > UNLIKE_NUMBERS / 3 ? n + 200000 : n;
+}
+
+/* Two attempts, of which the second goes on from a checkpoint of the first. Half of the reports have a second metric in front,
+ * some have it alone, some lack the epoch, and some values are no numbers. `expected` is what "loss" comes to over
+ * each x: what counts, and what was lost. */
+static void write_unlike(const char *path, struct view_bucket expected[2][ARRAY_SIZE(unlike_xs)]) {
+    struct dice dice;
+    dice_seed(&dice, 1);
+    struct journal *journal = view_world_open(path, UNLIKE_RANKS);
+    int64_t id = 0;
+    uint64_t kind = 0;
+    for (int attempt = 1; attempt <= 2; attempt++) {
+        nanoseconds began = attempt * 1000 * NS_PER_S;
+        view_world_event(journal, began, EVENT_ATTEMPT, attempt, -1,
+                         attempt == 1 ? "{\"workers\": 6}"
+                                      : "{\"workers\": 6, \"checkpoint\": \"checkpoint_204001\"}");
+        for (int i = 0; i < UNLIKE_NUMBERS * UNLIKE_RANKS; i++) {
+            int rank = i % UNLIKE_RANKS, n = i / UNLIKE_RANKS + (attempt == 1 ? 1 : UNLIKE_KEPT + 1);
+            if (i % (9 * UNLIKE_RANKS) == 0) kind = dice_below(&dice, 10);
+            bool finite = dice_below(&dice, 50) > 0;
+            double value = !finite ? (double)NAN : (double)dice_below(&dice, 1000) / 8;
+            nanoseconds after = began + n * NS_PER_MS + (nanoseconds)dice_below(&dice, NS_PER_MS / 10);
+            double relative = (double)after / (double)NS_PER_S;
+            double x[] = {unlike_number(n), 2 * unlike_number(n) + (double)dice_below(&dice, 2),
+                          dice_below(&dice, 200) > 0 ? n / 300.0 : (double)NAN,
+                          relative + (double)VIEW_WORLD_BEGAN / (double)NS_PER_S, relative};
+            char metrics[160], loss[40] = "\"NaN\"", epoch[40] = "";
+            if (finite) (void)snprintf(loss, sizeof loss, "%.17g", value);
+            if (!isnan(x[2])) (void)snprintf(epoch, sizeof epoch, ",\"epoch\":%.17g", x[2]);
+            (void)snprintf(metrics, sizeof metrics, "{%s\"%s\":%s,\"step\":%.0f%s}",
+                           kind < 5 ? "" : "\"other\":5,", kind == 0 ? "other" : "loss", loss, x[1], epoch);
+            view_world_report(journal, after, attempt, rank, (uint64_t)unlike_number(n), metrics);
+            id++;
+            for (size_t axis = 0; axis < ARRAY_SIZE(unlike_xs) && kind != 0; axis++)
+                if (!isnan(x[axis]))
+                    view_bucket_add(&expected[attempt == 1 && n > UNLIKE_KEPT][axis], x[axis], value, rank, id);
+        }
+    }
+    view_world_close(journal);
+}
+
+static void test_index_of_unlike_reports(void **state) {
+    (void)state;
+    char path[64];
+    struct view_index *index = NULL;
+    struct view_bucket expected[2][ARRAY_SIZE(unlike_xs)] = {0};
+    view_world_make(path);
+    write_unlike(path, expected);
+    assert_int_equal(view_index_open(path, false, &index, NULL), 0);
+    grow(index);
+    for (size_t axis = 0; axis < ARRAY_SIZE(unlike_xs); axis++) {
+        struct view_query query = view_query_new("loss");
+        query.x = unlike_xs[axis];
+        query.index = index;
+        query.history = VIEW_ALL;
+        CLEANUP(view_series_done) struct view_series fine = read_series(path, &query);
+        query.buckets = 1;
+        CLEANUP(view_series_done) struct view_series series = read_series(path, &query);
+        assert_true(series.exact);
+        assert_int_equal(series.n_lines, 2);
+        for (size_t line = 0; line < 2; line++) {
+            const struct view_bucket *bucket = &series.lines[line].buckets[0], *all = &expected[line][axis];
+            assert_int_equal(series.lines[line].n, 1);
+            assert_int_equal(sum_up(&fine, line).n, all->n);
+            assert_near(all->x, bucket->x);
+            assert_near(all->x_last, bucket->x_last);
+            assert_int_equal(bucket->n, all->n);
+            assert_int_equal(bucket->nonfinite, all->nonfinite);
+            assert_near(all->min, bucket->min);
+            assert_near(all->max, bucket->max);
+            assert_near(all->sum, bucket->sum);
+            assert_near(all->first, bucket->first);
+            assert_near(all->last, bucket->last);
+            assert_int_equal(bucket->rank_min, all->rank_min);
+            assert_int_equal(bucket->rank_max, all->rank_max);
+        }
+    }
+    view_index_close(index);
+    view_world_remove(path);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ten_buckets),
@@ -665,6 +753,7 @@ int main(void) {
         cmocka_unit_test(test_the_end_alone),
         cmocka_unit_test(test_facts_of_a_journal_in_the_place_of_another),
         cmocka_unit_test(test_index),
+        cmocka_unit_test(test_index_of_unlike_reports),
         cmocka_unit_test(test_index_of_a_run_that_is_resumed),
         cmocka_unit_test(test_json),
         cmocka_unit_test(test_wrong_parameters),
