@@ -177,12 +177,21 @@ def told(summary: dict[str, Any], checkpoint_config: Any, remote: Remote | None 
             found = Checkpoint(_directory(run, name))
         if found is not None:
             kept.append((found, _metrics.restore(metrics) if metrics else {}))
-    last = _metrics.restore(summary["metrics"]) if summary["metrics"] is not None else None
+    last = _last(summary["metrics"], kept[-1][1] if kept else {})
     ranked = rank(kept, checkpoint_config)
     result = Result(last, kept[-1][0] if kept else None, None, run, ranked, history=history)
     if remote is not None:
         result.path, result._filesystem = remote.path, remote.filesystem
     return result
+
+
+def _last(metrics: dict[str, Any] | None, latest: dict[str, Any]) -> dict[str, Any] | None:
+    """The last report, with what a validation found of its checkpoint, the latest one."""
+    if metrics is None:
+        return None
+    made = _metrics.restore(metrics)
+    is_of_it = isinstance(_metrics.validation(metrics), dict) and made.items() <= latest.items()
+    return latest if is_of_it else made
 
 
 def _read_remote(path: str, there: Any) -> Result:

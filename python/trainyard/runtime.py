@@ -130,6 +130,8 @@ class WorkerSession(Session):
             if lost is not None:
                 self._tell_lost(lost)
             return
+        if checkpoint_upload_mode is not CheckpointUploadMode.NO_UPLOAD:
+            self._check_place(checkpoint)
         self._uploading().report(
             _metrics.dump(metrics, self._wish(validation)),
             checkpoint,
@@ -139,6 +141,19 @@ class WorkerSession(Session):
             function=checkpoint_upload_fn,
         )
         self._made += 1
+
+    def _check_place(self, checkpoint: Any) -> None:
+        """ValueError for a checkpoint whose directory holds the run's: it would be copied into itself, and its end be the run's."""
+        path, run = getattr(checkpoint, "path", None), str(self.run_path)
+        if not isinstance(path, str) or not os.path.isabs(path) or not os.path.exists(path):
+            return
+        if os.path.join(os.path.realpath(run), "").startswith(os.path.join(os.path.realpath(path), "")):
+            from . import defaults
+
+            raise ValueError(
+                f"{defaults.policy.called}'s experiment directory ({run}) is contained within the checkpoint path ({path}): write "
+                "the checkpoint to a directory of its own"
+            )
 
     def _wish(self, validation: Any) -> dict[str, Any] | None:
         if validation is False or validation is None:

@@ -139,7 +139,7 @@ def test_expressions_filter_too():
         (lambda: data.range(2).with_column("x", col("y")).take_all(), KeyError, "no column 'y'"),
         (lambda: data.range(2).with_column("x", col("id") / 0).take_all(), ZeroDivisionError, "divide by zero"),
         (lambda: bool(col("id") > 3), TypeError, "`&` for and"),
-        (lambda: col("id").str.upper(), NotImplementedError, "map_batches"),
+        (lambda: data.range(2).with_column("x", col("id").str.upper()).take_all(), NotImplementedError, "utf8_upper"),
     ],
 )
 def test_wrong_expressions(wrong, error, words):

@@ -477,3 +477,25 @@ def test_a_rank_that_failed_does_not_wait_for_one_that_has_returned(storage):
 
     with pytest.raises(WorkerGroupError):
         fit(storage, train)
+
+
+@pytest.mark.parametrize("above", ["", ".."])
+def test_a_checkpoint_that_holds_the_run_is_refused(storage, above):
+    def train(config):
+        trainyard.report({}, checkpoint=Checkpoint(config["place"]), delete_local_checkpoint_after_upload=True)
+
+    with pytest.raises(WorkerGroupError, match="experiment directory .* is contained within the checkpoint path"):
+        fit(storage, train, config={"place": os.path.join(storage, "run", above)}, workers=1)
+    assert Result.from_path(f"{storage}/run").best_checkpoints == []
+
+
+def test_a_tensor_is_no_metric(storage):
+    torch = pytest.importorskip("torch")
+
+    def train(config):
+        trainyard.report({"at": {"loss": config["tensor"]}})
+
+    with pytest.raises(WorkerGroupError) as caught:
+        fit(storage, train, config={"tensor": torch.ones(2)}, workers=1)
+    why = str(caught.value.worker_failures[0])
+    assert why.startswith("Passing objects containing Torch tensors as metrics is not supported") and "at/loss" in why

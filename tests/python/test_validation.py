@@ -250,3 +250,19 @@ def test_the_journal_is_plain_json(storage):
         "$types": {"/a": "tuple"},
     }
     assert rows(result) == [("checkpoint_000001", {"loss": 1, "a": (1, 2)})]
+
+
+def test_the_last_report_has_what_was_found_of_its_checkpoint(storage):
+    def train(config):
+        report(1, loss=1)
+        report(2, ValidationTaskConfig({"found": 7}) if config["validates"] else False, loss=2)
+
+    def last(validates, name):
+        made = trainer(train, lambda checkpoint, found=3: {"found": found}, storage)
+        made.train_loop_config, made.run_config.name = {"validates": validates}, name
+        result = made.fit()
+        assert read(result.path).metrics == result.metrics
+        return result.metrics
+
+    assert last(True, "validated") == {"loss": 2, "found": 7}
+    assert last(False, "not") == {"loss": 2}

@@ -45,6 +45,9 @@ _METADATA_PROVIDERS = (
 )
 _PARTITIONING = "PartitionStyle Partitioning PathPartitionEncoder PathPartitionFilter PathPartitionParser"
 _DATA_AGGREGATES = "AbsMax AggregateFn AsList Count CountDistinct Max Mean Min Quantile Std Sum Unique"
+_EXPRESSIONS = (
+    "AliasExpr BinaryExpr ColumnExpr Expr LiteralExpr RandomExpr UDFExpr UUIDExpr UnaryExpr col lit pyarrow_udf random udf uuid"
+)
 _COLLATE = "ArrowBatchCollateFn NumpyBatchCollateFn PandasBatchCollateFn"
 _PREPROCESSORS = (
     "BatchMapper Chain Concatenator CustomKBinsDiscretizer LabelEncoder MaxAbsScaler MinMaxScaler MultiHotEncoder Normalizer "
@@ -107,10 +110,13 @@ _TABLE: dict[str, dict[str, str]] = {
         ABSENT: f"{_DATASOURCES} {_METADATA_PROVIDERS} {_PARTITIONING}",
     },
     "ray.data.datasource.filename_provider": {f"{_DATA}.writing": "FilenameProvider"},
+    "ray.data.datatype": {f"{_DATA}.datatype": "DataType"},
+    "ray.data.exceptions": {f"{HERE}.exceptions": "UserCodeException"},
     "ray.data.expressions": {
-        f"{_DATA}.expression": "Expr col lit",
-        ABSENT: "AliasExpr BinaryExpr ColumnExpr DownloadExpr LiteralExpr Operation StarExpr UDFExpr UnaryExpr download "
-        "monotonically_increasing_id pyarrow_udf random star udf unnest uuid",
+        f"{_DATA}.expression": _EXPRESSIONS,
+        f"{_DATA}.operations": "Operation",
+        ABSENT: "DownloadExpr MonotonicallyIncreasingIdExpr PyArrowComputeUDFExpr StarExpr UnnestExpr download "
+        "monotonically_increasing_id star unnest",
     },
     "ray.data.grouped_data": {f"{_DATA}.grouped": "GroupedData"},
     "ray.data.iterator": {_DATA: "DataIterator"},
@@ -127,6 +133,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "trainyard.validation": _VALIDATION,
         ABSENT: "NCCLHangError MLflowLoggerCallback",
     },
+    "ray.train._checkpoint": {"trainyard": "Checkpoint"},
     "ray.train.backend": {"trainyard": "BackendConfig", "trainyard.backend": "Backend"},
     "ray.train.base_trainer": {"trainyard": "TrainingFailedError", ABSENT: "BaseTrainer GenDataset"},
     "ray.train.collective": {"trainyard.collective": "barrier broadcast_from_rank_zero"},
@@ -224,7 +231,7 @@ NEEDS = {
 ABSENT_MODULES = (
     *(
         f"ray.{name}"
-        for name in "actor autoscaler client_builder dag data.datatype data.llm experimental internal job_submission llm".split()
+        for name in "actor autoscaler client_builder dag data.llm experimental internal job_submission llm".split()
     ),
     *(
         f"ray.{name}"
@@ -234,7 +241,7 @@ ABSENT_MODULES = (
     *(f"ray.air.{name}" for name in "integrations execution util data_batch_type _internal".split()),
     *(
         f"ray.train.{name}"
-        for name in "_checkpoint _internal batch_predictor examples horovod predictor sklearn".split()
+        for name in "_internal batch_predictor examples horovod predictor sklearn".split()
     ),
     *(f"ray.train.{name}" for name in "tensorflow tests torch.xla".split()),
     *(

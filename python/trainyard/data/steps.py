@@ -70,7 +70,9 @@ class Function:
         constructor_kwargs: Mapping[str, Any] | None = None,
     ):
         if not callable(call):
-            raise ValueError(f"`fn` must be a function or a callable class, not {type(call).__name__}")
+            raise ValueError(
+                f"`fn` must be a UserDefinedFunction: a function or a callable class, not {type(call).__name__}"
+            )
         self.is_class = inspect.isclass(call)
         for name, given in (
             ("fn_constructor_args", constructor_args),
