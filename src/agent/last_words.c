@@ -61,12 +61,18 @@ static void take_apart(struct last_words *words, const json_t *root, nanoseconds
     }
     words->found.traceback = stack == NULL || stack[0] == '\0' ? NULL : strdup(stack);
     /* The timestamp is in seconds since the epoch, a number or text: the file's own time is finer where the two
-     * agree. A time before the worker's start, or ahead of now, says nothing. */
+     * agree, but can be that of the tick before. What was written in answer to another's end is then of a time
+     * behind that end. A time before the worker's start, or ahead of now, says nothing. */
     int64_t seconds = json_is_integer(stamp) ? json_integer_value(stamp) : 0;
     if (json_is_string(stamp)) (void)str_to_int64(json_string_value(stamp), 0, INT64_MAX / NS_PER_S, &seconds);
     nanoseconds told = seconds > 0 && seconds < INT64_MAX / NS_PER_S ? seconds * NS_PER_S : 0;
     nanoseconds now = clock_wall();
-    if (told == 0 || (written >= told && written - told < 2 * NS_PER_S)) told = written;
+    if (told == 0 || (written >= told && written - told < 2 * NS_PER_S)) {
+        struct timespec tick = {0};
+        (void)clock_getres(CLOCK_REALTIME_COARSE, &tick);
+        told = written + tick.tv_nsec;
+        if (told > now && written <= now) told = now;
+    }
     words->found.time = told + NS_PER_S > words->since && told <= now ? told : 0;
 }
 
