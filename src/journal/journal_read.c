@@ -122,7 +122,8 @@ static int hand_report(struct journal *journal, sqlite3_stmt *row, const void *c
 
 #define REPORT_COLUMNS "id, time, attempt, rank, number, metrics"
 
-/* The newest are found from the end of the table, without an index that every report would have to pay for. */
+/* The newest are found from the end of the table, without an index that every report would have to pay for; those
+ * of all ranks by their ids, which have no gap. */
 int module_each_report(struct journal *journal, int rank, size_t limit,
                        int (*each)(void *context, const struct journal_report *report), void *context,
                        ty_error *err) {
@@ -131,6 +132,11 @@ int module_each_report(struct journal *journal, int rank, size_t limit,
         return query(journal, "SELECT " REPORT_COLUMNS " FROM reports WHERE ?1 < 0 OR rank = ?1 ORDER BY id",
                      rank, 0, hand_report, &call, err);
     int64_t most = limit < INT64_MAX ? (int64_t)limit : INT64_MAX;
+    if (rank < 0)
+        return query(journal,
+                     "SELECT " REPORT_COLUMNS
+                     " FROM reports WHERE id > (SELECT max(id) FROM reports) - ?2 AND ?1 < 0 ORDER BY id",
+                     rank, most, hand_report, &call, err);
     return query(journal,
                  "SELECT " REPORT_COLUMNS " FROM (SELECT " REPORT_COLUMNS
                  " FROM reports WHERE ?1 < 0 OR rank = ?1 ORDER BY id DESC LIMIT ?2) ORDER BY id",

@@ -118,6 +118,17 @@ static int weigh_attempts(struct view_facts *facts) {
     return 0;
 }
 
+/* What is read anew with each event. */
+static void free_rows(struct view_facts *facts) {
+    for (size_t i = 0; i < facts->n_checkpoints; i++) {
+        free(facts->checkpoints[i].name);
+        free(facts->checkpoints[i].metrics);
+    }
+    free(TAKE(facts->checkpoints));
+    free(TAKE(facts->attempts));
+    facts->n_checkpoints = facts->n_attempts = 0;
+}
+
 static int read_facts(void *context, struct journal *journal, ty_error *err) {
     struct view_facts *facts = context;
     view_facts_done(facts);
@@ -135,32 +146,75 @@ int view_facts_read(const char *run_path, struct view_facts *facts, ty_error *er
     return result;
 }
 
-/* The last event of those that were read, as it was: the journal is the same, and has no more. */
-struct last_event {
-    const struct view_facts *facts;
-    bool there;
+struct facts_renewal {
+    struct view_facts *facts;
+    bool same; /* the last event of those that were read is there, as it was: it is the same journal */
+    bool more; /* it goes on */
+    bool anew; /* what was read of it is not to be gone by */
 };
 
-static int on_last(void *context, int64_t sequence, const struct journal_event *row) {
-    struct last_event *last = context;
-    if (sequence != last->facts->sequence || row->time != last->facts->replay.last) return 1;
-    last->there = true;
-    return 0;
+static int on_next(void *context, int64_t sequence, const struct journal_event *row) {
+    struct facts_renewal *renewal = context;
+    const struct view_facts *facts = renewal->facts;
+    if (renewal->same) {
+        renewal->more = true;
+        return on_event(renewal->facts, sequence, row);
+    }
+    renewal->same = sequence == facts->sequence && row->time == facts->replay.last;
+    return renewal->same ? 0 : 1;
 }
 
+/* Checkpoints are few, and may have gone. */
 static int read_more(void *context, struct journal *journal, ty_error *err) {
-    struct view_facts *facts = context;
-    struct last_event last = {.facts = facts};
-    int result = journal_each_event(journal, facts->sequence - 1, on_last, &last, err);
-    if (result == 0 && !last.there) result = 1;
-    return result != 0 ? result : journal_count_reports(journal, &facts->reports, &facts->first_report, err);
+    struct facts_renewal *renewal = context;
+    struct view_facts *facts = renewal->facts;
+    if (renewal->anew) return read_facts(facts, journal, err);
+    renewal->anew = true; /* a second time it was written meanwhile */
+    int result = journal_each_event(journal, facts->sequence - 1, on_next, renewal, err);
+    if (result >= 0 && !renewal->same) return read_facts(facts, journal, err);
+    if (result >= 0 && renewal->more) {
+        free_rows(facts);
+        result = journal_each_checkpoint(journal, on_checkpoint, facts, err);
+        if (result >= 0) result = weigh_attempts(facts);
+    }
+    if (result >= 0) result = journal_count_reports(journal, &facts->reports, &facts->first_report, err);
+    return result == -ENOMEM ? ty_fail_memory(err) : result;
 }
 
 int view_facts_renew(const char *run_path, struct view_facts *facts, ty_error *err) {
-    int result = facts->sequence > 0 ? journal_read(run_path, read_more, facts, err) : 1;
-    if (result <= 0) return result;
-    view_facts_done(facts);
-    return view_facts_read(run_path, facts, err);
+    struct facts_renewal renewal = {.facts = facts, .anew = facts->sequence == 0};
+    int result = journal_read(run_path, read_more, &renewal, err);
+    if (result < 0) view_facts_done(facts);
+    return result;
+}
+
+/* -- kept */
+
+void facts_kept_init(struct facts_kept *kept) {
+    *kept = (struct facts_kept){0};
+    (void)pthread_mutex_init(&kept->lock, NULL);
+}
+
+void facts_kept_done(struct facts_kept *kept) {
+    view_facts_done(&kept->facts);
+    (void)pthread_mutex_destroy(&kept->lock);
+}
+
+int facts_take(const char *run_path, struct facts_kept *kept, struct view_facts *own,
+               const struct view_facts **facts, ty_error *err) {
+    *facts = kept != NULL ? &kept->facts : own;
+    if (kept == NULL) return view_facts_read(run_path, own, err);
+    (void)pthread_mutex_lock(&kept->lock);
+    int result = view_facts_renew(run_path, &kept->facts, err);
+    if (result < 0) (void)pthread_mutex_unlock(&kept->lock);
+    return result;
+}
+
+void facts_give_back(struct facts_kept *kept, struct view_facts *own) {
+    if (kept == NULL)
+        view_facts_done(own);
+    else
+        (void)pthread_mutex_unlock(&kept->lock);
 }
 
 bool view_facts_count(const struct view_facts *facts, int attempt, uint64_t number) {
@@ -176,15 +230,10 @@ bool view_facts_select(const struct view_facts *facts, const struct view_selecti
 }
 
 void view_facts_done(struct view_facts *facts) {
-    for (size_t i = 0; i < facts->n_checkpoints; i++) {
-        free(facts->checkpoints[i].name);
-        free(facts->checkpoints[i].metrics);
-    }
+    free_rows(facts);
     for (size_t i = 0; i < facts->n_faults; i++)
         free(facts->faults[i].text);
-    free(facts->checkpoints);
     free(facts->faults);
-    free(facts->attempts);
     replay_done(&facts->replay);
     *facts = (struct view_facts){0};
 }

@@ -3,6 +3,7 @@
 #ifndef VIEW_FACTS_H
 #define VIEW_FACTS_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -73,11 +74,25 @@ struct view_facts {
 };
 
 int view_facts_read(const char *run_path, struct view_facts *facts, ty_error *err);
-/* The same of a journal that these may be of: while no event came, only how many reports there are is read, as
- * of many workers there are many events; metrics of checkpoints are those of the last event. Another journal in
- * its place is read anew. */
+/* The same of a journal that these may be of: only the events that came since are read, as of many workers there
+ * are many; metrics of checkpoints are those of the last event. Another journal in its place is read anew. Where
+ * that fails, nothing is known. */
 int view_facts_renew(const char *run_path, struct view_facts *facts, ty_error *err);
 void view_facts_done(struct view_facts *facts);
+
+/* Facts that are kept from one answer about a run to the next; one at a time has them. */
+struct facts_kept {
+    pthread_mutex_t lock;
+    struct view_facts facts;
+};
+
+void facts_kept_init(struct facts_kept *kept);
+void facts_kept_done(struct facts_kept *kept);
+/* The kept ones, renewed, until they are given back; those that are read into `own` where none are kept
+ * (NULL). */
+int facts_take(const char *run_path, struct facts_kept *kept, struct view_facts *own,
+               const struct view_facts **facts, ty_error *err);
+void facts_give_back(struct facts_kept *kept, struct view_facts *own);
 
 /* Whether a report counts, or a later attempt took it back. */
 bool view_facts_count(const struct view_facts *facts, int attempt, uint64_t number);

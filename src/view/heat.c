@@ -8,16 +8,19 @@
 
 #include "base/cleanup.h"
 #include "view/encode.h"
+#include "view/index.h"
 #include "view/points.h"
 #include "view/series.h"
 
 static int gather(const char *run_path, const struct view_query *query, struct points *points, ty_error *err) {
-    struct view_facts facts;
+    struct facts_kept *kept = index_facts(query->index);
+    struct view_facts own;
+    const struct view_facts *facts;
     int result = points_check_query(query, err);
-    if (result >= 0) result = view_facts_read(run_path, &facts, err);
+    if (result >= 0) result = facts_take(run_path, kept, &own, &facts, err);
     if (result < 0) return result;
-    result = points_gather(run_path, query, &facts, points, err);
-    view_facts_done(&facts);
+    result = points_gather(run_path, query, facts, points, err);
+    facts_give_back(kept, &own);
     return result;
 }
 

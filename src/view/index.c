@@ -95,8 +95,9 @@ struct view_index {
     char *run_path, *cache; /* owned; the cache's file, NULL: none */
     bool cached;            /* there is to be one, and it was not looked for yet */
     struct scan_sample sample;
-    struct scan_rows rows; /* of the step at hand, kept for the next: their pages are many */
-    pthread_mutex_t lock;  /* over what queries read while it grows */
+    struct facts_kept answering; /* facts of those who ask; `facts` are the index's own */
+    struct scan_rows rows;       /* of the step at hand, kept for the next: their pages are many */
+    pthread_mutex_t lock;        /* over what queries read while it grows */
     struct index_head head;
     struct view_facts facts;
     struct index_metric *metrics; /* owned */
@@ -515,6 +516,10 @@ struct scan_sample *index_sample(const struct view_index *index) {
     return &((struct view_index *)index)->sample; /* with a lock of its own */
 }
 
+struct facts_kept *index_facts(const struct view_index *index) {
+    return index != NULL ? &((struct view_index *)index)->answering : NULL; /* likewise */
+}
+
 int index_take(const struct view_index *const_index, const struct view_query *query, bool lost,
                struct index_piece *piece) {
     struct view_index *index = (struct view_index *)const_index; /* its lock */
@@ -678,6 +683,7 @@ int view_index_open(const char *run_path, bool cached, struct view_index **out, 
     if (index == NULL) return ty_fail_memory(err);
     (void)pthread_mutex_init(&index->lock, NULL);
     scan_sample_init(&index->sample);
+    facts_kept_init(&index->answering);
     index->run_path = strdup(run_path);
     index->cached = cached;
     index->done = -1;
@@ -696,6 +702,7 @@ void view_index_close(struct view_index *index) {
     hash_destroy(index->places);
     view_facts_done(&index->facts);
     scan_sample_done(&index->sample);
+    facts_kept_done(&index->answering);
     scan_rows_done(&index->rows);
     (void)pthread_mutex_destroy(&index->lock);
     free(index->run_path);

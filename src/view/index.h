@@ -32,6 +32,8 @@ void view_index_close(struct view_index *index); /* NULL is fine */
 
 /* The sample that answers are made of while it grows. */
 struct scan_sample *index_sample(const struct view_index *index);
+/* The facts that answers about the run go by; NULL without an index. */
+struct facts_kept *index_facts(const struct view_index *index);
 
 /* A piece of the index: copies of the buckets of a metric, by x, and what is to be read beside them. */
 struct index_piece {

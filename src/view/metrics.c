@@ -150,17 +150,19 @@ static int sort(struct view_metrics *metrics) {
 int view_metrics_read(const char *run_path, const struct view_selection *selection, bool whole,
                       struct view_metrics *metrics, ty_error *err) {
     struct view_scan scan = {.after = selection->after, .most = whole ? 0 : VIEW_WHOLE, .block = SCAN_BLOCK};
-    struct view_facts facts;
+    struct facts_kept *kept = index_facts(selection->index);
+    struct view_facts own;
+    const struct view_facts *facts;
     *metrics = (struct view_metrics){0};
-    int result = view_facts_read(run_path, &facts, err);
+    int result = facts_take(run_path, kept, &own, &facts, err);
     if (result < 0) return result;
-    scan.last = (int64_t)facts.reports;
-    scan.began = facts.first;
+    scan.last = (int64_t)facts->reports;
+    scan.began = facts->first;
     if (selection->index != NULL && selection->after == 0) scan.sample = index_sample(selection->index);
     struct metric_names names = {
-        .metrics = metrics, .facts = &facts, .selection = selection, .places = hash_create()};
+        .metrics = metrics, .facts = facts, .selection = selection, .places = hash_create()};
     result = names.places == NULL ? -ENOMEM : view_scan(run_path, &scan, on_report, &names, err);
-    view_facts_done(&facts);
+    facts_give_back(kept, &own);
     for (size_t i = 0; names.notes != NULL && i < metrics->n; i++)
         free(names.notes[i].ranks);
     free(names.notes);

@@ -11,7 +11,6 @@
 #include "base/cleanup.h"
 #include "run/pace.h"
 #include "view/encode.h"
-#include "view/facts.h"
 #include "view/scan.h"
 
 struct ranks_reading {
@@ -134,10 +133,17 @@ int view_ranks_read(const char *run_path, struct view_ranks *ranks, ty_error *er
     *ranks = (struct view_ranks){.usual = (double)NAN};
     int result = view_facts_read(run_path, &facts, err);
     if (result < 0) return result;
-    result = place(ranks, &facts.replay);
-    if (result == 0) result = read_pace(run_path, ranks, facts.replay.attempt, facts.reports, err);
-    if (result == -ENOMEM) (void)ty_fail_memory(err);
+    result = view_ranks_read_of(run_path, &facts, ranks, err);
     view_facts_done(&facts);
+    return result;
+}
+
+int view_ranks_read_of(const char *run_path, const struct view_facts *facts, struct view_ranks *ranks,
+                       ty_error *err) {
+    *ranks = (struct view_ranks){.usual = (double)NAN};
+    int result = place(ranks, &facts->replay);
+    if (result == 0) result = read_pace(run_path, ranks, facts->replay.attempt, facts->reports, err);
+    if (result == -ENOMEM) (void)ty_fail_memory(err);
     if (result < 0)
         view_ranks_done(ranks);
     else if (ranks->n > 0)

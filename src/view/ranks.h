@@ -7,6 +7,7 @@
 #include "base/buffer.h"
 #include "base/duration.h"
 #include "base/error.h"
+#include "view/facts.h"
 #include "view/summary.h"
 
 struct view_rank {
@@ -31,6 +32,9 @@ struct view_ranks {
 };
 
 int view_ranks_read(const char *run_path, struct view_ranks *ranks, ty_error *err);
+/* The same, of facts that were read. */
+int view_ranks_read_of(const char *run_path, const struct view_facts *facts, struct view_ranks *ranks,
+                       ty_error *err);
 void view_ranks_done(struct view_ranks *ranks);
 /* {"usual_interval", "ranks": n, "items": [{"rank", "node", "devices", "pid", "state", "number", "last_report",
  * "interval", "lag"}]} from the `from`th on, `limit` of them at most. */

@@ -495,13 +495,15 @@ static int draw_series(const char *run_path, const struct view_query *query, con
 
 int view_series_read(const char *run_path, const struct view_query *query, struct view_series *series,
                      ty_error *err) {
-    struct view_facts facts;
+    struct facts_kept *kept = index_facts(query->index);
+    struct view_facts own;
+    const struct view_facts *facts;
     *series = (struct view_series){0};
     int result = points_check_query(query, err);
-    if (result >= 0) result = view_facts_read(run_path, &facts, err);
+    if (result >= 0) result = facts_take(run_path, kept, &own, &facts, err);
     if (result < 0) return result;
-    result = draw_series(run_path, query, &facts, series, err);
-    view_facts_done(&facts);
+    result = draw_series(run_path, query, facts, series, err);
+    facts_give_back(kept, &own);
     if (result < 0) view_series_done(series);
     return result;
 }

@@ -47,8 +47,9 @@ const char *start_phase_name(enum start_phase_kind phase) {
 
 struct reading {
     struct view_summary *summary;
-    nanoseconds first_report; /* 0: none */
-    bool failed;              /* out of memory */
+    const struct view_facts *facts; /* whose replay is taken; NULL: all events are read */
+    nanoseconds first_report;       /* 0: none */
+    bool failed;                    /* out of memory */
 };
 
 /* Words with blanks in quotes. */
@@ -216,14 +217,16 @@ static int on_checkpoint(void *context, const struct journal_checkpoint *checkpo
 static void forget(struct reading *reading) {
     view_summary_done(reading->summary);
     *reading->summary = (struct view_summary){.status = -1, .cause_rank = -1};
-    *reading = (struct reading){.summary = reading->summary};
+    *reading = (struct reading){.summary = reading->summary, .facts = reading->facts};
 }
 
 static int read_anew(void *context, struct journal *journal, ty_error *err) {
     struct reading *reading = context;
     struct view_summary *summary = reading->summary;
     forget(reading);
-    int result = journal_replay(journal, &summary->replay, err);
+    summary->lent = reading->facts != NULL;
+    if (summary->lent) summary->replay = reading->facts->replay;
+    int result = summary->lent ? 0 : journal_replay(journal, &summary->replay, err);
     if (result >= 0 && tell(summary) < 0) return ty_fail_memory(err);
     if (result >= 0) result = journal_each_report(journal, 0, 1, on_report, reading, err);
     if (result >= 0) result = measure_pace(journal, reading, err);
@@ -263,20 +266,31 @@ static int conclude(const char *name, const char *run_path, struct reading *read
     summary->standing = stand(summary);
     nanoseconds last = summary->replay.last;
     if (last == 0) summary->began = last = journal_time(run_path);
-    if (summary->standing == STANDING_DIED) replay_close(&summary->replay);
+    if (summary->standing == STANDING_DIED) {
+        if (summary->lent) {
+            forget(reading);
+            return view_summary_read(name, run_path, summary, err);
+        }
+        replay_close(&summary->replay);
+    }
     summary->ended = summary->ends || summary->standing == STANDING_DIED ? last : 0;
     return 0;
 }
 
-int view_summary_read(const char *name, const char *run_path, struct view_summary *summary, ty_error *err) {
+int view_summary_read_of(const char *name, const char *run_path, const struct view_facts *facts,
+                         struct view_summary *summary, ty_error *err) {
     *summary = (struct view_summary){0};
-    struct reading reading = {.summary = summary};
+    struct reading reading = {.summary = summary, .facts = facts};
     int result = journal_read(run_path, read_anew, &reading, err);
     if (result < 0) {
         forget(&reading);
         return result;
     }
     return conclude(name, run_path, &reading, err);
+}
+
+int view_summary_read(const char *name, const char *run_path, struct view_summary *summary, ty_error *err) {
+    return view_summary_read_of(name, run_path, NULL, summary, err);
 }
 
 /* Nothing follows the end of a run but another controller's begin: that event alone tells how the run
@@ -312,6 +326,6 @@ void view_summary_done(struct view_summary *summary) {
     free(summary->last_checkpoint);
     json_decref(summary->metrics);
     free(summary->sizes);
-    replay_done(&summary->replay);
+    if (!summary->lent) replay_done(&summary->replay);
     *summary = (struct view_summary){0};
 }

@@ -82,8 +82,11 @@ struct attempt_size {
     int64_t workers;
 };
 
+struct view_facts; /* view/facts.h */
+
 struct view_summary {
     struct run_replay replay; /* of its events; texts that are not said to be owned are its */
+    bool lent;                /* the replay is that of facts */
     char *name, *path;        /* owned; NULL when unknown, as all strings here */
     enum run_standing standing;
     int64_t pid; /* of the controller, 0 when unknown */
@@ -115,6 +118,9 @@ struct view_summary {
 
 /* Reads the journal below `run_path`, which may still be written. */
 int view_summary_read(const char *name, const char *run_path, struct view_summary *summary, ty_error *err);
+/* The same, of facts that were read; they outlive the summary. */
+int view_summary_read_of(const char *name, const char *run_path, const struct view_facts *facts,
+                         struct view_summary *summary, ty_error *err);
 /* The same of one of many runs, in a tenth of the time where the journal's last word is the end of the run: of
  * such a run it tells name, path, how it stands and ended, and the newest checkpoint. */
 int view_summary_read_end(struct journal_ends *ends, const char *name, const char *run_path,

@@ -104,16 +104,22 @@ static int answer_exposition(struct api_call *call, ty_error *err) {
 }
 
 static int answer_run(struct api_call *call, ty_error *err) {
+    struct facts_kept *kept = index_facts(call->run->index);
     struct view_summary summary = {0};
-    int result = view_summary_read(call->run->name, call->run->path, &summary, err);
+    struct view_ranks ranks = {0};
+    const struct view_facts *facts;
+    int result = facts_take(call->run->path, kept, NULL, &facts, err);
     if (result < 0) return result;
-    json_t *tree = view_summary_json(&summary, true);
+    result = view_summary_read_of(call->run->name, call->run->path, facts, &summary, err);
+    json_t *tree = result >= 0 ? view_summary_json(&summary, true) : NULL;
     bool whole_run = summary.reports <= VIEW_WHOLE;
     view_summary_done(&summary);
-    double scanned = whole_run ? 1 : view_index_scanned(call->run->index);
-    struct view_ranks ranks = {0};
-    double usual = view_ranks_read(call->run->path, &ranks, NULL) >= 0 ? ranks.usual : NAN;
+    bool paced = result >= 0 && view_ranks_read_of(call->run->path, facts, &ranks, NULL) >= 0;
+    double usual = paced ? ranks.usual : NAN;
     view_ranks_done(&ranks);
+    facts_give_back(kept, NULL);
+    if (result < 0) return result;
+    double scanned = whole_run ? 1 : view_index_scanned(call->run->index);
     (void)json_object_set_new(tree, "id", json_string(call->run->id));
     (void)json_object_set_new(tree, "exact", json_boolean(scanned >= 1));
     (void)json_object_set_new(tree, "scanned", json_real(scanned));
@@ -190,12 +196,22 @@ static int answer_histogram(struct api_call *call, ty_error *err) {
     return 0;
 }
 
+static int read_ranks(const struct api_call *call, struct view_ranks *ranks, ty_error *err) {
+    struct facts_kept *kept = index_facts(call->run->index);
+    const struct view_facts *facts;
+    int result = facts_take(call->run->path, kept, NULL, &facts, err);
+    if (result < 0) return result;
+    result = view_ranks_read_of(call->run->path, facts, ranks, err);
+    facts_give_back(kept, NULL);
+    return result;
+}
+
 static int answer_ranks(struct api_call *call, ty_error *err) {
     int64_t from = 0, limit = 1000;
     struct view_ranks ranks = {0};
     int result = parameter_whole(call, "from", 0, INT32_MAX, &from, err);
     if (result >= 0) result = parameter_whole(call, "limit", 1, 10000, &limit, err);
-    if (result >= 0) result = view_ranks_read(call->run->path, &ranks, err);
+    if (result >= 0) result = read_ranks(call, &ranks, err);
     if (result < 0) return result;
     view_ranks_encode(&ranks, (size_t)from, (size_t)limit, &call->out);
     view_ranks_done(&ranks);
@@ -239,7 +255,7 @@ static int answer_usage(struct api_call *call, ty_error *err) {
 
 static int answer_placement(struct api_call *call, ty_error *err) {
     struct view_ranks ranks = {0};
-    int result = view_ranks_read(call->run->path, &ranks, err);
+    int result = read_ranks(call, &ranks, err);
     if (result < 0) return result;
     view_placement_encode(&ranks, &call->out);
     view_ranks_done(&ranks);

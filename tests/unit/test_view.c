@@ -551,6 +551,54 @@ static void test_facts_of_a_journal_in_the_place_of_another(void **state) {
     view_world_remove(other);
 }
 
+/* What was read of a journal is not read again: events that are gone from it since still tell. */
+static void test_facts_that_are_kept(void **state) {
+    (void)state;
+    char path[64], command[200];
+    struct facts_kept kept;
+    const struct view_facts *facts;
+    struct journal *journal;
+    view_world_make(path);
+    view_world_b(path);
+    facts_kept_init(&kept);
+    assert_int_equal(facts_take(path, &kept, NULL, &facts, NULL), 0);
+    assert_int_equal(facts->n_attempts, 2);
+    facts_give_back(&kept, NULL);
+    assert_int_equal(journal_open(path, JOURNAL_APPEND, &journal, NULL), 0);
+    view_world_event(journal, 300 * NS_PER_S, EVENT_RUN, 2, -1, "{\"num_workers\": 2}");
+    view_world_event(journal, 301 * NS_PER_S, EVENT_ATTEMPT, 3, -1,
+                     "{\"workers\": 2, \"checkpoint\": \"checkpoint_000100\"}");
+    view_world_event(journal, 302 * NS_PER_S, EVENT_HUNG, 3, 1, "{\"cause\": \"rank 1 hung\"}");
+    view_world_report(journal, 303 * NS_PER_S, 3, 0, 101, "{}");
+    assert_int_equal(journal_forget_checkpoint(journal, 100, NULL), 0);
+    view_world_close(journal);
+    (void)snprintf(command, sizeof command,
+                   "%s -c \"import sqlite3; d = sqlite3.connect('%s/run.db'); d.execute('DELETE FROM events "
+                   "WHERE attempt = 1'); d.commit()\"",
+                   "python3", path);
+    assert_int_equal(system(command), 0);
+    CLEANUP(view_facts_done) struct view_facts whole;
+    assert_int_equal(view_facts_read(path, &whole, NULL), 0);
+    assert_int_equal(whole.n_attempts, 2);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(facts_take(path, &kept, NULL, &facts, NULL), 0);
+        assert_int_equal(facts->n_attempts, 3);
+        assert_int_equal(facts->sequence, whole.sequence);
+        assert_int_equal(facts->reports, whole.reports);
+        assert_int_equal(facts->n_checkpoints, 0);
+        assert_int_equal(facts->n_faults, 1);
+        assert_int_equal(facts->replay.last, whole.replay.last);
+        assert_true(view_facts_count(facts, 1, 100));
+        assert_false(view_facts_count(facts, 1, 101));
+        assert_false(view_facts_count(facts, 2, 151));
+        assert_true(view_facts_count(facts, 3, 151));
+        facts_give_back(&kept, NULL);
+    }
+    view_world_remove(path);
+    assert_true(facts_take(path, &kept, NULL, &facts, NULL) < 0);
+    facts_kept_done(&kept);
+}
+
 static void test_index(void **state) {
     (void)state;
     char path[64], cache[64];
@@ -752,6 +800,7 @@ int main(void) {
         cmocka_unit_test(test_runs),
         cmocka_unit_test(test_the_end_alone),
         cmocka_unit_test(test_facts_of_a_journal_in_the_place_of_another),
+        cmocka_unit_test(test_facts_that_are_kept),
         cmocka_unit_test(test_index),
         cmocka_unit_test(test_index_of_unlike_reports),
         cmocka_unit_test(test_index_of_a_run_that_is_resumed),
