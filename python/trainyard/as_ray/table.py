@@ -50,11 +50,11 @@ _EXPRESSIONS = (
 )
 _COLLATE = "ArrowBatchCollateFn NumpyBatchCollateFn PandasBatchCollateFn"
 _PREPROCESSORS = (
-    "BatchMapper Chain Concatenator CustomKBinsDiscretizer LabelEncoder MaxAbsScaler MinMaxScaler MultiHotEncoder Normalizer "
+    "BatchMapper Categorizer Chain Concatenator CountVectorizer CustomKBinsDiscretizer FeatureHasher HashingVectorizer "
+    "LabelEncoder MaxAbsScaler MinMaxScaler MultiHotEncoder Normalizer "
     "OneHotEncoder OrdinalEncoder PowerTransformer RobustScaler SimpleImputer StandardScaler Tokenizer TorchVisionPreprocessor "
     "UniformKBinsDiscretizer"
 )
-_PREPROCESSORS_ABSENT = "Categorizer CountVectorizer FeatureHasher HashingVectorizer"
 _LIGHTNING = "RayDDPStrategy RayFSDPStrategy RayDeepSpeedStrategy RayLightningEnvironment RayTrainReportCallback prepare_trainer"
 
 _XGBOOST = "RayTrainReportCallback XGBoostCheckpoint XGBoostConfig XGBoostTrainer"
@@ -120,8 +120,8 @@ _TABLE: dict[str, dict[str, str]] = {
     },
     "ray.data.grouped_data": {f"{_DATA}.grouped": "GroupedData"},
     "ray.data.iterator": {_DATA: "DataIterator"},
-    "ray.data.preprocessor": {f"{_DATA}.preprocessors": "Preprocessor PreprocessorNotFittedException"},
-    "ray.data.preprocessors": {f"{_DATA}.preprocessors": _PREPROCESSORS, ABSENT: _PREPROCESSORS_ABSENT},
+    "ray.data.preprocessor": {f"{_DATA}.preprocessors": "Preprocessor PreprocessorNotFittedException SerializablePreprocessorBase"},
+    "ray.data.preprocessors": {f"{_DATA}.preprocessors": _PREPROCESSORS},
     # Ray Train
     "ray.train": {
         "trainyard": f"{_CONFIGS} {_ERRORS} {_FUNCTIONS} BackendConfig Checkpoint Result UserCallback",

@@ -173,7 +173,7 @@ def of_values(values: list[Any]) -> Any:
     try:
         return pa.chunked_array([pa.array(values)])
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
-        return _objects(values)
+        return objects(values)
 
 
 def _plain(values: list[Any]) -> np.ndarray:
@@ -181,10 +181,10 @@ def _plain(values: list[Any]) -> np.ndarray:
     kinds = {type(value) for value in values}
     if kinds <= {int} or kinds <= {int, float} or kinds <= {bool}:
         return np.array(values)
-    return _objects(values)
+    return objects(values)
 
 
-def _objects(values: list[Any]) -> np.ndarray:
+def objects(values: list[Any]) -> np.ndarray:
     array = np.empty(len(values), dtype=object)
     for i, value in enumerate(values):
         array[i] = value
@@ -193,7 +193,7 @@ def _objects(values: list[Any]) -> np.ndarray:
 
 def _stacked(arrays: list[Any]) -> np.ndarray:
     shapes = {array.shape if array is not None else None for array in arrays}
-    return np.stack(arrays) if len(shapes) == 1 else _objects(arrays)
+    return np.stack(arrays) if len(shapes) == 1 else objects(arrays)
 
 
 def as_numpy(column: Any) -> np.ndarray:
@@ -330,7 +330,7 @@ def _joined(columns: list[Any]) -> Any:
     if not all(arrays):
         return of_values([value for column in columns for value in python_values(column)])
     if len({column.shape[1:] for column in columns}) > 1:
-        return _objects([row for column in columns for row in column])
+        return objects([row for column in columns for row in column])
     return np.concatenate(columns)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import enum
 import pickle
+import warnings
 from typing import Any, Callable
 
 import numpy as np
@@ -28,6 +29,8 @@ class Preprocessor:
         PARTIALLY_FITTED = "PARTIALLY_FITTED"
         FITTED = "FITTED"
 
+    MAGIC_CLOUDPICKLE = b"CPKL:"  # what a serialized one begins with
+
     _is_fittable = True
 
     def fit_status(self) -> FitStatus:
@@ -35,12 +38,25 @@ class Preprocessor:
             return self.FitStatus.NOT_FITTABLE
         return self.FitStatus.FITTED if hasattr(self, "stats_") else self.FitStatus.NOT_FITTED
 
+    @property
+    def _fitted(self) -> bool:
+        """As Ray's own preprocessors call it."""
+        return hasattr(self, "stats_")
+
     def fit(self, ds: Dataset) -> Preprocessor:
         """Learns from all rows."""
+        self._warn_of_fit()
         if self._is_fittable:
             self.stats_: dict[str, Any] = {}
             self._fit(ds)
         return self
+
+    def _warn_of_fit(self) -> None:
+        if self.fit_status() in (self.FitStatus.FITTED, self.FitStatus.PARTIALLY_FITTED):
+            warnings.warn(
+                "`fit` has already been called on the preprocessor (or at least one contained preprocessors if this is a chain). "
+                "All previously fitted state will be overwritten!"
+            )
 
     def fit_transform(self, ds: Dataset, **options: Any) -> Dataset:
         return self.fit(ds).transform(ds, **options)
@@ -48,6 +64,7 @@ class Preprocessor:
     def transform(self, ds: Dataset, **_: Any) -> Dataset:
         """The data set after this step; PreprocessorNotFittedException before `fit`."""
         self._check_fitted()
+        self._check_made()
         return ds._then(steps.Fitted(self))
 
     def transform_batch(self, data: Any) -> Any:
@@ -63,6 +80,21 @@ class Preprocessor:
                 "`fit` must be called before `transform`, or simply use fit_transform() to run both steps"
             )
 
+    def _check_made(self) -> None:
+        names = ("transform_block", "_transform_numpy", "_transform_pandas")
+        if all(getattr(type(self), name) is getattr(Preprocessor, name) for name in names):
+            raise NotImplementedError(
+                f"{type(self).__name__} has neither `_transform_numpy` nor `_transform_pandas`"
+            )
+
+    def get_input_columns(self) -> list[str]:
+        """The names of the columns that it works on."""
+        return _names_of(self, "columns", "label_column")
+
+    def get_output_columns(self) -> list[str]:
+        """The names of the columns that it makes."""
+        return _names_of(self, "output_columns", "output_column", "output_column_name")
+
     def transform_block(self, block: Block) -> Block:
         if type(self)._transform_pandas is not Preprocessor._transform_pandas:
             return of_batch(self._transform_pandas(block.pandas()), type(self).__name__)
@@ -72,24 +104,46 @@ class Preprocessor:
         raise NotImplementedError
 
     def _transform_numpy(self, data: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        raise NotImplementedError(
-            f"{type(self).__name__} has neither `_transform_numpy` nor `_transform_pandas`"
-        )
+        raise NotImplementedError
 
     def _transform_pandas(self, df: Any) -> Any:
         raise NotImplementedError
 
-    def serialize(self) -> str:
-        """As text; `deserialize` runs what it names, as unpickling does."""
-        return base64.b64encode(pickle.dumps(self)).decode()
+    def serialize(self) -> bytes:
+        """`deserialize` runs what it names, as unpickling does."""
+        import cloudpickle
+
+        return self.MAGIC_CLOUDPICKLE + cloudpickle.dumps(self)
 
     @staticmethod
-    def deserialize(serialized: str) -> Preprocessor:
-        return pickle.loads(base64.b64decode(serialized))
+    def deserialize(serialized: bytes | str) -> Preprocessor:
+        """Of what `serialize` gave, or of the text that it gave earlier."""
+        if isinstance(serialized, str):
+            return pickle.loads(base64.b64decode(serialized))
+        return pickle.loads(serialized.removeprefix(Preprocessor.MAGIC_CLOUDPICKLE))
 
     def __repr__(self) -> str:
         given = {name: value for name, value in vars(self).items() if not name.endswith("_")}
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in given.items())})"
+
+
+# The names that Ray has for what can be serialized: all of them can.
+SerializablePreprocessor = SerializablePreprocessorBase = Preprocessor
+
+
+def _names_of(preprocessor: Preprocessor, *attributes: str) -> list[str]:
+    found = next((getattr(preprocessor, name) for name in attributes if getattr(preprocessor, name, None)), [])
+    return [found] if isinstance(found, str) else list(found)
+
+
+def outputs(columns: list[str], output_columns: list[str] | None) -> list[str]:
+    """What columns are called when they have been transformed."""
+    if output_columns is not None and len(output_columns) != len(columns):
+        raise ValueError(
+            "Invalid output_columns: Got len(columns) != len(output_columns). The length of columns and output_columns must "
+            "match."
+        )
+    return list(output_columns) if output_columns else list(columns)
 
 
 class ByColumn(Preprocessor):
@@ -98,21 +152,24 @@ class ByColumn(Preprocessor):
     def __init__(self, columns: list[str], output_columns: list[str] | None = None):
         if not columns or len(set(columns)) != len(columns):
             raise ValueError(f"`columns` must be names that differ, not {columns!r}")
-        if output_columns is not None and len(output_columns) != len(columns):
-            raise ValueError(
-                "Invalid output_columns: Got len(columns) != len(output_columns). The length of columns and output_columns must "
-                "match."
-            )
-        self.columns = list(columns)
-        self.output_columns = list(output_columns) if output_columns else list(columns)
+        self.columns, self.output_columns = list(columns), outputs(columns, output_columns)
 
-    def _learn(self, dataset: Dataset, names: list[str]) -> dict[str, np.ndarray]:
-        """All values of columns, without missing ones."""
+    def _learn(self, dataset: Dataset, names: list[str], whole: bool = False) -> dict[str, np.ndarray]:
+        """All values of columns, without missing ones; of `whole` columns none is missing: ValueError."""
         found: dict[str, list[np.ndarray]] = {name: [] for name in names}
         for block in dataset.select_columns(names)._blocks():
             for name in names:
-                found[name].append(present(block.columns[name])[0])
+                values, gone = present(block.columns[name])
+                if whole:
+                    self._check_whole(gone, name)
+                found[name].append(values)
         return {name: np.concatenate(parts) if parts else np.array([]) for name, parts in found.items()}
+
+    def _check_whole(self, gone: np.ndarray, name: str) -> None:
+        if gone.any():
+            raise ValueError(
+                f"{type(self).__name__}: the column {name!r} has missing values: fill them in with a SimpleImputer before"
+            )
 
     def _transform_numpy(self, data: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         made = dict(data)
@@ -139,6 +196,7 @@ class Chain(Preprocessor):
         return states.pop() if len(states) == 1 else self.FitStatus.PARTIALLY_FITTED
 
     def fit(self, ds: Dataset) -> Chain:
+        self._warn_of_fit()
         for one in self.preprocessors:
             ds = one.fit_transform(ds)
         return self

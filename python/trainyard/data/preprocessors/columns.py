@@ -9,7 +9,7 @@ import numpy as np
 
 from ..block import missing
 from ..dataset import Dataset
-from .base import ByColumn, Preprocessor
+from .base import ByColumn, Preprocessor, outputs
 
 
 class Concatenator(Preprocessor):
@@ -58,7 +58,7 @@ class Normalizer(Preprocessor):
     def __init__(self, columns: list[str], norm: str = "l2", *, output_columns: list[str] | None = None):
         if norm not in self._NORMS:
             raise ValueError(f"Norm {norm} is not supported.Supported values are: {self._NORMS.keys()}")
-        self.columns, self.norm, self.output_columns = columns, norm, output_columns or columns
+        self.columns, self.norm, self.output_columns = columns, norm, outputs(columns, output_columns)
 
     def _transform_numpy(self, data: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         rows = np.stack([data[name] for name in self.columns], axis=1)
@@ -111,7 +111,7 @@ class Tokenizer(ByColumn):
         output_columns: list[str] | None = None,
     ):
         super().__init__(columns, output_columns)
-        self.tokenization_fn = tokenization_fn or _by_spaces
+        self.tokenization_fn = tokenization_fn or by_spaces
 
     def _column(self, values: np.ndarray, name: str) -> np.ndarray:
         made = np.empty(len(values), dtype=object)
@@ -120,7 +120,7 @@ class Tokenizer(ByColumn):
         return made
 
 
-def _by_spaces(text: str) -> list[str]:
+def by_spaces(text: str) -> list[str]:
     return text.split(" ")
 
 
@@ -147,7 +147,9 @@ class SimpleImputer(ByColumn):
 
     def _fit(self, dataset: Dataset) -> None:
         for name, values in self._learn(dataset, self.columns).items():
-            if self.strategy == "mean":
+            if not len(values):
+                self.stats_[f"{self.strategy}({name})"] = None
+            elif self.strategy == "mean":
                 self.stats_[f"mean({name})"] = float(np.mean(values))
             else:
                 self.stats_[f"most_frequent({name})"] = collections.Counter(values.tolist()).most_common(1)[
@@ -156,9 +158,20 @@ class SimpleImputer(ByColumn):
 
     def _column(self, values: np.ndarray, name: str) -> np.ndarray:
         value = self.fill_value if self.strategy == "constant" else self.stats_[f"{self.strategy}({name})"]
+        if value is None:
+            raise ValueError(f"SimpleImputer: the column {name!r} had no values when it was fitted: there is none to fill in")
+        gone = missing(values)
+        if gone.all():
+            return np.full(len(values), value)
         filled = values.copy()
-        filled[missing(values)] = value
+        filled[gone] = value
         return filled
+
+    def _transform_numpy(self, data: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """A column that is not there is one of missing values."""
+        rows = len(next(iter(data.values()), ()))
+        absent = {name: np.full(rows, np.nan) for name in self.columns if name not in data}
+        return super()._transform_numpy({**data, **absent})
 
 
 class TorchVisionPreprocessor(Preprocessor):
@@ -174,7 +187,7 @@ class TorchVisionPreprocessor(Preprocessor):
         batched: bool = False,
     ):
         self.columns, self.transform_function = columns, transform
-        self.output_columns, self.batched = output_columns or columns, batched
+        self.output_columns, self.batched = outputs(columns, output_columns), batched
 
     def _transform_numpy(self, data: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         made = dict(data)

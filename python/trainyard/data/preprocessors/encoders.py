@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..block import as_numpy
+from ..block import as_numpy, missing, objects
 from ..dataset import Dataset
 from ..steps import Function, MapBatches
 from .base import ByColumn
@@ -22,20 +22,23 @@ def _listed(value: Any) -> tuple[Any, ...]:
 
 
 class _Encoder(ByColumn):
+    takes_missing = False
+
     def _classes(self, dataset: Dataset, most: dict[str, int] | None = None, of_lists: bool = False) -> None:
-        for name, values in self._learn(dataset, self.columns).items():
+        for name, values in self._learn(dataset, self.columns, whole=not self.takes_missing).items():
             items = _items(values)
             counted = collections.Counter(one for item in items for one in (_listed(item) if of_lists else (item,)))
             kept = [value for value, _ in counted.most_common((most or {}).get(name))]
             self.stats_[f"unique_values({name})"] = {value: i for i, value in enumerate(sorted(kept))}
 
     def _numbers(self, values: np.ndarray, name: str) -> list[int | None]:
+        self._check_whole(missing(values), name)
         known = self.stats_[f"unique_values({name})"]
         return [known.get(value) for value in _items(values)]
 
 
 class OrdinalEncoder(_Encoder):
-    """The number of each class, in their order."""
+    """The number of each class, in their order; of a list, with `encode_lists`, those of what is in it."""
 
     def __init__(
         self, columns: list[str], *, encode_lists: bool = True, output_columns: list[str] | None = None
@@ -44,9 +47,12 @@ class OrdinalEncoder(_Encoder):
         self.encode_lists = encode_lists
 
     def _fit(self, dataset: Dataset) -> None:
-        self._classes(dataset)
+        self._classes(dataset, of_lists=self.encode_lists)
 
     def _column(self, values: np.ndarray, name: str) -> np.ndarray:
+        if self.encode_lists and len(values) and isinstance(values[0], (list, tuple, np.ndarray)):
+            known = self.stats_[f"unique_values({name})"]
+            return objects([[known.get(one) for one in _listed(item)] for item in _items(values)])
         found = self._numbers(values, name)
         return (
             np.array(found)
@@ -59,7 +65,7 @@ class LabelEncoder(OrdinalEncoder):
     """The number of each class of one column. A class that was not there when it was fitted is NaN."""
 
     def __init__(self, label_column: str, *, output_column: str | None = None):
-        super().__init__([label_column], output_columns=[output_column] if output_column else None)
+        super().__init__([label_column], encode_lists=False, output_columns=[output_column] if output_column else None)
         self.label_column, self.output_column = label_column, output_column or label_column
 
     def inverse_transform(self, ds: Dataset) -> Dataset:
@@ -102,7 +108,9 @@ class OneHotEncoder(_OfCategories):
 
 
 class MultiHotEncoder(_OfCategories):
-    """Of a list of classes how often each is in it; of a class that was not there when it was fitted nothing."""
+    """Of a list of classes how often each is in it; of a class that was not there when it was fitted, and of no list, nothing."""
+
+    takes_missing = True
 
     def _fit(self, dataset: Dataset) -> None:
         self._classes(dataset, self.max_categories, of_lists=True)
@@ -115,3 +123,26 @@ class MultiHotEncoder(_OfCategories):
                 if one in known:
                     vectors[row, known[one]] += 1
         return vectors
+
+
+class Categorizer(_Encoder):
+    """Columns of categories: a data frame has them as such. `dtypes`: types of pandas by column; of the others the classes count
+    that are there."""
+
+    def __init__(
+        self, columns: list[str], dtypes: dict[str, Any] | None = None, output_columns: list[str] | None = None
+    ):
+        super().__init__(columns, output_columns)
+        self.dtypes = dtypes or {}
+
+    def _fit(self, dataset: Dataset) -> None:
+        import pandas
+
+        learned = self._learn(dataset, [name for name in self.columns if name not in self.dtypes])
+        for name in self.columns:
+            found = sorted(set(_items(learned[name]))) if name in learned else []
+            self.stats_[name] = self.dtypes[name] if name in self.dtypes else pandas.CategoricalDtype(found)
+
+    def _transform_pandas(self, df: Any) -> Any:
+        made = {new: df[name].astype(self.stats_[name]) for name, new in zip(self.columns, self.output_columns)}
+        return df.assign(**made)

@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any, Callable
+
 import numpy as np
 
+from ..block import plain
 from ..dataset import Dataset
 from .base import ByColumn
+
+_LEAST = 1e-8  # a smaller spread is none
+
+
+def _of(found: Callable[[np.ndarray], Any], values: np.ndarray) -> Any:
+    """None where there are no values."""
+    return plain(found(values)) if len(values) else None
+
+
+def _scaled(values: np.ndarray, middle: Any, spread: Any) -> np.ndarray:
+    if middle is None or spread is None:
+        return np.full(len(values), np.nan)
+    return (values - middle) / (spread if abs(spread) > _LEAST else 1)
 
 
 class StandardScaler(ByColumn):
@@ -13,12 +29,10 @@ class StandardScaler(ByColumn):
 
     def _fit(self, dataset: Dataset) -> None:
         for name, values in self._learn(dataset, self.columns).items():
-            self.stats_[f"mean({name})"] = float(np.mean(values))
-            self.stats_[f"std({name})"] = float(np.std(values))
+            self.stats_[f"mean({name})"], self.stats_[f"std({name})"] = _of(np.mean, values), _of(np.std, values)
 
     def _column(self, values: np.ndarray, name: str) -> np.ndarray:
-        mean, std = self.stats_[f"mean({name})"], self.stats_[f"std({name})"]
-        return (values - mean) / (std if std > 0 else 1)
+        return _scaled(values, self.stats_[f"mean({name})"], self.stats_[f"std({name})"])
 
 
 class MinMaxScaler(ByColumn):
@@ -26,12 +40,11 @@ class MinMaxScaler(ByColumn):
 
     def _fit(self, dataset: Dataset) -> None:
         for name, values in self._learn(dataset, self.columns).items():
-            self.stats_[f"min({name})"] = values.min().item()
-            self.stats_[f"max({name})"] = values.max().item()
+            self.stats_[f"min({name})"], self.stats_[f"max({name})"] = _of(np.min, values), _of(np.max, values)
 
     def _column(self, values: np.ndarray, name: str) -> np.ndarray:
         low, high = self.stats_[f"min({name})"], self.stats_[f"max({name})"]
-        return (values - low) / ((high - low) or 1)
+        return _scaled(values, low, None if low is None else high - low)
 
 
 class MaxAbsScaler(ByColumn):
@@ -39,10 +52,10 @@ class MaxAbsScaler(ByColumn):
 
     def _fit(self, dataset: Dataset) -> None:
         for name, values in self._learn(dataset, self.columns).items():
-            self.stats_[f"abs_max({name})"] = np.abs(values).max().item()
+            self.stats_[f"abs_max({name})"] = _of(lambda values: np.abs(values).max(), values)
 
     def _column(self, values: np.ndarray, name: str) -> np.ndarray:
-        return values / (self.stats_[f"abs_max({name})"] or 1)
+        return _scaled(values, 0, self.stats_[f"abs_max({name})"])
 
 
 class RobustScaler(ByColumn):
