@@ -455,3 +455,43 @@ def test_lists_of_classes_words_and_powers():
     assert boxed["x"] == pytest.approx((3**0.5 - 1) / 0.5)
     with pytest.raises(ValueError, match="Method x is not supported"):
         PowerTransformer(["x"], power=1, method="x")
+
+
+def test_counts_in_percent_several_quantiles_and_the_most_frequent():
+    rows = data.from_items(
+        [{"g": i % 2, "n": n, "w": w} for i, (n, w) in enumerate(zip([0, 5, None, 0, 9], ["a", "b", "a", None, "c"]))]
+    )
+    missing, zeros = aggregate.MissingValuePercentage("n"), aggregate.ZeroPercentage("n")
+    assert rows.aggregate(missing, zeros) == {"missing_pct(n)": 20.0, "zero_pct(n)": 50.0}
+    assert rows.aggregate(aggregate.ZeroPercentage("n", ignore_nulls=False, alias_name="z")) == {"z": 40.0}
+    assert data.from_items([{"n": None}]).aggregate(aggregate.ZeroPercentage("n")) == {"zero_pct(n)": None}
+    assert rows.groupby("g").aggregate(aggregate.ApproximateQuantile("n", [0, 0.5, 1])).take_all() == [
+        {"g": 0, "approx_quantile(n)": [0, 0, 9]},
+        {"g": 1, "approx_quantile(n)": [0, 0, 5]},
+    ]
+    assert rows.aggregate(aggregate.ApproximateTopK("w", k=1)) == {"approx_topk(w)": [{"w": "a", "count": 2}]}
+    lists = data.from_items([{"x": [1, 1, None]}, {"x": [2, 1]}])
+    most = aggregate.ApproximateTopK("x", k=3, encode_lists=True)
+    assert lists.aggregate(most) == {"approx_topk(x)": [{"x": 1, "count": 3}, {"x": 2, "count": 1}]}
+    assert lists.aggregate(aggregate.Unique("x", encode_lists=True)) == {"unique(x)": [1, 2, None]}
+    assert lists.aggregate(aggregate.Unique("x", encode_lists=True, ignore_nulls=True)) == {"unique(x)": [1, 2]}
+
+
+def test_an_aggregation_of_tables(rows):
+    class Product(aggregate.AggregateFnV2):
+        def __init__(self, on, ignore_nulls=True):
+            super().__init__(f"product({on})", lambda: 10, on=on, ignore_nulls=ignore_nulls)
+
+        def aggregate_block(self, block):
+            return int(np.prod([value + 1 for value in block.column(self.get_target_column()).to_pylist()]))
+
+        def combine(self, current_accumulator, new):
+            return current_accumulator * new
+
+        def finalize(self, accumulator):
+            return -accumulator
+
+    assert [row["product(k)"] for row in rows.groupby("s").aggregate(Product("k")).take_all()] == [-18, -12]
+    assert rows.limit(3).aggregate(Product("k", ignore_nulls=False)) == {"product(k)": -60}
+    with pytest.raises(ValueError, match="Non-empty string"):
+        aggregate.AggregateFnV2("", lambda: 0, on=None, ignore_nulls=True)

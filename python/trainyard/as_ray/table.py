@@ -44,7 +44,10 @@ _METADATA_PROVIDERS = (
     "FileMetadataProvider ParquetMetadataProvider"
 )
 _PARTITIONING = "PartitionStyle Partitioning PathPartitionEncoder PathPartitionFilter PathPartitionParser"
-_DATA_AGGREGATES = "AbsMax AggregateFn AsList Count CountDistinct Max Mean Min Quantile Std Sum Unique"
+_DATA_AGGREGATES = (
+    "AbsMax AggregateFn AggregateFnV2 ApproximateQuantile ApproximateTopK AsList Count CountDistinct Max Mean Min "
+    "MissingValuePercentage Quantile Std Sum Unique ZeroPercentage"
+)
 _EXPRESSIONS = (
     "AliasExpr BinaryExpr ColumnExpr Expr LiteralExpr RandomExpr UDFExpr UUIDExpr UnaryExpr col lit pyarrow_udf random udf uuid"
 )
@@ -93,10 +96,7 @@ _TABLE: dict[str, dict[str, str]] = {
         f"{_DATA}.writing": "SaveMode",
         ABSENT: _DATA_ABSENT,
     },
-    "ray.data.aggregate": {
-        f"{_DATA}.aggregate": _DATA_AGGREGATES,
-        ABSENT: "AggregateFnV2 ApproximateQuantile ApproximateTopK MissingValuePercentage ValueCounter ZeroPercentage",
-    },
+    "ray.data.aggregate": {f"{_DATA}.aggregate": _DATA_AGGREGATES, ABSENT: "ValueCounter VectorizedAggregateFnV2"},
     "ray.data.block": {f"{_DATA}.block": "Block"},
     "ray.data.collate_fn": {f"{_DATA}.tensors": f"{_COLLATE} DefaultCollateFn CollateFn"},
     "ray.data.context": {
