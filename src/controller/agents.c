@@ -318,6 +318,10 @@ static void on_worker_event(struct peer *peer, const Wire__WorkerEvent *event) {
         break;
     case WIRE__WORKER_EVENT__KIND__EXITED:
         input_left(&run->input, event->rank);
+        /* A scheduler that takes a node down kills its workers, perhaps before their agent: told before the
+         * failure is. */
+        if (!event->stopped && WIFSIGNALED(event->wait_status) && WTERMSIG(event->wait_status) == SIGKILL)
+            (void)scheduler_says(run, peer);
         /* The others are told of a failure by the run. */
         if (event->wait_status == 0 && run->launched.store != NULL)
             store_leave(run->launched.store, event->rank);
