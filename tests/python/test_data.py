@@ -396,6 +396,48 @@ def test_what_becomes_a_tensor_is_no_memory_of_the_data_set():
     assert not array.any()
 
 
+def test_each_loop_over_a_data_set_is_an_epoch():
+    shuffled = data.range(30).random_shuffle()
+    first, second = ids(shuffled), np.concatenate([batch["id"] for batch in batches(shuffled)]).tolist()
+    assert first != second and sorted(first) == sorted(second) == list(range(30))
+    same = data.range(30).random_shuffle(seed=1)
+    assert ids(same) == ids(same)
+    again = data.RandomSeedConfig(seed=1, reseed_after_execution=True)
+    assert ids(data.range(30).random_shuffle(seed=again)) == ids(data.range(30).random_shuffle(seed=again))
+    drawn = data.range(30).random_shuffle(seed=again)
+    assert ids(drawn) != ids(drawn)
+
+
+@pytest.mark.parametrize("form", ["numpy", "pandas"])
+def test_a_batch_that_is_asked_for_can_be_written_to(form):
+    def add(batch):
+        batch["data"] += 1
+        return batch
+
+    array = np.arange(4)
+    held = data.from_numpy(array)
+    written = held.map_batches(add, batch_format=form, zero_copy_batch=False)
+    assert ids(written, "data") == [1, 2, 3, 4] and ids(held, "data") == [0, 1, 2, 3] == array.tolist()
+    with pytest.raises(ValueError, match="read-only"):
+        held.map_batches(add).materialize()
+
+
+def test_words_that_are_no_strategy_and_no_column():
+    with pytest.raises(ValueError, match="`compute` of map is a TaskPoolStrategy or an ActorPoolStrategy, not 'actors'"):
+        data.range(3).map(lambda row: row, compute="actors")
+    with pytest.raises(ValueError, match="the column 'x' is a str"):
+        data.range(3).map_batches(lambda batch: {"x": "text"}).materialize()
+
+
+def test_settings_have_their_defaults():
+    context = data.DataContext()
+    assert context.use_polars_sort is False and context.copy().read_op_min_num_blocks == 200
+    context.use_polars_sort = True
+    assert context.copy().use_polars_sort is True
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        context.nothing  # noqa: B018
+
+
 # -- preprocessors
 
 

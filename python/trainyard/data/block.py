@@ -135,7 +135,7 @@ def of_batch(batch: Any, source: str) -> Block:
 def _of_columns(batch: Mapping[str, Any], source: str) -> Block:
     columns = {}
     for name, column in batch.items():
-        if not hasattr(column, "__len__"):
+        if not hasattr(column, "__len__") or isinstance(column, (str, bytes)):
             raise ValueError(
                 f"Error validating the batch of {source}: the column {name!r} is a {type(column).__name__}, and no array or list"
             )

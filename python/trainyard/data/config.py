@@ -103,6 +103,23 @@ class ExecutionOptions:
         return self.resource_limits == ExecutionResources.for_limits()
 
 
+# What a DataContext says where nothing was set.
+_UNSET: dict[str, Any] = {
+    "enable_pandas_block": True, "actor_prefetcher_enabled": False, "use_push_based_shuffle": False,
+    "default_hash_shuffle_parallelism": 200, "scheduling_strategy": "SPREAD", "scheduling_strategy_large_args": "DEFAULT",
+    "large_args_threshold": 50 << 20, "use_polars": False, "use_polars_sort": False, "min_parallelism": 200,
+    "read_op_min_num_blocks": 200, "decoding_size_estimation": True, "streaming_read_buffer_size": 32 << 20,
+    "enable_tensor_extension_casting": True, "use_arrow_tensor_v2": True, "enable_fallback_to_arrow_object_ext_type": None,
+    "enable_auto_log_stats": False, "verbose_stats_logs": False, "trace_allocations": False, "use_ray_tqdm": True,
+    "enable_operator_progress_bars": True, "enable_progress_bar_name_truncation": True, "enable_rich_progress_bars": False,
+    "actor_task_retry_on_errors": False, "op_resource_reservation_enabled": True, "op_resource_reservation_ratio": 0.5,
+    "max_errored_blocks": 0, "log_internal_stack_trace": False, "raise_original_map_exception": False,
+    "print_on_execution_start": True, "s3_try_create_dir": False, "wait_for_min_actors_s": -1,
+    "max_tasks_in_flight_per_actor": None, "enable_per_node_metrics": False, "enforce_schemas": False,
+    "override_object_store_memory_limit_fraction": None, "warn_on_driver_memory_usage_bytes": 2 << 30,
+}  # fmt: skip
+
+
 class DataContext:
     """Settings of Ray Data. They can be set and read, in workers too, and have no effect."""
 
@@ -139,6 +156,11 @@ class DataContext:
 
     def copy(self) -> DataContext:
         return copy.deepcopy(self)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _UNSET:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return _UNSET[name]
 
 
 class DataConfig:

@@ -63,6 +63,7 @@ class Dataset:
         self._name = name
         self.seed = secrets.randbits(62)  # for what is drawn without one
         self.context = DataContext.get_current().copy()
+        self._passes: DataIterator | None = None  # of the loops over it in this process, each an epoch
 
     # What is to be done with the rows
 
@@ -87,16 +88,16 @@ class Dataset:
 
     def map_batches(
         self, fn: Any, *, batch_size: int | str | None = None, batch_format: str | None = "default",
-        fn_args: Any = None, fn_kwargs: Any = None,
+        zero_copy_batch: bool = True, fn_args: Any = None, fn_kwargs: Any = None,
         fn_constructor_args: Any = None, fn_constructor_kwargs: Any = None, **places: Any,
     ) -> Dataset:  # fmt: skip
         """`fn` of batches of `batch_size` rows (None: as they are read), which gives a batch, or yields several.
 
-        A callable class is made once in each process that reads."""
+        A callable class is made once in each process that reads. Without `zero_copy_batch` a batch can be written to."""
         steps.check_places("map_batches", places)
         size = None if batch_size in ("default", "auto") else batch_size
         function = steps.Function(fn, fn_args, fn_kwargs, fn_constructor_args, fn_constructor_kwargs)
-        return self._then(steps.MapBatches(function, size, batch_format))  # type: ignore[arg-type]
+        return self._then(steps.MapBatches(function, size, batch_format, not zero_copy_batch))  # type: ignore[arg-type]
 
     def flat_map(
         self,
@@ -388,20 +389,28 @@ class Dataset:
     def iterator(self) -> DataIterator:
         return DataIterator(Shard(self))
 
+    def _own(self) -> DataIterator:
+        if self._passes is None:
+            self._passes = self.iterator()
+        return self._passes
+
     def iter_rows(self) -> Iterable[dict[str, Any]]:
-        return self.iterator().iter_rows()
+        return self._own().iter_rows()
 
     def iter_batches(self, **options: Any) -> Iterable[Any]:
-        return self.iterator().iter_batches(**options)
+        return self._own().iter_batches(**options)
 
     def iter_torch_batches(self, **options: Any) -> Iterable[Any]:
-        return self.iterator().iter_torch_batches(**options)
+        return self._own().iter_torch_batches(**options)
 
     def iter_jax_batches(self, **options: Any) -> Iterable[Any]:
-        return self.iterator().iter_jax_batches(**options)
+        return self._own().iter_jax_batches(**options)
 
     def to_torch(self, **options: Any) -> Any:
-        return self.iterator().to_torch(**options)
+        return self._own().to_torch(**options)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_passes": None}
 
     def take(self, limit: int = 20) -> list[dict[str, Any]]:
         """The first rows."""

@@ -20,7 +20,7 @@ _making = threading.Lock()
 
 # Options of steps that say where and how often Ray runs them: here the process that reads runs them.
 _PLACES = frozenset(
-    "compute concurrency num_cpus num_gpus memory zero_copy_batch udf_modifying_row_count ray_remote_args_fn ray_remote_args "
+    "compute concurrency num_cpus num_gpus memory udf_modifying_row_count ray_remote_args_fn ray_remote_args "
     "resources accelerator_type runtime_env label_selector fallback_strategy max_calls scheduling_strategy max_retries "
     "retry_exceptions num_partitions".split()
 )
@@ -31,6 +31,8 @@ def check_places(method: str, options: Mapping[str, Any]) -> None:
     for name in options:
         if name not in _PLACES:
             raise TypeError(f"Dataset.{method}() got an unexpected keyword argument {name!r}")
+    if isinstance(options.get("compute"), str):
+        raise ValueError(f"`compute` of {method} is a TaskPoolStrategy or an ActorPoolStrategy, not {options['compute']!r}")
 
 
 def new_identity() -> str:
@@ -171,16 +173,20 @@ class MapBatches(_Called):
     keeps_rows = None
     by_row = False
 
-    def __init__(self, function: Function, batch_size: int | None, batch_format: str | None):
+    def __init__(
+        self, function: Function, batch_size: int | None, batch_format: str | None, is_written_to: bool = False
+    ):
         super().__init__(function)
         check_format(batch_format)
+        self.is_written_to = is_written_to
         if batch_size is not None and (not isinstance(batch_size, int) or batch_size < 1):
             raise ValueError(f"Batch size can't be negative or 0, but it's {batch_size}")
         self.batch_size, self.batch_format = batch_size, batch_format
 
     def run(self, blocks: Iterator[Block]) -> Iterator[Block]:
         for block in rebatched(blocks, self.batch_size):
-            given = self.function(block.batch(self.batch_format))
+            batch = block.batch(self.batch_format)
+            given = self.function(own(batch) if self.is_written_to else batch)
             if not inspect.isgenerator(given):
                 made = of_batch(given, self.function.name)
                 self.changed |= made.rows != block.rows
@@ -193,6 +199,13 @@ class MapBatches(_Called):
                 self.changed |= rows > block.rows
                 yield made
             self.changed |= rows != block.rows
+
+
+def own(batch: Any) -> Any:
+    """A batch that can be written to; a table of pyarrow is as it is."""
+    if isinstance(batch, dict):
+        return {name: array.copy() for name, array in batch.items()}
+    return batch.copy(deep=True) if type(batch).__module__.startswith("pandas") else batch
 
 
 class AddColumn(Step):
