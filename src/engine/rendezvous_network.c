@@ -227,16 +227,6 @@ static int compare_rows(const void *a, const void *b) {
     return strcmp(one->network, other->network);
 }
 
-static struct network_row *find_row(struct network_row *rows, size_t *n, const char *network) {
-    for (size_t i = 0; i < *n; i++)
-        if (str_equal(rows[i].network, network)) return &rows[i];
-    if (*n == NETWORKS_TOLD) return NULL;
-    struct network_row *row = &rows[(*n)++];
-    *row = (struct network_row){0};
-    strcpy(row->network, network);
-    return row;
-}
-
 static void write_row(const struct network_row *row, uint32_t n, bool used, struct buffer *out) {
     size_t begin = out->size;
     if (row->good == n)
@@ -258,8 +248,14 @@ static void write_table(const struct party *party, const char *chosen, struct bu
         for (size_t k = 0; k < slot->n_tried; k++) {
             char network[64];
             network_of(slot->join->addresses[k], network);
-            struct network_row *row = find_row(rows, &n, network);
-            if (row == NULL) continue;
+            struct network_row *row = rows;
+            while (row < rows + n && !str_equal(row->network, network))
+                row++;
+            if (row == rows + NETWORKS_TOLD) continue;
+            if (row == rows + n) {
+                rows[n++] = (struct network_row){0};
+                strcpy(row->network, network);
+            }
             if (row->interface == NULL) row->interface = slot->join->addresses[k]->interface;
             if (row->fault == NULL) row->fault = slot->tried[k].fault;
             row->nodes++;

@@ -1,4 +1,5 @@
-/* What stands behind the face of loop.h: one table of functions a kind of loop. Private to this room. */
+/* What stands behind the face of loop.h: one table of functions a kind of loop. The simulated loop, which has no
+ * descriptors, lacks what is about them (NULL). Private to this room. */
 #ifndef LOOP_BACKEND_H
 #define LOOP_BACKEND_H
 
@@ -8,11 +9,12 @@ struct loop_backend {
     void (*destroy)(struct loop *loop);
     nanoseconds (*now)(struct loop *loop);
     bool (*turn)(struct loop *loop, bool wait); /* without the end of the turn */
-    bool (*intact)(struct loop *loop);
-    int (*fd)(struct loop *loop);
     int (*timeout_ms)(struct loop *loop);
     int (*timer_start)(struct loop *loop, struct loop_timer *timer, nanoseconds delay);
     void (*timer_stop)(struct loop *loop, struct loop_timer *timer);
+    /* NULL in the simulated loop */
+    bool (*intact)(struct loop *loop);
+    int (*fd)(struct loop *loop);
     int (*watch_start)(struct loop *loop, struct loop_watch *watch, int fd, unsigned events);
     void (*watch_stop)(struct loop *loop, struct loop_watch *watch);
     int (*signal_start)(struct loop *loop, struct loop_signal *handle, int signal_number);

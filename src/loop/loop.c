@@ -34,11 +34,11 @@ void loop_stop(struct loop *loop) {
 }
 
 bool loop_intact(struct loop *loop) {
-    return loop->backend->intact(loop);
+    return loop->backend->intact == NULL || loop->backend->intact(loop);
 }
 
 int loop_fd(struct loop *loop) {
-    return loop->backend->fd(loop);
+    return loop->backend->fd != NULL ? loop->backend->fd(loop) : -1;
 }
 
 int loop_timeout_ms(struct loop *loop) {
@@ -59,6 +59,7 @@ void loop_timer_stop(struct loop *loop, struct loop_timer *timer) {
 }
 
 int loop_watch_start(struct loop *loop, struct loop_watch *watch, int fd, unsigned events) {
+    if (loop->backend->watch_start == NULL) return TY_EUNSUPPORTED;
     return loop->backend->watch_start(loop, watch, fd, events);
 }
 
@@ -67,6 +68,7 @@ void loop_watch_stop(struct loop *loop, struct loop_watch *watch) {
 }
 
 int loop_signal_start(struct loop *loop, struct loop_signal *handle, int signal_number) {
+    if (loop->backend->signal_start == NULL) return TY_EUNSUPPORTED;
     return loop->backend->signal_start(loop, handle, signal_number);
 }
 

@@ -71,19 +71,16 @@ static void timer_stop(struct loop *base, struct loop_timer *timer) {
     uv_close((uv_handle_t *)TAKE(timer->state), put_by);
 }
 
-static void timer_due(struct real_timer *state) {
+static void timer_fired(uv_timer_t *uv) {
+    struct real_timer *state = (struct real_timer *)uv;
     struct loop_timer *owner = state->owner;
     state->loop->base.called = true;
     timer_stop(&state->loop->base, owner); /* first, so that the callback can start it again */
     owner->callback(owner->context);
 }
 
-static void timer_fired(uv_timer_t *uv) {
-    timer_due((struct real_timer *)uv);
-}
-
 static void idle_fired(uv_idle_t *uv) {
-    timer_due((struct real_timer *)uv);
+    timer_fired(&((struct real_timer *)uv)->uv.timer);
 }
 
 /* libuv counts whole milliseconds of the monotonic clock, rounded down, from when it last looked: what counts
@@ -257,16 +254,6 @@ static const struct loop_backend real_backend = {
     .signal_stop = signal_stop,
 };
 
-/* libuv ends the process where it gets no pipe for signals in its first loop, which takes one descriptor before
- * that. */
-static int check_room(void) {
-    int pair[2] = {-1, -1}, first = eventfd(0, EFD_CLOEXEC);
-    int code = first < 0 || pipe2(pair, O_CLOEXEC) < 0 ? -errno : 0;
-    if (first >= 0) (void)close(first);
-    if (pair[0] >= 0) (void)close(pair[0]), (void)close(pair[1]);
-    return code;
-}
-
 struct loop *loop_create(ty_error *err) {
     CLEANUP_FREE struct real_loop *loop = calloc(1, sizeof *loop);
     if (loop == NULL) {
@@ -281,7 +268,12 @@ struct loop *loop_create(ty_error *err) {
             return NULL;
         }
     }
-    int code = check_room();
+    /* libuv ends the process where it gets no pipe for signals in its first loop, which takes one descriptor
+     * before that: whether there is room for both is tried first. */
+    int pair[2] = {-1, -1}, first = eventfd(0, EFD_CLOEXEC);
+    int code = first < 0 || pipe2(pair, O_CLOEXEC) < 0 ? -errno : 0;
+    if (first >= 0) (void)close(first);
+    if (pair[0] >= 0) (void)close(pair[0]), (void)close(pair[1]);
     if (code >= 0) code = uv_loop_init(&loop->uv);
     if (code >= 0) (void)fstat(uv_backend_fd(&loop->uv), &loop->own);
     if (code < 0) {

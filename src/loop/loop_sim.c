@@ -83,11 +83,6 @@ static void timer_stop(struct loop *base, struct loop_timer *owner) {
     owner->state = NULL;
 }
 
-static bool intact(struct loop *base) {
-    (void)base;
-    return true;
-}
-
 /* One timer a turn: invariants can be checked after every event. */
 static bool turn(struct loop *base, bool wait) {
     struct sim_loop *loop = (struct sim_loop *)base;
@@ -108,24 +103,9 @@ static nanoseconds now(struct loop *base) {
     return ((struct sim_loop *)base)->now;
 }
 
-static int no_fd(struct loop *base) {
-    (void)base;
-    return -1;
-}
-
 /* Time stands still: the next timer can be had at once. */
 static int timeout_ms(struct loop *base) {
     return ((struct sim_loop *)base)->n > 0 ? 0 : -1;
-}
-
-static int no_watch(struct loop *base, struct loop_watch *watch, int fd, unsigned events) {
-    (void)base, (void)watch, (void)fd, (void)events;
-    return TY_EUNSUPPORTED;
-}
-
-static int no_signal(struct loop *base, struct loop_signal *handle, int signal_number) {
-    (void)base, (void)handle, (void)signal_number;
-    return TY_EUNSUPPORTED;
 }
 
 static void destroy(struct loop *base) {
@@ -134,18 +114,13 @@ static void destroy(struct loop *base) {
     free(loop);
 }
 
-/* Nothing can be watched, so nothing is ever stopped: the two missing calls are never made. */
 static const struct loop_backend sim_backend = {
     .destroy = destroy,
     .now = now,
     .turn = turn,
-    .intact = intact,
-    .fd = no_fd,
     .timeout_ms = timeout_ms,
     .timer_start = timer_start,
     .timer_stop = timer_stop,
-    .watch_start = no_watch,
-    .signal_start = no_signal,
 };
 
 struct loop *loop_create_sim(ty_error *err) {

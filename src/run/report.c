@@ -135,7 +135,7 @@ static void settle_all(struct run *run) {
     answer_lists(run);
 }
 
-static void take_commit(struct run *run, const struct run_input *input) {
+void run_on_store(struct run *run, const struct run_input *input) {
     struct pending *pending = find_pending(run, input->number);
     if (pending == NULL || !pending->publishing) {
         free(input->path);
@@ -147,17 +147,13 @@ static void take_commit(struct run *run, const struct run_input *input) {
 }
 
 void run_on_commit(struct run *run, const struct run_input *input) {
-    take_commit(run, input);
+    run_on_store(run, input);
     run_resize_after_report(run);
-}
-
-void run_on_store(struct run *run, const struct run_input *input) {
-    take_commit(run, input);
 }
 
 /* The end of the attempt waits for it, and for those that were whole behind it. */
 void run_on_last(struct run *run, const struct run_input *input) {
-    take_commit(run, input);
+    run_on_store(run, input);
     run_end_when_gone(run);
 }
 

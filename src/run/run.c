@@ -392,24 +392,20 @@ static void launch_when_up(struct run *run) {
 
 /* -- nodes come and go */
 
-static void note_up(struct run *run, const struct run_input *input) {
+void run_on_join(struct run *run, const struct run_input *input) {
     if (run->nodes[input->node].state != NODE_CONNECTING || !move_node(run, input->node, NODE_UP)) return;
     run_record_node(run, input->node, input->about);
 }
 
 void run_on_enrol(struct run *run, const struct run_input *input) {
-    note_up(run, input);
+    run_on_join(run, input);
     launch_when_up(run);
 }
 
 /* A node that an elastic run would grow into. */
 void run_on_probe(struct run *run, const struct run_input *input) {
-    note_up(run, input);
+    run_on_join(run, input);
     run_resize_node(run);
-}
-
-void run_on_join(struct run *run, const struct run_input *input) {
-    note_up(run, input);
 }
 
 /* The node is gone, and with it what was there. False when it was not there. */

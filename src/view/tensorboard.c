@@ -69,8 +69,10 @@ struct tensorboard {
 
 /* -- records */
 
-/* CRC-32C (Castagnoli), bit by bit for each byte's remainder; RFC 3720, B.4. */
-static uint32_t crc_of(const unsigned char *bytes, size_t size) {
+/* CRC-32C (Castagnoli), bit by bit for each byte's remainder; RFC 3720, B.4. A checksum of data that holds
+ * checksums says little, so it is turned (tensorflow/core/lib/hash/crc32c.h). */
+static uint32_t masked_crc(const void *data, size_t size) {
+    const unsigned char *bytes = data;
     static uint32_t table[256];
     static bool made;
     if (!made) {
@@ -85,12 +87,7 @@ static uint32_t crc_of(const unsigned char *bytes, size_t size) {
     uint32_t crc = 0xffffffff;
     for (size_t i = 0; i < size; i++)
         crc = (crc >> 8) ^ table[(crc ^ bytes[i]) & 0xff];
-    return ~crc;
-}
-
-/* A checksum of data that holds checksums says little, so it is turned (tensorflow/core/lib/hash/crc32c.h). */
-static uint32_t masked_crc(const void *bytes, size_t size) {
-    uint32_t crc = crc_of(bytes, size);
+    crc = ~crc;
     return htole32(((crc >> 15) | (crc << 17)) + 0xa282ead8);
 }
 
@@ -239,23 +236,18 @@ static const char *intern(struct tensorboard *board, const struct value *value, 
     return board->names[*place];
 }
 
-static void note_step(struct tensorboard *board, const struct value *value) {
-    static const char *const steps[] = {"step", "global_step", "iteration", "training_iteration"};
-    for (int i = 0; i < board->step_place; i++)
-        if (value->name_size == strlen(steps[i]) && memcmp(value->name, steps[i], value->name_size) == 0 &&
-            fabs(value->number) < 9e15) {
-            board->step_place = i;
-            board->step = (int64_t)value->number;
-        }
-}
-
 static bool take_value(void *context, const struct value *value) {
+    static const char *const steps[] = {"step", "global_step", "iteration", "training_iteration"};
     struct tensorboard *board = context;
     size_t place;
     if (value->type != VALUE_NUMBER && value->type != VALUE_NONFINITE) return true;
     const char *name = intern(board, value, &place);
     if (name == NULL) return !board->failed;
-    if (value->type == VALUE_NUMBER) note_step(board, value);
+    for (int i = 0; value->type == VALUE_NUMBER && i < board->step_place; i++)
+        if (strcmp(name, steps[i]) == 0 && fabs(value->number) < 9e15) {
+            board->step_place = i;
+            board->step = (int64_t)value->number;
+        }
     if (board->given[place] == board->n_reports) return true; /* twice */
     board->given[place] = board->n_reports;
     board->values[board->n_values++] = (struct board_value){name, value->number};
@@ -274,7 +266,8 @@ static int flush_mean(struct tensorboard *board, struct board_mean *mean) {
     return result < 0 ? result : append_values(board, &board->mean.records, mean->time, mean->step);
 }
 
-static int grow_mean(struct tensorboard *board, struct board_mean *mean) {
+static int add_to_mean(struct tensorboard *board, const struct journal_report *report) {
+    struct board_mean *mean = &board->means[report->number % MEANS_WAITING];
     double *sums = reallocarray(mean->sums, board->n_names + 1, sizeof *sums);
     if (sums != NULL) mean->sums = sums;
     uint64_t *counts = reallocarray(mean->counts, board->n_names + 1, sizeof *counts);
@@ -284,15 +277,9 @@ static int grow_mean(struct tensorboard *board, struct board_mean *mean) {
         sums[mean->n_sums] = 0;
         counts[mean->n_sums] = 0;
     }
-    return 0;
-}
-
-static int add_to_mean(struct tensorboard *board, const struct journal_report *report) {
-    struct board_mean *mean = &board->means[report->number % MEANS_WAITING];
-    if (grow_mean(board, mean) < 0) return -ENOMEM;
     if (mean->ranks == 0) {
-        memset(mean->sums, 0, mean->n_sums * sizeof *mean->sums);
-        memset(mean->counts, 0, mean->n_sums * sizeof *mean->counts);
+        memset(sums, 0, mean->n_sums * sizeof *sums);
+        memset(counts, 0, mean->n_sums * sizeof *counts);
         mean->number = report->number;
         mean->step = board->step;
     }
@@ -301,8 +288,8 @@ static int add_to_mean(struct tensorboard *board, const struct journal_report *r
     for (size_t i = 0; i < board->n_values; i++) {
         const uintptr_t *place = hash_get(board->places, board->values[i].name);
         if (place == NULL || !isfinite(board->values[i].value)) continue;
-        mean->sums[*place - 1] += board->values[i].value;
-        mean->counts[*place - 1]++;
+        sums[*place - 1] += board->values[i].value;
+        counts[*place - 1]++;
     }
     bool all = mean->ranks >= board->facts.replay.n_workers;
     return all && board->facts.replay.n_workers > 0 ? flush_mean(board, mean) : 0;
@@ -369,26 +356,20 @@ static int by_number(const void *a, const void *b) {
     return ((*x)->number > (*y)->number) - ((*x)->number < (*y)->number);
 }
 
-static int flush_means(struct tensorboard *board) {
-    struct board_mean *waiting[MEANS_WAITING];
-    size_t n = 0;
-    int result = 0;
-    for (size_t i = 0; i < MEANS_WAITING; i++)
-        if (board->means[i].ranks > 0) waiting[n++] = &board->means[i];
-    if (n > 0) qsort(waiting, n, sizeof(struct board_mean *), by_number);
-    for (size_t i = 0; i < n && result == 0; i++)
-        result = flush_mean(board, waiting[i]);
-    return result;
-}
-
 int tensorboard_write(struct tensorboard *board, bool last, ty_error *err) {
     struct view_scan scan = {.after = board->selection.after};
+    struct board_mean *waiting[MEANS_WAITING];
+    size_t n = 0;
     board->err = err;
     view_facts_done(&board->facts);
     int result = view_facts_read(board->run_path, &board->facts, err);
     if (result == 0) result = view_scan(board->run_path, &scan, write_report, board, err);
     board->selection.after = scan.last;
-    if (result == 0 && last) result = flush_means(board);
+    for (size_t i = 0; last && i < MEANS_WAITING; i++)
+        if (board->means[i].ranks > 0) waiting[n++] = &board->means[i];
+    if (n > 0) qsort(waiting, n, sizeof(struct board_mean *), by_number);
+    for (size_t i = 0; i < n && result == 0; i++)
+        result = flush_mean(board, waiting[i]);
     if (result == 0) result = flush(board);
     return result == -ENOMEM ? ty_fail_memory(err) : result;
 }

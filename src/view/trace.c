@@ -303,7 +303,6 @@ static void write_run_start(struct trace_writing *writing) {
 }
 
 struct trace_events {
-    struct trace_writing *writing;
     struct run_event *events; /* with their memory: kept until the reading is known to be right */
     struct event_memory *memories;
     size_t n;
@@ -336,7 +335,7 @@ static int read_events(void *context, struct journal *journal, ty_error *err) {
 }
 
 static int write_events(struct trace_writing *writing, const char *run_path, ty_error *err) {
-    struct trace_events events = {.writing = writing};
+    struct trace_events events = {0};
     int result = journal_read(run_path, read_events, &events, err);
     for (size_t i = 0; i < events.n && result == 0; i++) {
         result = write_event(writing, &events.events[i]);
@@ -372,14 +371,6 @@ static void sort_starts(struct trace_writing *writing) {
     writing->n_starts = kept + 1;
 }
 
-static nanoseconds find_able(const struct trace_writing *writing, int attempt, int rank) {
-    const struct trace_start key = {attempt, rank, 0};
-    const struct trace_start *start = writing->n_starts == 0 ? NULL
-                                                             : bsearch(&key, writing->starts, writing->n_starts,
-                                                                       sizeof *writing->starts, by_start);
-    return start != NULL ? start->able : 0;
-}
-
 static int write_report(void *context, const struct journal_report *report) {
     struct trace_writing *writing = context;
     const struct view_trace *asked = writing->asked;
@@ -387,7 +378,10 @@ static int write_report(void *context, const struct journal_report *report) {
     struct trace_rank *rank = &writing->ranks[report->rank];
     bool first = rank->last == 0 || rank->attempt != report->attempt;
     bool chosen = report->number >= asked->from && (asked->to == 0 || report->number <= asked->to);
-    nanoseconds from = first ? find_able(writing, report->attempt, report->rank) : rank->last;
+    const struct trace_start key = {report->attempt, report->rank, 0}, *start = NULL;
+    if (first && writing->n_starts > 0)
+        start = bsearch(&key, writing->starts, writing->n_starts, sizeof key, by_start);
+    nanoseconds from = !first ? rank->last : start != NULL ? start->able : 0;
     char name[32];
     (void)snprintf(name, sizeof name, "report %llu", (unsigned long long)report->number);
     if (chosen && (!first || from > 0)) {
@@ -407,35 +401,31 @@ static int write_report(void *context, const struct journal_report *report) {
 
 /* -- means */
 
-static int write_counter(struct trace_writing *writing, const char *run_path, const char *metric,
-                         ty_error *err) {
-    struct view_query query = view_query_new(metric);
-    struct view_series series;
-    query.x = "relative";
-    int result = view_series_read(run_path, &query, &series, err);
-    if (result < 0) return result;
-    for (size_t i = 0; i < series.lines[0].n; i++) {
-        const struct view_bucket *bucket = &series.lines[0].buckets[i];
-        if (bucket->n == 0) continue;
-        struct buffer *out =
-            begin(writing, 'C', metric, RUN_PROCESS, 0, (nanoseconds)(bucket->x * (double)NS_PER_S));
-        buffer_text(out, ",\"args\":{\"mean\":");
-        encode_number(out, bucket->sum / (double)bucket->n);
-        buffer_text(out, "}}");
-    }
-    view_series_done(&series);
-    return view_outlet_drain(&writing->outlet);
-}
-
 static int write_counters(struct trace_writing *writing, const char *run_path, ty_error *err) {
     const struct view_selection all = {0};
     struct view_metrics metrics;
     int result = view_metrics_read(run_path, &all, false, &metrics, err);
     if (result < 0) return result;
     for (size_t i = 0, n = 0; i < metrics.n && n < TRACE_COUNTERS && result >= 0; i++) {
+        const char *metric = metrics.items[i].name;
         if (metrics.items[i].text) continue;
-        result = write_counter(writing, run_path, metrics.items[i].name, err);
         n++;
+        struct view_query query = view_query_new(metric);
+        struct view_series series;
+        query.x = "relative";
+        result = view_series_read(run_path, &query, &series, err);
+        if (result < 0) break;
+        for (size_t k = 0; k < series.lines[0].n; k++) {
+            const struct view_bucket *bucket = &series.lines[0].buckets[k];
+            if (bucket->n == 0) continue;
+            struct buffer *out =
+                begin(writing, 'C', metric, RUN_PROCESS, 0, (nanoseconds)(bucket->x * (double)NS_PER_S));
+            buffer_text(out, ",\"args\":{\"mean\":");
+            encode_number(out, bucket->sum / (double)bucket->n);
+            buffer_text(out, "}}");
+        }
+        view_series_done(&series);
+        result = view_outlet_drain(&writing->outlet);
     }
     view_metrics_done(&metrics);
     return result;
@@ -443,19 +433,15 @@ static int write_counters(struct trace_writing *writing, const char *run_path, t
 
 /* -- hardware, on the tracks of the nodes */
 
-static int node_process(const struct trace_writing *writing, const char *node) {
-    const struct run_replay *replay = &writing->facts.replay;
-    const struct event_texts *names = &replay->plan.event.of.plan.nodes;
-    for (size_t i = 0; replay->plan.event.time != 0 && i < names->n; i++)
-        if (str_equal(names->items[i], node)) return (int)i + 2;
-    return RUN_PROCESS; /* of an earlier plan */
-}
-
 /* "power GPU 1", in watts. */
 static void write_usage_line(struct trace_writing *writing, const struct view_usage_line *line,
                              enum usage_what what) {
     const char *about = usage_table[what].text + strlen("device_");
-    int process = node_process(writing, line->node);
+    const struct run_replay *replay = &writing->facts.replay;
+    const struct event_texts *nodes = &replay->plan.event.of.plan.nodes;
+    int process = RUN_PROCESS; /* of an earlier plan */
+    for (size_t i = 0; replay->plan.event.time != 0 && i < nodes->n && process == RUN_PROCESS; i++)
+        if (str_equal(nodes->items[i], line->node)) process = (int)i + 2;
     char name[64];
     if (line->number >= 0)
         (void)snprintf(name, sizeof name, "%s GPU %d", about, line->number);

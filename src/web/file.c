@@ -159,13 +159,8 @@ static double step_between(double low, double high, int marks) {
     return power * (rough <= power ? 1 : rough <= 2 * power ? 2 : rough <= 5 * power ? 5 : 10);
 }
 
-static const char *anchor_of(double x) {
-    enum { EDGE = 16 };
-    return x < LEFT + EDGE ? "start" : x > WIDTH - RIGHT - EDGE ? "end" : "middle";
-}
-
 static void put_axes(struct buffer *out, const struct figure *frame) {
-    enum { MARKS = 7 };
+    enum { MARKS = 7, EDGE = 16 };
     double step = step_between(frame->y0, frame->y1, MARKS), first = ceil(frame->y0 / step);
     for (int i = 0; i <= MARKS && (first + i) * step <= frame->y1; i++) {
         double y = (first + i) * step;
@@ -177,9 +172,10 @@ static void put_axes(struct buffer *out, const struct figure *frame) {
     step = step_between(frame->x0, frame->x1, MARKS);
     first = ceil(frame->x0 / step);
     for (int i = 0; i <= MARKS && (first + i) * step <= frame->x1; i++) {
-        double x = (first + i) * step;
-        buffer_printf(out, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"%s\">%.6g</text>", at_x(frame, x),
-                      HEIGHT - 7, anchor_of(at_x(frame, x)), x);
+        double x = (first + i) * step, at = at_x(frame, x);
+        const char *anchor = at < LEFT + EDGE ? "start" : at > WIDTH - RIGHT - EDGE ? "end" : "middle";
+        buffer_printf(out, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"%s\">%.6g</text>", at, HEIGHT - 7, anchor,
+                      x);
     }
 }
 
@@ -294,15 +290,6 @@ static int likeness(const char *name) {
     return str_find(name, counters, ARRAY_SIZE(counters)) >= 0 ? 2 : 1;
 }
 
-/* All that was reported, however much: a mailed page has no second look. */
-static int make_index(const char *path, struct view_index **index, ty_error *err) {
-    int result = view_index_open(path, true, index, err);
-    while (result >= 0 && (result = view_index_grow(*index, err)) > 0)
-        continue;
-    if (result == 0) (void)view_index_keep(*index, NULL);
-    return result;
-}
-
 static int put_plots(struct buffer *out, const char *const *paths, size_t n, ty_error *err) {
     struct view_index *indexes[COMPARED] = {0};
     struct view_metrics metrics = {0};
@@ -310,8 +297,13 @@ static int put_plots(struct buffer *out, const char *const *paths, size_t n, ty_
     int result = view_metrics_read(paths[0], &all, false, &metrics, err);
     size_t n_plots = 0;
     if (result < 0) return result;
-    for (size_t i = 0; i < n && result >= 0; i++)
-        result = make_index(paths[i], &indexes[i], err);
+    /* All that was reported is read, however much: a mailed page has no second look. */
+    for (size_t i = 0; i < n && result >= 0; i++) {
+        result = view_index_open(paths[i], true, &indexes[i], err);
+        while (result >= 0 && (result = view_index_grow(indexes[i], err)) > 0)
+            continue;
+        if (result == 0) (void)view_index_keep(indexes[i], NULL);
+    }
     buffer_text(out, "<h2>Plots</h2><div class=\"grid\">\n");
     for (int order = 0; order <= 2; order++)
         for (size_t i = 0; i < metrics.n && result >= 0 && n_plots < FIGURES && out->size < PAGE_MAX / 4 * 3;
@@ -352,18 +344,10 @@ static int to_series(const struct view_usage_lines *lines, double began, double 
     return 0;
 }
 
-/* "n1 GPU 0", in its colour */
-static void put_key(struct buffer *out, const struct view_usage_line *line, enum usage_what what, size_t i) {
-    static const char *const scopes[] = {
-        [USAGE_OF_NODE] = "", [USAGE_OF_WORKER] = " rank ", [USAGE_OF_DEVICE] = " GPU "};
-    buffer_printf(out, "<span class=\"k\" style=\"background:%s\"></span>", colours[i % ARRAY_SIZE(colours)]);
-    put_text(out, line->node != NULL ? line->node : "all nodes", NAME_SHOWN / 4);
-    if (line->number >= 0) buffer_printf(out, "%s%d", scopes[usage_table[what].scope], line->number);
-    buffer_text(out, " &#160; ");
-}
-
 static void put_usage_plot(struct buffer *out, const struct view_usage_lines *lines,
                            const struct view_series *series, const char *unit) {
+    static const char *const scopes[] = {
+        [USAGE_OF_NODE] = "", [USAGE_OF_WORKER] = " rank ", [USAGE_OF_DEVICE] = " GPU "};
     struct figure frame = frame_of(series, 1);
     buffer_text(out, "<figure><figcaption><span>");
     put_text(out, unit, NAME_SHOWN);
@@ -377,8 +361,14 @@ static void put_usage_plot(struct buffer *out, const struct view_usage_lines *li
         put_line(out, &frame, &series->lines[i], colours[i % ARRAY_SIZE(colours)]);
     }
     buffer_text(out, "</svg><span class=\"d\">");
-    for (size_t i = 0; i < lines->n; i++)
-        put_key(out, &lines->items[i], lines->what, i);
+    for (size_t i = 0; i < lines->n; i++) { /* "n1 GPU 0", in its colour */
+        const struct view_usage_line *line = &lines->items[i];
+        buffer_printf(out, "<span class=\"k\" style=\"background:%s\"></span>",
+                      colours[i % ARRAY_SIZE(colours)]);
+        put_text(out, line->node != NULL ? line->node : "all nodes", NAME_SHOWN / 4);
+        if (line->number >= 0) buffer_printf(out, "%s%d", scopes[usage_table[lines->what].scope], line->number);
+        buffer_text(out, " &#160; ");
+    }
     buffer_text(out, "</span></figure>\n");
 }
 
