@@ -54,11 +54,11 @@ enum journal_mode { JOURNAL_CREATE, JOURNAL_APPEND, JOURNAL_READ };
  * while a run that had ended is resumed, is right only if the files did not change meanwhile: read such by
  * journal_read. TY_ECORRUPT names the file. */
 int journal_open(const char *run_path, enum journal_mode mode, struct journal **journal, ty_error *err);
+typedef int journal_reading(void *context, struct journal *journal, ty_error *err);
 /* Opens for reading, calls `read` and closes again. Where the files changed so that what was read may be wrong,
  * `read` is called again, 5 times at most, and must begin anew; -EBUSY when they changed each time. Else what
  * `read` gave. */
-int journal_read(const char *run_path, int (*read)(void *context, struct journal *journal, ty_error *err),
-                 void *context, ty_error *err);
+int journal_read(const char *run_path, journal_reading *read, void *context, ty_error *err);
 /* Commits, and carries the log over into run.db, synced, so nothing need be synced just before. What fails here
  * is told, where journal_close has nobody to tell it to. */
 int journal_finish(struct journal *journal, ty_error *err);
@@ -77,24 +77,23 @@ int journal_commit(struct journal *journal, ty_error *err);
 int journal_commit_durable(struct journal *journal, ty_error *err);
 
 /* Readers: `each` is called in order and may stop with a value other than 0, which is returned. */
-int journal_each_event(struct journal *journal, int64_t after_sequence,
-                       int (*each)(void *context, int64_t sequence, const struct journal_event *event),
-                       void *context, ty_error *err);
+typedef int journal_take_event(void *context, int64_t sequence, const struct journal_event *event);
+typedef int journal_take_report(void *context, const struct journal_report *report);
+typedef int journal_take_checkpoint(void *context, const struct journal_checkpoint *checkpoint);
+int journal_each_event(struct journal *journal, int64_t after_sequence, journal_take_event *each, void *context,
+                       ty_error *err);
 /* Folds all events (run/replay.h), which begins zero-initialised. */
 int journal_replay(struct journal *journal, struct run_replay *replay, ty_error *err);
 /* Reads a row's values, as run_event_decode does. */
 int journal_event_values(const struct journal_event *row, struct run_event *event, struct event_memory *memory);
 /* Reports of a rank (-1: all), the last `limit` of them (0: all), oldest first. */
-int journal_each_report(struct journal *journal, int rank, size_t limit,
-                        int (*each)(void *context, const struct journal_report *report), void *context,
-                        ty_error *err);
+int journal_each_report(struct journal *journal, int rank, size_t limit, journal_take_report *each,
+                        void *context, ty_error *err);
 /* Those with an id from `first` to `last`, in their order. */
-int journal_each_report_between(struct journal *journal, int64_t first, int64_t last,
-                                int (*each)(void *context, const struct journal_report *report), void *context,
-                                ty_error *err);
-int journal_each_checkpoint(struct journal *journal,
-                            int (*each)(void *context, const struct journal_checkpoint *checkpoint),
-                            void *context, ty_error *err);
+int journal_each_report_between(struct journal *journal, int64_t first, int64_t last, journal_take_report *each,
+                                void *context, ty_error *err);
+int journal_each_checkpoint(struct journal *journal, journal_take_checkpoint *each, void *context,
+                            ty_error *err);
 /* The metrics of one report, *metrics malloc'd and the caller's; 1, or 0 when there is no such report. The
  * newest are found fastest. */
 int journal_find_report(struct journal *journal, int attempt, int rank, uint64_t number, char **metrics,
@@ -108,13 +107,13 @@ int journal_last_number(struct journal *journal, uint64_t *number, ty_error *err
 
 struct journal_ends; /* opaque */
 
+typedef int journal_take_end(void *context, const struct journal_event *event, const char *checkpoint);
+
 int journal_ends_create(struct journal_ends **ends, ty_error *err);
 void journal_ends_destroy(struct journal_ends *ends); /* NULL is fine */
 /* Calls `take` with the last event of a journal that no writer has open, and with the name of its newest
  * checkpoint or NULL; what it gave. -EAGAIN: this one must be read by journal_read, to be told, or to be told
  * why not. */
-int journal_ends_read(struct journal_ends *ends, const char *run_path,
-                      int (*take)(void *context, const struct journal_event *event, const char *checkpoint),
-                      void *context);
+int journal_ends_read(struct journal_ends *ends, const char *run_path, journal_take_end *take, void *context);
 
 #endif

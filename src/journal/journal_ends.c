@@ -88,9 +88,7 @@ static size_t load(struct journal_ends *ends, const char *path) {
     return size <= 0 || size == END_BYTES || !is_of_the_form(ends, (size_t)size) ? 0 : (size_t)size;
 }
 
-int module_ends_read(struct journal_ends *ends, const char *run_path,
-                     int (*take)(void *context, const struct journal_event *event, const char *checkpoint),
-                     void *context) {
+int module_ends_read(struct journal_ends *ends, const char *run_path, journal_take_end *take, void *context) {
     CLEANUP_FREE char *path = NULL;
     struct journal_look look;
     struct journal journal = {.db = ends->db, .form = &journal_of_run};

@@ -161,27 +161,24 @@ static int open_reader_with(struct journal *journal, const char *parameters, con
  * and given back at each reading. */
 #define READER_TUNING "PRAGMA cache_size = -256"
 
-/* An index that cannot be opened (none is there, or it is not for us to read) leaves the log to be read without
- * it. */
-static int open_as_it_looks(struct journal *journal, ty_error *err) {
-    int rc, result;
-    if (journal->look.way == JOURNAL_ALONE)
-        return open_reader_with(journal, "mode=ro&immutable=1", JOURNAL_READER, READER_TUNING, &rc, err);
-    if (journal->look.way == JOURNAL_INDEXED) {
-        result = open_reader_with(journal, "mode=ro&readonly_shm=1", JOURNAL_READER, READER_TUNING, &rc, err);
-        if ((rc & 0xff) != SQLITE_CANTOPEN && (rc & 0xff) != SQLITE_READONLY) return result;
-        journal->look.way = JOURNAL_GUARDED;
-    }
-    return open_reader_with(journal, "mode=ro", JOURNAL_LONE_READER,
-                            "PRAGMA locking_mode = EXCLUSIVE;" READER_TUNING, &rc, err);
-}
-
 /* A journal that does not open may only have changed since it was looked at, as a run ended or was resumed. */
 static int open_reader(struct journal *journal, ty_error *err) {
     for (int tries = 1;; tries++) {
-        int result = journal_look(journal->path, &journal->look, err);
+        int rc, result = journal_look(journal->path, &journal->look, err);
         if (result < 0) return result;
-        result = open_as_it_looks(journal, err);
+        if (journal->look.way == JOURNAL_ALONE)
+            result = open_reader_with(journal, "mode=ro&immutable=1", JOURNAL_READER, READER_TUNING, &rc, err);
+        if (journal->look.way == JOURNAL_INDEXED) {
+            result =
+                open_reader_with(journal, "mode=ro&readonly_shm=1", JOURNAL_READER, READER_TUNING, &rc, err);
+            /* An index that cannot be opened (none is there, or it is not for us to read) leaves the log to be
+             * read without it. */
+            if ((rc & 0xff) == SQLITE_CANTOPEN || (rc & 0xff) == SQLITE_READONLY)
+                journal->look.way = JOURNAL_GUARDED;
+        }
+        if (journal->look.way == JOURNAL_GUARDED)
+            result = open_reader_with(journal, "mode=ro", JOURNAL_LONE_READER,
+                                      "PRAGMA locking_mode = EXCLUSIVE;" READER_TUNING, &rc, err);
         if (result == 0 || tries == READINGS || journal_look_stays(&journal->look, journal->path))
             return result;
     }
@@ -244,9 +241,8 @@ static int module_open(const char *run_path, enum journal_mode mode, struct jour
     return journal_open_form(&journal_of_run, run_path, mode, journal, err);
 }
 
-int journal_read_form(const struct journal_form *form, const char *run_path,
-                      int (*read)(void *context, struct journal *journal, ty_error *err), void *context,
-                      ty_error *err) {
+int journal_read_form(const struct journal_form *form, const char *run_path, journal_reading *read,
+                      void *context, ty_error *err) {
     for (int tries = 0; tries < READINGS; tries++) {
         struct journal *journal = NULL;
         int result = journal_open_form(form, run_path, JOURNAL_READ, &journal, err);
@@ -260,8 +256,7 @@ int journal_read_form(const struct journal_form *form, const char *run_path,
                    form->name, READINGS);
 }
 
-static int module_read(const char *run_path, int (*read)(void *context, struct journal *journal, ty_error *err),
-                       void *context, ty_error *err) {
+static int module_read(const char *run_path, journal_reading *read, void *context, ty_error *err) {
     return journal_read_form(&journal_of_run, run_path, read, context, err);
 }
 
@@ -284,29 +279,15 @@ static void module_close(struct journal *journal) {
 
 __attribute__((visibility("default"))) const struct journal_module trainyard_journal = {
     .version = base_build,
-    .open = module_open,
+#define X(face, name, parameters, arguments) .name = module_##name,
+    JOURNAL_CALLS(X)
+#undef X
+        .open = module_open,
     .read = module_read,
     .close = module_close,
-    .finish = module_finish,
-    .event = module_event,
-    .report = module_report,
-    .checkpoint = module_checkpoint,
-    .forget_checkpoint = module_forget_checkpoint,
-    .checkpoint_metrics = module_checkpoint_metrics,
     .commit = module_commit,
-    .usage_open = module_usage_open,
-    .usage_read = module_usage_read,
-    .usage_add = module_usage_add,
-    .usage_thin = module_usage_thin,
-    .usage_each = module_usage_each,
-    .each_event = module_each_event,
-    .each_report = module_each_report,
-    .each_report_between = module_each_report_between,
-    .each_checkpoint = module_each_checkpoint,
-    .find_report = module_find_report,
-    .count_reports = module_count_reports,
-    .last_number = module_last_number,
     .ends_create = module_ends_create,
     .ends_destroy = module_ends_destroy,
-    .ends_read = module_ends_read,
+    .usage_open = module_usage_open,
+    .usage_read = module_usage_read,
 };

@@ -7,47 +7,71 @@
 #include "journal/journal.h"
 #include "journal/usage_db.h"
 
+/* X(face, name, parameters, arguments): the calls that the face hands on as they are, to the module's functions
+ * module_NAME. */
+#define JOURNAL_CALLS(X)                                                                                      \
+    X(journal_finish, finish, (struct journal * journal, ty_error * err), (journal, err))                     \
+    X(journal_event, event, (struct journal * journal, const struct journal_event *event, ty_error *err),     \
+      (journal, event, err))                                                                                  \
+    X(journal_report, report, (struct journal * journal, const struct journal_report *report, ty_error *err), \
+      (journal, report, err))                                                                                 \
+    X(journal_checkpoint, checkpoint,                                                                         \
+      (struct journal * journal, const struct journal_checkpoint *checkpoint, ty_error *err),                 \
+      (journal, checkpoint, err))                                                                             \
+    X(journal_forget_checkpoint, forget_checkpoint,                                                           \
+      (struct journal * journal, uint64_t number, ty_error * err), (journal, number, err))                    \
+    X(journal_checkpoint_metrics, checkpoint_metrics,                                                         \
+      (struct journal * journal, uint64_t number, const char *metrics, ty_error *err),                        \
+      (journal, number, metrics, err))                                                                        \
+    X(journal_each_event, each_event,                                                                         \
+      (struct journal * journal, int64_t after_sequence, journal_take_event * each, void *context,            \
+       ty_error *err),                                                                                        \
+      (journal, after_sequence, each, context, err))                                                          \
+    X(journal_each_report, each_report,                                                                       \
+      (struct journal * journal, int rank, size_t limit, journal_take_report *each, void *context,            \
+       ty_error *err),                                                                                        \
+      (journal, rank, limit, each, context, err))                                                             \
+    X(journal_each_report_between, each_report_between,                                                       \
+      (struct journal * journal, int64_t first, int64_t last, journal_take_report * each, void *context,      \
+       ty_error *err),                                                                                        \
+      (journal, first, last, each, context, err))                                                             \
+    X(journal_each_checkpoint, each_checkpoint,                                                               \
+      (struct journal * journal, journal_take_checkpoint * each, void *context, ty_error *err),               \
+      (journal, each, context, err))                                                                          \
+    X(journal_find_report, find_report,                                                                       \
+      (struct journal * journal, int attempt, int rank, uint64_t number, char **metrics, ty_error *err),      \
+      (journal, attempt, rank, number, metrics, err))                                                         \
+    X(journal_count_reports, count_reports,                                                                   \
+      (struct journal * journal, uint64_t * count, nanoseconds * first, ty_error * err),                      \
+      (journal, count, first, err))                                                                           \
+    X(journal_last_number, last_number, (struct journal * journal, uint64_t * number, ty_error * err),        \
+      (journal, number, err))                                                                                 \
+    X(journal_ends_read, ends_read,                                                                           \
+      (struct journal_ends * ends, const char *run_path, journal_take_end *take, void *context),              \
+      (ends, run_path, take, context))                                                                        \
+    X(usage_db_add, usage_add,                                                                                \
+      (struct journal * db, const char *node, const struct usage_sample *sample, ty_error *err),              \
+      (db, node, sample, err))                                                                                \
+    X(usage_db_thin, usage_thin, (struct journal * db, nanoseconds now, int64_t most_bytes, ty_error * err),  \
+      (db, now, most_bytes, err))                                                                             \
+    X(usage_db_each, usage_each,                                                                              \
+      (struct journal * db, const struct usage_query *query, usage_take_row *each, void *context,             \
+       ty_error *err),                                                                                        \
+      (db, query, each, context, err))
+
 struct journal_module {
     const char *version;
+#define X(face, name, parameters, arguments) int(*name) parameters;
+    JOURNAL_CALLS(X)
+#undef X
     int (*open)(const char *run_path, enum journal_mode mode, struct journal **journal, ty_error *err);
-    int (*read)(const char *run_path, int (*read)(void *context, struct journal *journal, ty_error *err),
-                void *context, ty_error *err);
+    int (*read)(const char *run_path, journal_reading *read, void *context, ty_error *err);
     void (*close)(struct journal *journal);
-    int (*finish)(struct journal *journal, ty_error *err);
-    int (*event)(struct journal *journal, const struct journal_event *event, ty_error *err);
-    int (*report)(struct journal *journal, const struct journal_report *report, ty_error *err);
-    int (*checkpoint)(struct journal *journal, const struct journal_checkpoint *checkpoint, ty_error *err);
-    int (*forget_checkpoint)(struct journal *journal, uint64_t number, ty_error *err);
-    int (*checkpoint_metrics)(struct journal *journal, uint64_t number, const char *metrics, ty_error *err);
     int (*commit)(struct journal *journal, bool durable, ty_error *err);
-    int (*each_event)(struct journal *journal, int64_t after_sequence,
-                      int (*each)(void *context, int64_t sequence, const struct journal_event *event),
-                      void *context, ty_error *err);
-    int (*each_report)(struct journal *journal, int rank, size_t limit,
-                       int (*each)(void *context, const struct journal_report *report), void *context,
-                       ty_error *err);
-    int (*each_report_between)(struct journal *journal, int64_t first, int64_t last,
-                               int (*each)(void *context, const struct journal_report *report), void *context,
-                               ty_error *err);
-    int (*each_checkpoint)(struct journal *journal,
-                           int (*each)(void *context, const struct journal_checkpoint *checkpoint),
-                           void *context, ty_error *err);
-    int (*find_report)(struct journal *journal, int attempt, int rank, uint64_t number, char **metrics,
-                       ty_error *err);
-    int (*count_reports)(struct journal *journal, uint64_t *count, nanoseconds *first, ty_error *err);
-    int (*last_number)(struct journal *journal, uint64_t *number, ty_error *err);
     int (*ends_create)(struct journal_ends **ends, ty_error *err);
     void (*ends_destroy)(struct journal_ends *ends);
-    int (*ends_read)(struct journal_ends *ends, const char *run_path,
-                     int (*take)(void *context, const struct journal_event *event, const char *checkpoint),
-                     void *context);
     int (*usage_open)(const char *run_path, struct journal **db, ty_error *err);
-    int (*usage_read)(const char *run_path, int (*read)(void *context, struct journal *db, ty_error *err),
-                      void *context, ty_error *err);
-    int (*usage_add)(struct journal *db, const char *node, const struct usage_sample *sample, ty_error *err);
-    int (*usage_thin)(struct journal *db, nanoseconds now, int64_t most_bytes, ty_error *err);
-    int (*usage_each)(struct journal *db, const struct usage_query *query,
-                      int (*each)(void *context, const struct usage_row *row), void *context, ty_error *err);
+    int (*usage_read)(const char *run_path, journal_reading *read, void *context, ty_error *err);
 };
 
 extern const struct journal_module trainyard_journal;

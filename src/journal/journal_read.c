@@ -48,7 +48,7 @@ static int read_text(struct journal *journal, sqlite3_stmt *row, int column, boo
 }
 
 struct event_call {
-    int (*each)(void *context, int64_t sequence, const struct journal_event *event);
+    journal_take_event *each;
     void *context;
 };
 
@@ -80,17 +80,14 @@ static int hand_event(struct journal *journal, sqlite3_stmt *row, const void *ca
     return result <= 0 ? result : to->each(to->context, sqlite3_column_int64(row, 0), &event);
 }
 
-int module_each_event(struct journal *journal, int64_t after_sequence,
-                      int (*each)(void *context, int64_t sequence, const struct journal_event *event),
-                      void *context, ty_error *err) {
+int module_each_event(struct journal *journal, int64_t after_sequence, journal_take_event *each, void *context,
+                      ty_error *err) {
     struct event_call call = {each, context};
     return query(journal, "SELECT " JOURNAL_EVENT_COLUMNS " FROM events WHERE sequence > ?1 ORDER BY sequence",
                  after_sequence, 0, hand_event, &call, err);
 }
 
-int journal_hand_last(struct journal *journal, sqlite3_stmt *row,
-                      int (*take)(void *context, const struct journal_event *event, const char *checkpoint),
-                      void *context) {
+int journal_hand_last(struct journal *journal, sqlite3_stmt *row, journal_take_end *take, void *context) {
     const char *checkpoint;
     struct journal_event event;
     int result = read_text(journal, row, 7, true, &checkpoint, NULL);
@@ -99,7 +96,7 @@ int journal_hand_last(struct journal *journal, sqlite3_stmt *row,
 }
 
 struct report_call {
-    int (*each)(void *context, const struct journal_report *report);
+    journal_take_report *each;
     void *context;
 };
 
@@ -124,9 +121,8 @@ static int hand_report(struct journal *journal, sqlite3_stmt *row, const void *c
 
 /* The newest are found from the end of the table, without an index that every report would have to pay for; those
  * of all ranks by their ids, which have no gap. */
-int module_each_report(struct journal *journal, int rank, size_t limit,
-                       int (*each)(void *context, const struct journal_report *report), void *context,
-                       ty_error *err) {
+int module_each_report(struct journal *journal, int rank, size_t limit, journal_take_report *each,
+                       void *context, ty_error *err) {
     struct report_call call = {each, context};
     if (limit == 0)
         return query(journal, "SELECT " REPORT_COLUMNS " FROM reports WHERE ?1 < 0 OR rank = ?1 ORDER BY id",
@@ -147,9 +143,8 @@ static const char between_sql[] =
     "SELECT " REPORT_COLUMNS " FROM reports WHERE id BETWEEN ?1 AND ?2 ORDER BY id";
 
 /* The statement is kept: a sample asks for many short pieces. */
-int module_each_report_between(struct journal *journal, int64_t first, int64_t last,
-                               int (*each)(void *context, const struct journal_report *report), void *context,
-                               ty_error *err) {
+int module_each_report_between(struct journal *journal, int64_t first, int64_t last, journal_take_report *each,
+                               void *context, ty_error *err) {
     struct report_call call = {each, context};
     sqlite3_stmt **between = &journal->reports_between;
     int result = journal_kept_error(journal, err);
@@ -166,7 +161,7 @@ int module_each_report_between(struct journal *journal, int64_t first, int64_t l
 }
 
 struct checkpoint_call {
-    int (*each)(void *context, const struct journal_checkpoint *checkpoint);
+    journal_take_checkpoint *each;
     void *context;
 };
 
@@ -186,9 +181,8 @@ static int hand_checkpoint(struct journal *journal, sqlite3_stmt *row, const voi
     return to->each(to->context, &checkpoint);
 }
 
-int module_each_checkpoint(struct journal *journal,
-                           int (*each)(void *context, const struct journal_checkpoint *checkpoint),
-                           void *context, ty_error *err) {
+int module_each_checkpoint(struct journal *journal, journal_take_checkpoint *each, void *context,
+                           ty_error *err) {
     struct checkpoint_call call = {each, context};
     return query(journal, "SELECT number, time, attempt, name, metrics FROM checkpoints ORDER BY number", 0, 0,
                  hand_checkpoint, &call, err);

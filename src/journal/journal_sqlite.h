@@ -133,9 +133,8 @@ int journal_create(const struct journal_form *form, const char *path, ty_error *
 /* Opens the run's file of a form, or reads it (journal_read). (journal_module.c) */
 int journal_open_form(const struct journal_form *form, const char *run_path, enum journal_mode mode,
                       struct journal **journal, ty_error *err);
-int journal_read_form(const struct journal_form *form, const char *run_path,
-                      int (*read)(void *context, struct journal *journal, ty_error *err), void *context,
-                      ty_error *err);
+int journal_read_form(const struct journal_form *form, const char *run_path, journal_reading *read,
+                      void *context, ty_error *err);
 
 /* 0, or the error that was kept. (journal_write.c) */
 int journal_kept_error(const struct journal *journal, ty_error *err);
@@ -144,46 +143,16 @@ int journal_begin(struct journal *journal, sqlite3_stmt **statement, const char 
 /* Runs it, unless binding failed: `rc`. */
 int journal_insert(struct journal *journal, sqlite3_stmt *statement, int rc, ty_error *err);
 
-/* usage_db.c */
-int module_usage_open(const char *run_path, struct journal **db, ty_error *err);
-int module_usage_read(const char *run_path, int (*read)(void *context, struct journal *db, ty_error *err),
-                      void *context, ty_error *err);
-int module_usage_add(struct journal *db, const char *node, const struct usage_sample *sample, ty_error *err);
-int module_usage_thin(struct journal *db, nanoseconds now, int64_t most_bytes, ty_error *err);
-int module_usage_each(struct journal *db, const struct usage_query *query,
-                      int (*each)(void *context, const struct usage_row *row), void *context, ty_error *err);
-
-int module_event(struct journal *journal, const struct journal_event *event, ty_error *err);
-int module_report(struct journal *journal, const struct journal_report *report, ty_error *err);
-int module_checkpoint(struct journal *journal, const struct journal_checkpoint *checkpoint, ty_error *err);
-int module_forget_checkpoint(struct journal *journal, uint64_t number, ty_error *err);
-int module_checkpoint_metrics(struct journal *journal, uint64_t number, const char *metrics, ty_error *err);
+/* The module's functions: those of usage.db in usage_db.c, of the ends in journal_ends.c, the others where rows
+ * are written and read. */
+#define X(face, name, parameters, arguments) int module_##name parameters;
+JOURNAL_CALLS(X)
+#undef X
 int module_commit(struct journal *journal, bool durable, ty_error *err);
-int module_finish(struct journal *journal, ty_error *err);
-
-int module_each_event(struct journal *journal, int64_t after_sequence,
-                      int (*each)(void *context, int64_t sequence, const struct journal_event *event),
-                      void *context, ty_error *err);
-int module_each_report(struct journal *journal, int rank, size_t limit,
-                       int (*each)(void *context, const struct journal_report *report), void *context,
-                       ty_error *err);
-int module_each_report_between(struct journal *journal, int64_t first, int64_t last,
-                               int (*each)(void *context, const struct journal_report *report), void *context,
-                               ty_error *err);
-int module_each_checkpoint(struct journal *journal,
-                           int (*each)(void *context, const struct journal_checkpoint *checkpoint),
-                           void *context, ty_error *err);
-int module_find_report(struct journal *journal, int attempt, int rank, uint64_t number, char **metrics,
-                       ty_error *err);
-int module_count_reports(struct journal *journal, uint64_t *count, nanoseconds *first, ty_error *err);
-int module_last_number(struct journal *journal, uint64_t *number, ty_error *err);
-
-/* journal_ends.c */
 int module_ends_create(struct journal_ends **out, ty_error *err);
 void module_ends_destroy(struct journal_ends *ends);
-int module_ends_read(struct journal_ends *ends, const char *run_path,
-                     int (*take)(void *context, const struct journal_event *event, const char *checkpoint),
-                     void *context);
+int module_usage_open(const char *run_path, struct journal **db, ty_error *err);
+int module_usage_read(const char *run_path, journal_reading *read, void *context, ty_error *err);
 
 #define JOURNAL_EVENT_COLUMNS "sequence, time, kind, attempt, rank, node, data"
 #define JOURNAL_LAST                                                                                \
@@ -192,8 +161,6 @@ int module_ends_read(struct journal_ends *ends, const char *run_path,
 
 /* Gives a row of JOURNAL_LAST to `take`: what it gives, or -EAGAIN where the row is damaged, or of a later
  * version. (journal_read.c) */
-int journal_hand_last(struct journal *journal, sqlite3_stmt *row,
-                      int (*take)(void *context, const struct journal_event *event, const char *checkpoint),
-                      void *context);
+int journal_hand_last(struct journal *journal, sqlite3_stmt *row, journal_take_end *take, void *context);
 
 #endif

@@ -141,21 +141,19 @@ static int sync_all(struct journal *journal, ty_error *err) {
     return 0;
 }
 
-/* SQLite syncs the head of a new log at once, which would cost every run a millisecond for a log that has
- * nothing before it to protect; so the first commit goes without. */
-static int commit(struct journal *journal) {
-    int rc = prepare(journal, &journal->commit, "COMMIT");
-    if (rc == SQLITE_OK) rc = run(journal->commit);
-    if (rc == SQLITE_OK && journal->fresh)
-        rc = sqlite3_exec(journal->db, JOURNAL_SYNCHRONOUS, NULL, NULL, NULL);
-    if (rc == SQLITE_OK) journal->fresh = journal->dirty = false;
-    return rc;
-}
-
 int module_commit(struct journal *journal, bool durable, ty_error *err) {
     int result = journal_kept_error(journal, err);
     if (result < 0) return result;
-    int rc = journal->dirty ? commit(journal) : SQLITE_OK;
+    int rc = SQLITE_OK;
+    if (journal->dirty) {
+        rc = prepare(journal, &journal->commit, "COMMIT");
+        if (rc == SQLITE_OK) rc = run(journal->commit);
+        /* SQLite syncs the head of a new log at once, which would cost every run a millisecond for a log that
+         * has nothing before it to protect; so the first commit goes without. */
+        if (rc == SQLITE_OK && journal->fresh)
+            rc = sqlite3_exec(journal->db, JOURNAL_SYNCHRONOUS, NULL, NULL, NULL);
+        if (rc == SQLITE_OK) journal->fresh = journal->dirty = false;
+    }
     /* A directory that was moved or removed keeps its journal, which nobody finds by name; the end of the run
      * tells of that. */
     if (rc == SQLITE_OK && !journal_files_hold_log(journal->db) && journal_files_hold_name(journal->db))

@@ -33,8 +33,7 @@ int module_usage_open(const char *run_path, struct journal **db, ty_error *err) 
     return result;
 }
 
-int module_usage_read(const char *run_path, int (*read)(void *context, struct journal *db, ty_error *err),
-                      void *context, ty_error *err) {
+int module_usage_read(const char *run_path, journal_reading *read, void *context, ty_error *err) {
     return journal_read_form(&journal_of_usage, run_path, read, context, err);
 }
 
@@ -141,8 +140,8 @@ static bool read_row(sqlite3_stmt *statement, struct usage_row *row) {
 }
 
 /* Coarse rows are the older ones. */
-int module_usage_each(struct journal *db, const struct usage_query *query,
-                      int (*each)(void *context, const struct usage_row *row), void *context, ty_error *err) {
+int module_usage_each(struct journal *db, const struct usage_query *query, usage_take_row *each, void *context,
+                      ty_error *err) {
     static const char sql[] = "SELECT time, span, node, what, number, n, min, mean, max FROM samples "
                               "WHERE span = ?5 AND time BETWEEN ?1 AND ?2 AND (?3 IS NULL OR node = ?3) "
                               "AND (?4 IS NULL OR what = ?4) ORDER BY time, node, what, number";

@@ -14,8 +14,7 @@
 int usage_db_open(const char *run_path, struct journal **db, ty_error *err);
 /* As journal_read: what `read` made of it counts only when this returns 0 or more; it may be called again.
  * -ENOENT without the file. */
-int usage_db_read(const char *run_path, int (*read)(void *context, struct journal *db, ty_error *err),
-                  void *context, ty_error *err);
+int usage_db_read(const char *run_path, journal_reading *read, void *context, ty_error *err);
 
 int usage_db_add(struct journal *db, const char *node, const struct usage_sample *sample, ty_error *err);
 /* Thins what is old enough, at most once a minute of `now` (wall). */
@@ -36,8 +35,9 @@ struct usage_query {
     nanoseconds newest;      /* above 0: in place of `from`, so much before the newest row */
 };
 
+typedef int usage_take_row(void *context, const struct usage_row *row);
 /* By time, for each row of a known name, until `each` returns other than 0, which is returned. */
-int usage_db_each(struct journal *db, const struct usage_query *query,
-                  int (*each)(void *context, const struct usage_row *row), void *context, ty_error *err);
+int usage_db_each(struct journal *db, const struct usage_query *query, usage_take_row *each, void *context,
+                  ty_error *err);
 
 #endif
