@@ -105,9 +105,7 @@ static const char *where(const struct document *document, const void *of) {
     if (document == NULL) return NULL;
     struct place *place = places_get(&document->places, of);
     if (place == NULL) return document->name;
-    if (place->text == NULL &&
-        asprintf(&place->text, "%s:%u:%u", document->name, place->line, place->column) < 0)
-        place->text = NULL;
+    if (place->text == NULL) place->text = str_format("%s:%u:%u", document->name, place->line, place->column);
     return place->text != NULL ? place->text : document->name;
 }
 
@@ -155,12 +153,9 @@ struct stream {
 /* Gives the value that begins here to the caller. */
 static int give_value(struct stream *stream, const char *key, int depth) {
     struct tree *tree = &stream->tree;
-    CLEANUP_FREE char *place = NULL;
     const yaml_mark_t *mark = &tree->event.start_mark;
-    if (asprintf(&place, "%s:%zu:%zu", tree->name, mark->line + 1, mark->column + 1) < 0) {
-        place = NULL;
-        return ty_fail_memory(tree->err);
-    }
+    CLEANUP_FREE char *place = str_format("%s:%zu:%zu", tree->name, mark->line + 1, mark->column + 1);
+    if (place == NULL) return ty_fail_memory(tree->err);
     json_t *value = NULL;
     int result = tree_value(tree, depth, &value);
     if (result < 0) return result;

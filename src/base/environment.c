@@ -10,6 +10,7 @@
 #include "base/array.h"
 #include "base/cleanup.h"
 #include "base/hash.h"
+#include "base/str.h"
 
 void environment_done(struct environment *environment) {
     for (size_t i = 0; i < environment->n; i++)
@@ -38,8 +39,8 @@ int environment_set(struct environment *environment, const char *name, const cha
     if (value == NULL) return remove_name(environment, name);
     if (environment->index == NULL && (environment->index = hash_create()) == NULL) return -ENOMEM;
     if (ARRAY_GROW(environment->items, environment->n + 1) < 0) return -ENOMEM; /* and the NULL behind it */
-    char *item;
-    if (asprintf(&item, "%s=%s", name, value) < 0) return -ENOMEM;
+    char *item = str_format("%s=%s", name, value);
+    if (item == NULL) return -ENOMEM;
     uintptr_t *at = hash_get(environment->index, name);
     if (at != NULL) {
         free(environment->items[*at]);

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/str.h"
 
 #define MAGIC_XFS 0x58465342
 #define MAGIC_ZFS 0x2fc12fc1
@@ -73,10 +74,8 @@ int file_write_all(int fd, const void *bytes, size_t size) {
 }
 
 int file_open_part(const char *path, mode_t mode, char **part) {
-    if (asprintf(part, "%s.part-%d", path, (int)getpid()) < 0) {
-        *part = NULL;
-        return -ENOMEM;
-    }
+    *part = str_format("%s.part-%d", path, (int)getpid());
+    if (*part == NULL) return -ENOMEM;
     (void)unlink(*part); /* of a process that had this number before */
     int fd = open(*part, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
     if (fd >= 0) return fd;

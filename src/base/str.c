@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <locale.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +24,19 @@ bool str_prefix(const char *text, const char *prefix, const char **rest) {
 bool str_equal(const char *a, const char *b) {
     if (a == NULL || b == NULL) return a == b;
     return strcmp(a, b) == 0;
+}
+
+/* By malloc, which tests make fail at each call. */
+char *str_format(const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    int size = vsnprintf(NULL, 0, format, args);
+    va_end(args);
+    char *text = size < 0 ? NULL : malloc((size_t)size + 1);
+    va_start(args, format);
+    if (text != NULL) (void)vsnprintf(text, (size_t)size + 1, format, args);
+    va_end(args);
+    return text;
 }
 
 int str_find(const char *text, const char *const *words, size_t n) {

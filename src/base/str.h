@@ -11,6 +11,8 @@
 /* True when `text` begins with `prefix`; `*rest` (may be NULL) is then what follows. */
 bool str_prefix(const char *text, const char *prefix, const char **rest);
 bool str_equal(const char *a, const char *b); /* NULL equals only NULL */
+/* A new text, the caller's to free; NULL without memory. */
+char *str_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Which of the words the text is, or -1. */
 int str_find(const char *text, const char *const *words, size_t n);
 

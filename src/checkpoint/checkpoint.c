@@ -62,10 +62,8 @@ static bool has_step_up(const char *path) {
 
 char *checkpoint_place_name(const char *run_path, const char *place) {
     const char *rest;
-    char *name = NULL;
     bool inside = str_prefix(place, run_path, &rest) && rest[0] == '/' && rest[1] != '\0' && !has_step_up(rest);
-    if (!inside) return strdup(place);
-    return asprintf(&name, PLACE_PREFIX "%s", rest + 1) < 0 ? NULL : name;
+    return inside ? str_format(PLACE_PREFIX "%s", rest + 1) : strdup(place);
 }
 
 void checkpoint_staging_path(const char *run_path, uint64_t number, int attempt, struct buffer *out) {

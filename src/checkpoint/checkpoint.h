@@ -88,9 +88,9 @@ int checkpoint_copy(const char *source, const char *staging, const struct checkp
  * holds the staging directory. */
 int checkpoint_take(const char *source, const char *staging, char **taken, ty_error *err);
 /* The end of what was taken: it goes back, or, where something stands in its place by now, goes; or it goes for
- * good. */
+ * good, with the link that leads there (one that leads to anything else goes alone): 0 or -errno. */
 void checkpoint_give_back(const char *taken, const char *original);
-void checkpoint_drop_given(const char *taken);
+int checkpoint_drop_given(const char *taken);
 /* True for what lies in the directory of a run, such as a committed checkpoint, or a part of it: nobody can
  * give it away. */
 bool checkpoint_is_of_run(const char *path);

@@ -197,10 +197,8 @@ static int make_own(struct copy *copy, char **path, ty_error *err) {
     unsigned number = 0;
     if (getrandom(&number, sizeof number, 0) != (ssize_t)sizeof number)
         return ty_fail(err, -EIO, "cannot draw a random name for %s", copy->staging);
-    if (asprintf(path, "%s" OWN_MARK "%08x", copy->staging, number) < 0) {
-        *path = NULL;
-        return ty_fail_memory(err);
-    }
+    *path = str_format("%s" OWN_MARK "%08x", copy->staging, number);
+    if (*path == NULL) return ty_fail_memory(err);
     if (mkdir(*path, 0755) < 0)
         return ty_fail(err, -errno, "cannot make directory %s: %s", *path, strerror(errno));
     copy->own = tree_open(AT_FDCWD, *path, false, err);

@@ -33,10 +33,6 @@ enum mark_form mark_form(const char *name, int64_t *attempt);
 /* The name of a checkpoint that has lost its own. */
 void mark_trash_name(uint64_t number, char name[CHECKPOINT_NAME_SIZE + 16]);
 
-/* Removes what was given away, and the link that leads there; one that leads to anything else goes alone. 0 or
- * -errno. (take.c) */
-int given_drop(const char *taken);
-
 /* A name of the run's own files, which no checkpoint gets. */
 bool mark_is_reserved(const char *name);
 

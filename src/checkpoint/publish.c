@@ -282,7 +282,6 @@ static bool is_squatted(int run, const char *name, const struct checkpoint_parts
 
 int checkpoint_publish(const char *run_path, const struct checkpoint_parts *parts, char **path, ty_error *err) {
     CLEANUP(buffer_done) struct buffer staging = {0};
-    CLEANUP_FREE char *committed = NULL;
     char chosen[2 * CHECKPOINT_NAME_SIZE];
     CLEANUP_FD int run = tree_open(AT_FDCWD, run_path, true, err);
     if (run < 0) return run;
@@ -297,10 +296,8 @@ int checkpoint_publish(const char *run_path, const struct checkpoint_parts *part
     }
     const char *name = parts->name != NULL ? parts->name : chosen;
     checkpoint_staging_path(run_path, parts->number, parts->attempt, &staging);
-    if (staging.failed || asprintf(&committed, "%s/%s", run_path, name) < 0) {
-        committed = NULL;
-        return ty_fail_memory(err);
-    }
+    CLEANUP_FREE char *committed = str_format("%s/%s", run_path, name);
+    if (staging.failed || committed == NULL) return ty_fail_memory(err);
     struct gathering gathering = {.number = parts->number,
                                   .attempt = parts->attempt,
                                   .run_path = run_path,

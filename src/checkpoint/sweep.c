@@ -81,7 +81,7 @@ static int sweep_entry(void *context, enum tree_visit visit, const struct tree_e
     if (link) {
         CLEANUP(buffer_done) struct buffer path = {0};
         buffer_printf(&path, "%s/%s", sweep->run_path, entry->name);
-        result = path.failed ? -ENOMEM : given_drop(path.data);
+        result = path.failed ? -ENOMEM : checkpoint_drop_given(path.data);
     } else {
         result = tree_remove(entry->directory, entry->name);
     }

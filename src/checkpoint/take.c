@@ -18,15 +18,6 @@
 #include "checkpoint/mark.h"
 #include "checkpoint/tree.h"
 
-/* The directory that holds the staging directory, which need not exist, without links. */
-static char *resolve_run(const char *staging) {
-    CLEANUP_FREE char *run = strdup(staging);
-    char *slash = run != NULL ? strrchr(run, '/') : NULL;
-    if (slash == NULL) return NULL;
-    *slash = '\0';
-    return realpath(run, NULL);
-}
-
 bool checkpoint_is_of_run(const char *path) {
     CLEANUP_FREE char *above = realpath(path, NULL);
     for (char *slash; above != NULL && (slash = strrchr(above, '/')) != NULL;) {
@@ -42,17 +33,6 @@ static bool move(const char *from, const char *to) {
     return renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0;
 }
 
-/* New names for it: beside the staging directory, and beside itself. */
-static int make_places(const char *source, const char *staging, char **near, char **here) {
-    unsigned number = 0;
-    const char *base = strrchr(source, '/') + 1;
-    if (getrandom(&number, sizeof number, 0) != (ssize_t)sizeof number) return -EIO;
-    *near = *here = NULL;
-    if (asprintf(near, "%s" GIVEN_MARK "%08x", staging, number) < 0) *near = NULL;
-    if (asprintf(here, "%.*s" GIVEN_PREFIX "%08x", (int)(base - source), source, number) < 0) *here = NULL;
-    return *near != NULL && *here != NULL ? 0 : -ENOMEM;
-}
-
 /* The link is there first: whoever clears up finds by it what lies elsewhere. */
 static bool move_here(const char *from, const char *here, const char *near) {
     if (symlink(here, near) < 0) return false;
@@ -63,9 +43,11 @@ static bool move_here(const char *from, const char *here, const char *near) {
 
 int checkpoint_take(const char *source, const char *staging, char **taken, ty_error *err) {
     CLEANUP_FREE char *resolved = realpath(source, NULL);
-    CLEANUP_FREE char *run = resolve_run(staging);
-    CLEANUP_FREE char *near = NULL;
-    CLEANUP_FREE char *here = NULL;
+    /* The directory that holds the staging directory, which need not exist, without links. */
+    CLEANUP_FREE char *above = strdup(staging);
+    char *slash = above != NULL ? strrchr(above, '/') : NULL;
+    if (slash != NULL) *slash = '\0';
+    CLEANUP_FREE char *run = slash != NULL ? realpath(above, NULL) : NULL;
     *taken = NULL;
     if (resolved == NULL || run == NULL)
         return ty_fail(err, -errno, "cannot reach %s: %s", resolved == NULL ? source : staging,
@@ -80,7 +62,13 @@ int checkpoint_take(const char *source, const char *staging, char **taken, ty_er
      * such as a committed checkpoint. */
     struct stat status;
     if (!(lstat(source, &status) == 0 && S_ISDIR(status.st_mode) && !checkpoint_is_of_run(source))) return 0;
-    if (make_places(resolved, staging, &near, &here) < 0) return ty_fail_memory(err);
+    /* New names for it: beside the staging directory, and beside itself. */
+    unsigned number = 0;
+    bool drawn = getrandom(&number, sizeof number, 0) == (ssize_t)sizeof number;
+    int length = (int)(strrchr(resolved, '/') + 1 - resolved);
+    CLEANUP_FREE char *near = drawn ? str_format("%s" GIVEN_MARK "%08x", staging, number) : NULL;
+    CLEANUP_FREE char *here = drawn ? str_format("%.*s" GIVEN_PREFIX "%08x", length, resolved, number) : NULL;
+    if (near == NULL || here == NULL) return ty_fail_memory(err);
     if (move(resolved, near) || (errno == EXDEV && move_here(resolved, here, near))) *taken = TAKE(near);
     return 0;
 }
@@ -97,7 +85,7 @@ static char *locate(const char *taken) {
     return is_given ? strdup(target) : NULL;
 }
 
-int given_drop(const char *taken) {
+int checkpoint_drop_given(const char *taken) {
     CLEANUP_FREE char *path = locate(taken);
     int result = path == NULL ? 0 : tree_remove(AT_FDCWD, path);
     return result < 0 || unlink(taken) == 0 || errno == ENOENT ? result : -errno;
@@ -106,9 +94,5 @@ int given_drop(const char *taken) {
 void checkpoint_give_back(const char *taken, const char *original) {
     CLEANUP_FREE char *path = locate(taken);
     if (path != NULL) (void)move(path, original);
-    (void)given_drop(taken);
-}
-
-void checkpoint_drop_given(const char *taken) {
-    (void)given_drop(taken);
+    (void)checkpoint_drop_given(taken);
 }

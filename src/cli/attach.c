@@ -42,10 +42,10 @@ static const struct option_spec specs[] = {
 static const struct option_group attach_group = {"Options", specs, ARRAY_SIZE(specs)};
 
 static int connect_to(const char *name, const char *run_path, int64_t rank, ty_error *err) {
-    CLEANUP_FREE char *path = NULL;
+    CLEANUP_FREE char *path = str_format("%s/attach", run_path);
     int64_t found = rank;
     size_t n = 0; /* ranks that have a terminal */
-    DIR *stream = asprintf(&path, "%s/attach", run_path) < 0 ? NULL : opendir(path);
+    DIR *stream = path != NULL ? opendir(path) : NULL;
     for (const struct dirent *entry; stream != NULL && (entry = readdir(stream)) != NULL;) {
         const char *digits;
         int64_t seen;

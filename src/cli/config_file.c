@@ -56,11 +56,11 @@ static int read_environment(struct config_file *file, const json_t *runtime, ty_
     const char *name = NULL;
     json_t *value = NULL;
     json_object_foreach(variables, name, value) {
-        char *entry = NULL;
         result = config_check_variable(name, err);
         if (result < 0) return ty_wrap(err, "%s", document_where(document, value));
         if (!json_is_string(value)) return refuse(document, value, name, "a text (put it in quotes)", err);
-        if (asprintf(&entry, "%s=%s", name, json_string_value(value)) < 0) return ty_fail_memory(err);
+        char *entry = str_format("%s=%s", name, json_string_value(value));
+        if (entry == NULL) return ty_fail_memory(err);
         file->environment[file->n_environment++] = entry;
     }
     return 0;

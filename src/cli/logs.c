@@ -104,15 +104,12 @@ static int64_t place_in_log(int fd, int64_t position, int64_t *mark_end, uint64_
 /* A log that has reached its limit is written anew and takes the old one's place (base/log_file.h). Goes on in
  * the new one, where the old one, of which all is printed, ended. True when there is one. */
 static bool change_over(struct log_view *logs, struct shown_log *file) {
-    CLEANUP_FREE char *path = NULL;
+    CLEANUP_FREE char *path = str_format("%s/rank-%d.log", logs->directory, file->rank);
     struct stat old, new;
     int64_t mark_end;
     uint64_t left_out;
-    if (asprintf(&path, "%s/rank-%d.log", logs->directory, file->rank) < 0) {
-        path = NULL;
+    if (path == NULL || fstat(file->fd, &old) < 0 || lstat(path, &new) < 0 || old.st_ino == new.st_ino)
         return false;
-    }
-    if (fstat(file->fd, &old) < 0 || lstat(path, &new) < 0 || old.st_ino == new.st_ino) return false;
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0) return false;
     int64_t end = place_in_log(file->fd, lseek(file->fd, 0, SEEK_CUR), &mark_end, &left_out);
@@ -185,9 +182,8 @@ static bool is_known(const struct log_view *logs, int rank) {
 }
 
 static int add_file(struct log_view *logs, const char *name, int rank, bool tail, ty_error *err) {
-    CLEANUP_FREE char *path = NULL;
-    if (ARRAY_GROW(logs->files, logs->n) < 0 || asprintf(&path, "%s/%s", logs->directory, name) < 0)
-        return ty_fail_memory(err);
+    CLEANUP_FREE char *path = str_format("%s/%s", logs->directory, name);
+    if (path == NULL || ARRAY_GROW(logs->files, logs->n) < 0) return ty_fail_memory(err);
     struct stat status;
     /* A link is none that we made, and may lead to what whoever looks may read, and its owner may not. */
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
@@ -275,10 +271,8 @@ static int follow(struct log_view *logs, const char *run_path, ty_error *err) {
 
 static int show(struct log_view *logs, const char *name, const char *run_path, ty_error *err) {
     const struct idset *ranks = rank_choice_get(&logs->options->wanted);
-    if (asprintf(&logs->directory, "%s/logs", run_path) < 0) {
-        logs->directory = NULL;
-        return ty_fail_memory(err);
-    }
+    logs->directory = str_format("%s/logs", run_path);
+    if (logs->directory == NULL) return ty_fail_memory(err);
     int result = find_files(logs, true, err);
     if (result < 0) return result;
     if (logs->options->follow) return follow(logs, run_path, err);

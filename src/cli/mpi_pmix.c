@@ -152,13 +152,12 @@ static void mark(uint32_t rank, bool begun) {
 static int describe_job(const struct ty_worker *worker, ty_error *err) {
     static char directory[WORKER_FILES_SIZE];
     const char *token = getenv(WORKER_TOKEN_VARIABLE), *node = getenv("TRAINYARD_NODE");
-    char *name;
     if (token == NULL || node == NULL) return ty_fail(err, TY_EUSAGE, "this process is no worker of a run");
     worker_files_path(token, directory);
     if (mkdir(directory, 0700) < 0 && errno != EEXIST) /* for a mark of another rank */
         return ty_fail(err, TY_EUNSUPPORTED, "cannot make %s: %s", directory, strerror(errno));
-    if (asprintf(&name, "trainyard.%.*s.%d", (int)strcspn(token, "-"), token, worker->attempt) < 0)
-        return ty_fail_memory(err);
+    char *name = str_format("trainyard.%.*s.%d", (int)strcspn(token, "-"), token, worker->attempt);
+    if (name == NULL) return ty_fail_memory(err);
     job = (struct pmix_job){.name = name,
                             .directory = directory,
                             .world_size = (uint32_t)worker->world_size,

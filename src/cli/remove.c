@@ -195,10 +195,8 @@ static void consider(const struct prune *prune, struct journal_ends *ends, struc
     struct run_disk disk = {0};
     ty_error err = {0};
     int result = run_name_check(candidate->name, &err);
-    if (result >= 0 && asprintf(&candidate->path, "%s/%s", prune->storage, candidate->name) < 0) {
-        candidate->path = NULL;
-        result = ty_fail_memory(&err);
-    }
+    if (result >= 0) candidate->path = str_format("%s/%s", prune->storage, candidate->name);
+    if (result >= 0 && candidate->path == NULL) result = ty_fail_memory(&err);
     if (result >= 0) result = view_summary_read_end(ends, candidate->name, candidate->path, &summary, &err);
     if (result >= 0) {
         candidate->standing = summary.standing;

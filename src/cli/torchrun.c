@@ -371,9 +371,8 @@ static int choose_variables(const struct torchrun_options *options, struct words
                 {"MASTER_ADDR", size > 0 ? address : NULL, (int)size},
                 {"MASTER_PORT", port > 0 ? text : NULL, -1}};
     for (size_t i = 0; i < ARRAY_SIZE(made); i++) {
-        char *variable;
         if (made[i].value == NULL) continue;
-        if (asprintf(&variable, "%s=%.*s", made[i].name, made[i].size, made[i].value) < 0) variable = NULL;
+        char *variable = str_format("%s=%.*s", made[i].name, made[i].size, made[i].value);
         if (words_add(variables, variable) < 0) return ty_fail_memory(err);
     }
     return 0;

@@ -1,7 +1,6 @@
 /* The spelling of torchrun's command line: its PET_ variables, underscores, shortened names, "-r=3". */
 #include <ctype.h>
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,18 +8,6 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "cli/command.h"
-
-/* A text that is made; NULL for want of memory. */
-static char *made_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
-
-static char *made_text(const char *format, ...) {
-    char *text;
-    va_list args;
-    va_start(args, format);
-    int size = vasprintf(&text, format, args);
-    va_end(args);
-    return size < 0 ? NULL : text;
-}
 
 /* A flag is given by a number that is not 0. */
 static int add_from_variable(const struct option_spec *option, struct words *made, ty_error *err) {
@@ -35,8 +22,8 @@ static int add_from_variable(const struct option_spec *option, struct words *mad
     if (option->argument == NULL && !str_to_int64(value, INT32_MIN, INT32_MAX, &number))
         return ty_fail(err, TY_EUSAGE, "%s=%.80s must be 0 or 1, for --%s", name, value, option->name);
     if (option->argument == NULL && number == 0) return 0;
-    char *word =
-        option->argument == NULL ? made_text("--%s", option->name) : made_text("--%s=%s", option->name, value);
+    char *word = option->argument == NULL ? str_format("--%s", option->name)
+                                          : str_format("--%s=%s", option->name, value);
     return words_add(made, word) < 0 ? ty_fail_memory(err) : 0;
 }
 
@@ -70,11 +57,11 @@ static int spell(char **argv, struct words *made) {
             for (char *letter = name; *letter != '\0'; letter++)
                 if (*letter == '_') *letter = '-';
             option = find_option(name, 0);
-            spelled = made_text("--%s%s", option != NULL ? option->name : name, word + 2 + size);
+            spelled = str_format("--%s%s", option != NULL ? option->name : name, word + 2 + size);
         } else { /* "-r=3" as "-r3" */
             option = find_option(NULL, word[1]);
             bool equals = option != NULL && option->argument != NULL && word[2] == '=';
-            spelled = equals ? made_text("-%c%s", word[1], word + 3) : strdup(word);
+            spelled = equals ? str_format("-%c%s", word[1], word + 3) : strdup(word);
         }
         if (words_add(made, spelled) < 0) return -ENOMEM;
         bool needs_value = option != NULL && option->argument != NULL && option->argument[0] != '[';

@@ -1,7 +1,6 @@
 /* Waiting for a lease to end without polling. The kernel tells of a lease file's last close, also when its
  * holder was killed, as the end of writing to it; a polite end is told as its removal. */
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -10,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/str.h"
 #include "cluster/lease.h"
 
 /* A user has 128 inotify instances; without one, a look each second is better than a run that fails. */
@@ -27,13 +27,9 @@ static int watch_files(const struct lease_holder *holders, size_t n) {
     uint32_t events = IN_CLOSE_WRITE | IN_ATTRIB | IN_MOVE_SELF | IN_DONT_FOLLOW;
     if (fd < 0) return readable_each_second();
     for (size_t i = 0; i < n; i++) {
-        char *path;
-        if (asprintf(&path, "%s/%s", lease_directory_path(), holders[i].file) < 0)
-            return readable_each_second();
-        bool watched = inotify_add_watch(fd, path, events) >= 0;
-        int code = errno;
-        free(path);
-        if (!watched && code != ENOENT) return readable_each_second();
+        CLEANUP_FREE char *path = str_format("%s/%s", lease_directory_path(), holders[i].file);
+        bool watched = path != NULL && inotify_add_watch(fd, path, events) >= 0;
+        if (!watched && (path == NULL || errno != ENOENT)) return readable_each_second();
     }
     return TAKE_FD(fd);
 }

@@ -3,11 +3,11 @@
 
 #include <errno.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/module.h"
+#include "base/str.h"
 #include "journal/journal_module.h"
 #include "journal/usage_db.h"
 
@@ -28,12 +28,8 @@ static const struct journal_module *load(ty_error *err) {
 }
 
 bool journal_exists(const char *run_path) {
-    CLEANUP_FREE char *path = NULL;
-    if (asprintf(&path, "%s/run.db", run_path) < 0) {
-        path = NULL;
-        return false;
-    }
-    return access(path, F_OK) == 0;
+    CLEANUP_FREE char *path = str_format("%s/run.db", run_path);
+    return path != NULL && access(path, F_OK) == 0;
 }
 
 int journal_open(const char *run_path, enum journal_mode mode, struct journal **journal, ty_error *err) {

@@ -10,6 +10,7 @@
 
 #include "base/cleanup.h"
 #include "base/file.h"
+#include "base/str.h"
 #include "journal/journal_sqlite.h"
 
 /* Bytes 18 and 19 of a database are 2 when it is written ahead (sqlite.org/fileformat2.html, 1.3.3); SQLite
@@ -56,11 +57,8 @@ static int write_new(const char *path, const void *image, size_t size) {
 /* The run's directory is locked by its controller, so nobody else makes a journal between the look and the
  * rename. */
 static int publish_beside(const char *path, const void *image, size_t size) {
-    CLEANUP_FREE char *beside = NULL;
-    if (asprintf(&beside, "%s.new", path) < 0) {
-        beside = NULL;
-        return -ENOMEM;
-    }
+    CLEANUP_FREE char *beside = str_format("%s.new", path);
+    if (beside == NULL) return -ENOMEM;
     if (access(path, F_OK) == 0) return -EEXIST;
     int result = write_new(beside, image, size);
     if (result == 0 && rename(beside, path) < 0) result = -errno;

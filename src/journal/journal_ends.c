@@ -6,12 +6,12 @@
  * left to who reads one journal at a time. */
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/str.h"
 #include "journal/journal_sqlite.h"
 
 enum { END_BYTES = 1 << 20 }; /* of a journal, at most */
@@ -89,15 +89,12 @@ static size_t load(struct journal_ends *ends, const char *path) {
 }
 
 int module_ends_read(struct journal_ends *ends, const char *run_path, journal_take_end *take, void *context) {
-    CLEANUP_FREE char *path = NULL;
+    CLEANUP_FREE char *path = str_format("%s/%s", run_path, journal_of_run.name);
     struct journal_look look;
     struct journal journal = {.db = ends->db, .form = &journal_of_run};
     int result = -EAGAIN;
-    if (asprintf(&path, "%s/%s", run_path, journal_of_run.name) < 0) {
-        path = NULL;
-        return -EAGAIN;
-    }
-    if (journal_look(path, &look, NULL) < 0 || look.way != JOURNAL_ALONE || load(ends, path) == 0)
+    if (path == NULL || journal_look(path, &look, NULL) < 0 || look.way != JOURNAL_ALONE ||
+        load(ends, path) == 0)
         return -EAGAIN;
     if (!journal_look_stays(&look, path)) return -EAGAIN;
     ends->bytes[MODES_AT] = ends->bytes[MODES_AT + 1] = 1;

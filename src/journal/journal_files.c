@@ -15,6 +15,7 @@
 
 #include "base/cleanup.h"
 #include "base/descriptors.h"
+#include "base/str.h"
 
 /* Where clients of SQLite lock: the lock bytes of its file format (sqlite.org/src/doc/trunk/src/os.h). */
 enum {
@@ -129,25 +130,22 @@ static int file_check_reserved(sqlite3_file *file, int *reserved) {
 /* ----------------------------------------------------------------------------------------------------------
  * index */
 
-static int index_path(const struct held *held, char **path) {
-    if (asprintf(path, "%s-shm", held->path) >= 0) return SQLITE_OK;
-    *path = NULL;
-    return SQLITE_NOMEM;
+static char *index_path(const struct held *held) {
+    return str_format("%s-shm", held->path);
 }
 
 /* The index is its owner's alone: whoever can open it can lock it, and a lock for reading is enough to keep
  * the writer from writing. Other users' readers need none. */
 static int open_index(struct held *held) {
-    CLEANUP_FREE char *path = NULL;
-    int rc = index_path(held, &path);
-    if (rc != SQLITE_OK) return rc;
+    CLEANUP_FREE char *path = index_path(held);
+    if (path == NULL) return SQLITE_NOMEM;
     CLEANUP_FD int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
     if (fd < 0) return SQLITE_CANTOPEN;
     (void)fchmod(fd, 0600);
     CLEANUP_FD int map = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
     if (map < 0) return SQLITE_CANTOPEN;
     /* Of an index that nobody has open the content is void: a writer may have died within it. */
-    rc = set_lock(fd, F_WRLCK, JOURNAL_INDEX_USED, 1);
+    int rc = set_lock(fd, F_WRLCK, JOURNAL_INDEX_USED, 1);
     if (rc == SQLITE_OK && ftruncate(fd, INDEX_OF_NOBODY) < 0) return SQLITE_IOERR_SHMOPEN;
     if (rc == SQLITE_OK || rc == SQLITE_BUSY) rc = set_lock(fd, F_RDLCK, JOURNAL_INDEX_USED, 1);
     if (rc != SQLITE_OK) return rc;
@@ -212,14 +210,14 @@ static void index_barrier(sqlite3_file *file) {
 /* With `forget` nobody else has the journal open, and run.db is all there is. */
 static int index_unmap(sqlite3_file *file, int forget) {
     struct held *held = held_of(file);
-    CLEANUP_FREE char *path = NULL;
     for (int i = 0; i < held->n_regions; i++)
         (void)munmap(held->regions[i].at, held->regions[i].size);
     free(held->regions);
     held->regions = NULL;
     held->n_regions = 0;
     if (held->index < 0) return SQLITE_OK;
-    if (forget != 0 && index_path(held, &path) == SQLITE_OK) (void)unlink(path);
+    CLEANUP_FREE char *path = forget != 0 ? index_path(held) : NULL;
+    if (path != NULL) (void)unlink(path);
     cleanup_fd(&held->map);
     cleanup_fd(&held->index);
     return SQLITE_OK;
@@ -335,10 +333,10 @@ bool journal_files_hold_name(sqlite3 *db) {
 }
 
 bool journal_files_hold_log(sqlite3 *db) {
-    CLEANUP_FREE char *path = NULL;
     const struct held *database = find_held(db, SQLITE_FCNTL_FILE_POINTER);
     const struct held *log = find_held(db, SQLITE_FCNTL_JOURNAL_POINTER);
     if (log == NULL) return true; /* nothing was written yet */
     if (!is_named(log->fd, log->path)) return false;
-    return database->index < 0 || index_path(database, &path) != SQLITE_OK || is_named(database->index, path);
+    CLEANUP_FREE char *path = database->index >= 0 ? index_path(database) : NULL;
+    return path == NULL || is_named(database->index, path);
 }

@@ -3,20 +3,17 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/file.h"
+#include "base/str.h"
 
 /* A log without bytes is none. */
 static int look_at_log(const char *path, struct journal_look *look) {
-    CLEANUP_FREE char *name = NULL;
-    if (asprintf(&name, "%s-wal", path) < 0) {
-        name = NULL;
-        return -ENOMEM;
-    }
+    CLEANUP_FREE char *name = str_format("%s-wal", path);
+    if (name == NULL) return -ENOMEM;
     CLEANUP_FD int fd = open(name, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0) return errno == ENOENT ? 0 : -errno;
     if (fstat(fd, &look->log) == 0 && !S_ISREG(look->log.st_mode)) return -EINVAL;
@@ -27,12 +24,9 @@ static int look_at_log(const char *path, struct journal_look *look) {
 /* The index is used while a writer, or another reader that keeps it right, lives. From an index that was left
  * SQLite would read the log once more, to no avail where that is torn. */
 static int look_at_index(const char *path, bool *used) {
-    CLEANUP_FREE char *name = NULL;
+    CLEANUP_FREE char *name = str_format("%s-shm", path);
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = JOURNAL_INDEX_USED, .l_len = 1};
-    if (asprintf(&name, "%s-shm", path) < 0) {
-        name = NULL;
-        return -ENOMEM;
-    }
+    if (name == NULL) return -ENOMEM;
     CLEANUP_FD int fd = open(name, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     *used = fd >= 0 && (fcntl(fd, F_OFD_GETLK, &lock) == 0 || fcntl(fd, F_GETLK, &lock) == 0) &&
             lock.l_type != F_UNLCK;

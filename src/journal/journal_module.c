@@ -17,6 +17,7 @@
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/module.h"
+#include "base/str.h"
 #include "journal/journal_sqlite.h"
 
 enum { BUSY_MS = 2000, READINGS = 5 };
@@ -224,7 +225,8 @@ int journal_open_form(const struct journal_form *form, const char *run_path, enu
     struct journal *made = calloc(1, sizeof *made);
     if (made == NULL) return ty_fail_memory(err);
     made->form = form;
-    if (asprintf(&made->path, "%s/%s", run_path, form->name) < 0) {
+    made->path = str_format("%s/%s", run_path, form->name);
+    if (made->path == NULL) {
         free(made);
         return ty_fail_memory(err);
     }

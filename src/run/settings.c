@@ -383,12 +383,9 @@ static int read_section(struct run_settings *settings, const json_t *map, const 
     int result = document_check_keys(document, map, what, known, n, err);
     for (size_t i = n_others; i < n && result >= 0; i++) {
         const json_t *value = json_object_get(map, known[i]);
-        CLEANUP_FREE char *subject = NULL;
         if (value == NULL) continue;
-        if (asprintf(&subject, "%s: %s", document_where(document, value), known[i]) < 0) {
-            subject = NULL;
-            return ty_fail_memory(err);
-        }
+        CLEANUP_FREE char *subject = str_format("%s: %s", document_where(document, value), known[i]);
+        if (subject == NULL) return ty_fail_memory(err);
         result = setting_set_json(setting_find(section, known[i]), settings, value, subject, err);
     }
     return result;

@@ -19,6 +19,7 @@
 #include "base/cleanup.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/str.h"
 #include "view/facts.h"
 #include "view/scan.h"
 #include "view/tensorboard.pb-c.h"
@@ -149,17 +150,14 @@ static int append_values(struct tensorboard *board, struct buffer *out, nanoseco
 
 static int begin_file(const struct tensorboard *board, struct board_file *file, const char *name) {
     static char version[] = "brain.Event:2";
-    CLEANUP_FREE char *directory = NULL;
+    CLEANUP_FREE char *directory = str_format("%s/%s", board->directory, name);
     char host[65] = "localhost";
     (void)gethostname(host, sizeof host - 1);
-    if (asprintf(&directory, "%s/%s", board->directory, name) < 0) directory = NULL;
     if (directory == NULL) return -ENOMEM;
     if (mkdir(directory, 0777) < 0 && errno != EEXIST) return -errno;
     long long seconds = (long long)(board->facts.first / NS_PER_S);
-    if (asprintf(&file->path, "%s/events.out.tfevents.%010lld.%s.trainyard", directory, seconds, host) < 0) {
-        file->path = NULL;
-        return -ENOMEM;
-    }
+    file->path = str_format("%s/events.out.tfevents.%010lld.%s.trainyard", directory, seconds, host);
+    if (file->path == NULL) return -ENOMEM;
     Tensorboard__Event event = TENSORBOARD__EVENT__INIT;
     event.wall_time = (double)board->facts.first / (double)NS_PER_S;
     event.what_case = TENSORBOARD__EVENT__WHAT_FILE_VERSION;

@@ -9,7 +9,7 @@
 #include "base/error.h"
 
 struct dashboard_config {
-    const char *listen;               /* web/listen.h; NULL: the default */
+    const char *listen;               /* web/site.h; NULL: the default */
     const char *const *storage_paths; /* n_storage_paths, at least 1; NULL is the default one */
     size_t n_storage_paths;
     const char *const *hosts; /* n_hosts allowed as Host beside the loopback's */

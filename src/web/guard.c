@@ -1,7 +1,7 @@
 /* The port is anybody's on this machine, and a browser on it sends what any page tells it to: so nothing counts
  * that a browser adds by itself (cookies), and the name by which we were asked for must be ours (DNS that is
  * rebound). */
-#include "web/guard.h"
+#include "web/site.h"
 
 #include <errno.h>
 #include <stdio.h>

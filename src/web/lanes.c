@@ -1,6 +1,6 @@
 /* A queue of lanes that have work, and the threads that take from it. A thread sleeps without a limit while
  * there is none, so that nothing runs when nobody looks. */
-#include "web/lanes.h"
+#include "web/site.h"
 
 #include <errno.h>
 #include <pthread.h>

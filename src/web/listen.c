@@ -1,6 +1,6 @@
 /* Loopback and Unix sockets alone: whoever may look is decided by this machine, and the way from others is
  * ssh. */
-#include "web/listen.h"
+#include "web/site.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

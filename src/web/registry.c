@@ -1,7 +1,7 @@
 /* A file for each dashboard, locked as long as the process lives: the lock, not the file, says that there is
  * one. The directory must be the user's own and closed to others: in /tmp anybody may have made one of that
  * name. */
-#include "web/listen.h"
+#include "web/site.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -18,7 +18,6 @@
 #include "base/file.h"
 #include "base/program.h"
 #include "base/str.h"
-#include "web/dashboard.h"
 
 static int find_directory(char path[PATH_MAX], bool make, ty_error *err) {
     const char *runtime = getenv("XDG_RUNTIME_DIR");

@@ -16,7 +16,6 @@
 #include "base/module.h"
 #include "base/str.h"
 #include "controller/run_directory.h"
-#include "web/listen.h"
 #include "web/site.h"
 
 static const char policy[] =

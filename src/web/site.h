@@ -2,7 +2,9 @@
 #ifndef WEB_SITE_H
 #define WEB_SITE_H
 
+#include <limits.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/buffer.h"
@@ -12,10 +14,100 @@
 #include "view/index.h"
 #include "view/runs.h"
 #include "web/dashboard.h"
-#include "web/guard.h"
 #include "web/http.h"
-#include "web/lanes.h"
-#include "web/listen.h"
+
+/* -- guard.c */
+
+/* Who may ask: the token, and no page of another origin, whatever it makes a browser send. */
+
+enum { TOKEN_SIZE = 33 }; /* 32 hex digits: 128 bits */
+
+struct guard {
+    char token[TOKEN_SIZE];
+    const char *const *hosts; /* n_hosts allowed beside those of the loopback; borrowed */
+    size_t n_hosts;
+    bool is_unix;
+};
+
+int guard_make_token(char token[TOKEN_SIZE], ty_error *err);
+
+/* Whether the request came where it was meant to: Host, Origin, Sec-Fetch-Site, the peer's user. */
+bool guard_origin(const struct guard *guard, const struct http_module *http,
+                  const struct http_request *request);
+/* Whether it has the token, in Authorization alone. Takes the same time whatever is wrong with it. */
+bool guard_token(const struct guard *guard, const struct http_module *http, const struct http_request *request);
+
+/* -- listen.c, registry.c */
+
+/* Where the page is served: a port of this machine's loopback, or a Unix socket. */
+
+enum { LISTEN_PORT = 8268, LISTEN_TRIES = 32 };
+
+struct listening {
+    int fd;
+    bool is_unix;
+    int asked, port;     /* TCP: the port that was asked for, and the one that it became */
+    char host[64];       /* as it stands in a URL: "127.0.0.1", "[::1]" */
+    char path[PATH_MAX]; /* Unix */
+};
+
+/* "127.0.0.1:8268", "localhost:0", "[::1]:8268", "8268", "unix:PATH"; NULL: the first. A port that is taken:
+ * the next free one, LISTEN_TRIES of them. TY_EUSAGE for an address that others could reach. A socket that is
+ * left over from one that is gone is replaced. */
+int listen_open(const char *text, struct listening *listening, ty_error *err);
+/* Takes the Unix socket away; the descriptor is the server's. */
+void listen_close(const struct listening *listening);
+
+/* The dashboards of this user that run: a locked file each in a directory for the user alone,
+ * $XDG_RUNTIME_DIR/trainyard or /tmp/trainyard-UID. A lock that is free belongs to one that is gone. */
+struct registry {
+    int fd; /* holds the lock; -1: not entered */
+    char path[PATH_MAX];
+    char page[PATH_MAX]; /* the file that leads a browser to us; "": none */
+};
+
+int registry_enter(const struct listening *listening, struct registry *registry, ty_error *err);
+void registry_leave(struct registry *registry);
+
+/* Starts a browser with a file, for the user alone, that leads on to the address: so the token is in no list of
+ * processes. The browser is $BROWSER, else xdg-open. */
+int registry_open_browser(struct registry *registry, const char *address, ty_error *err);
+
+/* -- lanes.c */
+
+/* Threads for what reads files: a run's storage may be slow, or hang for good, and neither the loop nor another
+ * run must wait for it. Each run has a lane; the jobs of a lane are done one after the other, so what they
+ * share needs no lock, and the lanes go on beside each other, on as many threads as have work, LANE_THREADS at
+ * most. */
+
+enum { LANE_THREADS = 16 };
+
+/* Embedded in what it is about, made by the poster. */
+struct lane_job {
+    struct lane_job *next;
+    void (*work)(struct lane_job *job); /* in a thread */
+    void (*done)(struct lane_job *job); /* on the loop, after it; frees it */
+    void (*drop)(struct lane_job *job); /* frees one that will not be done any more */
+};
+
+/* Embedded in what its jobs are about, zero-initialised; must outlive them. */
+struct lane {
+    struct lane *next;
+    struct lane_job *first, *last;
+    bool at_work; /* in a thread, or waiting for one */
+};
+
+struct lanes; /* opaque */
+
+/* The threads are by `nice` nicer than the process, from their first job to their last: only root gets back
+ * from that. */
+int lanes_create(struct loop *loop, int nice, struct lanes **out, ty_error *err);
+/* Jobs that wait are dropped. What hangs is left to its thread: false, and nothing that jobs know may be
+ * freed. */
+bool lanes_destroy(struct lanes *lanes);
+void lane_post(struct lanes *lanes, struct lane *lane, struct lane_job *job);
+
+/* -- what is served */
 
 enum { SITE_STREAMS = 32, SITE_EXPORTS = 4, SITE_PATIENCE_SECONDS = 5 };
 

@@ -90,7 +90,7 @@ static void perform(struct upload *upload) {
     }
     /* A directory that was given away goes; when its checkpoint failed it goes back to where it was. */
     if (upload->give && rc == 0)
-        checkpoint_drop_given(upload->source);
+        (void)checkpoint_drop_given(upload->source);
     else if (upload->give)
         checkpoint_give_back(upload->source, upload->original);
     upload->result = rc;
