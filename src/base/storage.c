@@ -108,31 +108,61 @@ static void end_left_behind(struct storage *storage, bool held) {
     if (!held) destroy(storage);
 }
 
-enum { CUT_SHORT = 100 }; /* the exit status */
+/* CUT_SHORT: the exit status. */
+enum { CUT_SHORT = 100 };
+#define STAY (20 * NS_PER_MS)
+
+static void begin(struct storage *storage, struct storage_job *job) {
+    storage->current = job;
+    if (job != storage->told) storage->since = clock_monotonic();
+}
+
+/* What comes behind a job of a series that is done, within a moment: NULL when that is none of a series. */
+static struct storage_job *go_on(struct storage *storage, struct storage_job *job) {
+    nanoseconds end = clock_monotonic() + STAY;
+    const struct timespec until = {.tv_sec = end / NS_PER_S, .tv_nsec = end % NS_PER_S};
+    (void)pthread_mutex_lock(&storage->lock);
+    finish(storage, job);
+    while (storage->posted.first == NULL && !storage->closing && !storage->left && !storage->held)
+        if (pthread_cond_timedwait(&storage->changed, &storage->lock, &until) != 0) break;
+    job = storage->posted.first;
+    if (job == NULL || !job->series || storage->left || storage->held)
+        job = NULL;
+    else
+        begin(storage, take(&storage->posted));
+    (void)pthread_mutex_unlock(&storage->lock);
+    return job;
+}
 
 static void on_cut(int signal) {
     (void)signal;
     _exit(CUT_SHORT);
 }
 
+/* The thread that this process stands for waits for its end, and holds no lock. */
 static void work_apart(void *context) {
-    struct storage_job *job = context;
+    struct storage *storage = context;
+    struct storage_job *job = storage->current;
     sigset_t cut;
     sigemptyset(&cut);
     sigaddset(&cut, SIGBUS);
     if (job->cut != NULL) (void)sigaction(SIGBUS, &(struct sigaction){.sa_handler = on_cut}, NULL);
     (void)pthread_sigmask(SIG_UNBLOCK, &cut, NULL);
     job->work(job);
+    while (job != NULL && job->series) {
+        job = go_on(storage, job);
+        if (job != NULL) job->work(job);
+    }
 }
 
 /* What ended a process of ours otherwise would have ended the thread's, that is all of us. */
-static void do_job(struct storage_job *job) {
+static void do_job(struct storage *storage, struct storage_job *job) {
     /* The sanitizers take any child for one with memory of its own, and look at the end of a process at all
      * that has its memory. */
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
     job->apart = false;
 #endif
-    int status = job->apart ? kernel_call_apart(work_apart, job, !job->bare) : -ENOSYS;
+    int status = job->apart ? kernel_call_apart(work_apart, storage, !job->bare) : -ENOSYS;
     if (status < 0)
         job->work(job);
     else if (WIFSIGNALED(status))
@@ -151,12 +181,11 @@ static void *work(void *context) {
             (void)pthread_cond_wait(&storage->changed, &storage->lock);
             continue;
         }
-        storage->current = job;
-        if (job != storage->told) storage->since = clock_monotonic();
+        begin(storage, job);
         (void)pthread_mutex_unlock(&storage->lock);
-        do_job(job);
+        do_job(storage, job);
         (void)pthread_mutex_lock(&storage->lock);
-        finish(storage, job);
+        if (storage->current != NULL) finish(storage, storage->current);
     }
     bool left = storage->left, held = storage->held;
     (void)pthread_mutex_unlock(&storage->lock);

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/array.h"
+#include "base/block.h"
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "checkpoint/checkpoint.h"
@@ -203,7 +204,8 @@ static void go_on(struct carry *carry) {
                                          .release = release_read,
                                          .what = "reading",
                                          .path = carry->reader->top,
-                                         .apart = true},
+                                         .apart = true,
+                                         .series = true},
                                  .reader = carry->reader,
                                  .carry = carry};
     carry->reader->uses++;
@@ -289,8 +291,10 @@ static void do_put(struct storage_job *job) {
 }
 
 static void end_put(struct storage_job *job) {
-    const struct put_job *put = (const struct put_job *)job;
+    struct put_job *put = (struct put_job *)job;
     put->place.taken(put->place.context, put->place.number, put->piece.size + CARRY_COST, &put->err);
+    block_give(TAKE(put->bytes)); /* the next piece comes into it */
+    if (put->piece.last) block_drop();
 }
 
 static void release_put(struct storage_job *job) {
@@ -318,7 +322,8 @@ int carry_put(struct storage *storage, const struct carry_place *place, const st
                                     .release = release_put,
                                     .what = "writing",
                                     .path = put->top,
-                                    .apart = true};
+                                    .apart = true,
+                                    .series = true};
     if (put->top == NULL || put->path == NULL || (piece->link != NULL && put->link == NULL)) {
         release_put(&put->job);
         return ty_fail_memory(err);

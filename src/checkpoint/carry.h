@@ -56,8 +56,8 @@ struct carry_place {
     uint64_t number; /* the caller's, for `taken` */
 };
 
-/* Writes a piece. `*bytes`, the memory that its bytes are, is taken over and cleared, unless this fails. A file
- * is synced behind its last. */
+/* Writes a piece. `*bytes`, the memory that its bytes are (of malloc, or of base/block.h), is taken over and
+ * cleared, unless this fails. A file is synced behind its last. */
 int carry_put(struct storage *storage, const struct carry_place *place, const struct carry_piece *piece,
               uint8_t **bytes, ty_error *err);
 

@@ -75,7 +75,8 @@ static int put_log(struct peer *peer, uint32_t rank, const Wire__File *file, ty_
                                     .release = free_log,
                                     .what = "writing",
                                     .path = log->file.path,
-                                    .apart = true};
+                                    .apart = true,
+                                    .series = true};
     if (log->file.path == NULL || log->bytes == NULL) {
         free_log(&log->job);
         return ty_fail_memory(err);

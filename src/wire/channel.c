@@ -41,9 +41,9 @@ struct channel {
     struct pulse pulse;
 
     struct buffer in;
-    size_t taken;     /* bytes at the front of `in` that were handed on */
-    size_t read_size; /* room made for the next read */
-    size_t last_read; /* bytes that the last one gave */
+    size_t taken;      /* bytes at the front of `in` that were handed on */
+    size_t read_size;  /* room made for the next read */
+    size_t last_taken; /* bytes that came in the last turn in which there were any */
     struct buffer out;
     size_t written; /* bytes at the front of `out` that the socket took */
     size_t held;    /* where in `out` begins what may not be written yet; SIZE_MAX: nowhere */
@@ -165,7 +165,7 @@ static void dispatch(struct channel *channel) {
         /* What was handed on is dropped from the queue once per read, not once per frame. */
         if (channel->taken > 0) buffer_consume(&channel->in, channel->taken);
         channel->taken = 0;
-        if (channel->in.size == 0 && channel->last_read <= KEEP) buffer_done(&channel->in);
+        if (channel->in.size == 0 && channel->last_taken <= KEEP) buffer_done(&channel->in);
     }
     bool over = result < 0 || (result == 0 && channel->ended);
     if (over && !channel->destroyed && !channel->told) {
@@ -201,7 +201,6 @@ static size_t read_once(struct channel *channel) {
     if (n > 0) {
         size_t size = (size_t)n;
         channel->in.size += size;
-        channel->last_read = size;
         /* Doubles while the peer fills the room, shrinks when it uses little of it. */
         if (size == channel->read_size && channel->read_size < READ_MAX)
             channel->read_size *= 2;
@@ -224,6 +223,7 @@ static void take_in(struct channel *channel) {
     do
         taken += n = read_once(channel);
     while (n > 0 && taken < READ_MAX && transport_pending(&channel->transport));
+    if (taken > 0) channel->last_taken = taken;
     if (n > 0 && transport_pending(&channel->transport))
         (void)loop_timer_start(channel->loop, &channel->resume, 0);
 }

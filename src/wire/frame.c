@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/block.h"
 #include "base/cleanup.h"
 
 /* Two bytes can stand for a whole empty event of a hundred: without a bound a frame of 64 MiB would unpack to
@@ -70,7 +71,7 @@ static void *allocate_within(void *data, size_t size) {
     size_t *left = data;
     if (size > *left) return NULL;
     *left -= size;
-    return malloc(size);
+    return block_take(size);
 }
 
 static void free_within(void *data, void *pointer) {

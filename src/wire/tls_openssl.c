@@ -13,15 +13,24 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <trainyard/api.h>
 
+#include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/module.h"
 #include "base/str.h"
 #include "wire/tls.h"
 
-/* READ_AHEAD: what is taken from a socket at once, four records, held only until they are handed on. */
-enum { PSK_SIZE = 32, IDENTITY_SIZE = 64, READ_AHEAD = 4 * (SSL3_RT_MAX_PLAIN_LENGTH + 32) };
+/* RECORD: a full one as it travels. READ_AHEAD: what is taken from a socket at once, held only until it is
+ * handed on. GATHERED: what a socket is given at once. */
+enum {
+    PSK_SIZE = 32,
+    IDENTITY_SIZE = 64,
+    RECORD = SSL3_RT_MAX_PLAIN_LENGTH + 32,
+    READ_AHEAD = 4 * RECORD,
+    GATHERED = 16 * RECORD
+};
 static const char IDENTITY[] = "trainyard 1 node ";
 
 struct tls_server {
@@ -31,8 +40,13 @@ struct tls_server {
 
 struct tls {
     SSL *ssl;
+    int fd;
     struct run_key key;
     uint32_t node_rank;
+    bool gathering;    /* records are appended to `out` as they are made */
+    struct buffer out; /* records that the socket is still to be given */
+    size_t sent;       /* bytes at the front of `out` that it took */
+    size_t owed;       /* bytes of the caller's that lie in `out` */
 };
 
 /* The first word of OpenSSL about what went wrong. */
@@ -119,6 +133,48 @@ static int use_session(SSL *ssl, const EVP_MD *digest, const unsigned char **id,
     return *session != NULL;
 }
 
+/* -- the way out
+ *
+ * OpenSSL writes record by record. Those of one call are gathered, so that the socket is given them at once: a
+ * call for each costs the kernel more than the cipher does. */
+
+/* 0 when nothing is left, or -errno. */
+static int send_out(struct tls *tls) {
+    while (tls->sent < tls->out.size) {
+        const char *from = tls->out.data + tls->sent;
+        ssize_t n = send(tls->fd, from, tls->out.size - tls->sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n < 0 && errno != EINTR) return -errno;
+        if (n > 0) tls->sent += (size_t)n;
+    }
+    /* Its memory stays while much is sent. */
+    if (tls->out.size > RECORD)
+        buffer_clear(&tls->out);
+    else
+        buffer_done(&tls->out);
+    tls->sent = 0;
+    return 0;
+}
+
+static int write_record(BIO *bio, const char *bytes, int size) {
+    struct tls *tls = BIO_get_data(bio);
+    ssize_t n = -1;
+    BIO_clear_retry_flags(bio);
+    if (tls->gathering) {
+        buffer_append(&tls->out, bytes, (size_t)size);
+        if (!tls->out.failed) return size;
+        errno = ENOMEM;
+    } else if (send_out(tls) == 0) {
+        n = send(tls->fd, bytes, (size_t)size, MSG_NOSIGNAL | MSG_DONTWAIT);
+    }
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) BIO_set_retry_write(bio);
+    return (int)n;
+}
+
+static long control(BIO *bio, int command, long number, void *pointer) {
+    (void)bio, (void)number, (void)pointer;
+    return command == BIO_CTRL_FLUSH; /* nothing is kept back in a handshake */
+}
+
 /* -- contexts and connections */
 
 static SSL_CTX *make_context(const SSL_METHOD *method, ty_error *err) {
@@ -166,17 +222,39 @@ static void destroy(struct tls *tls) {
     if (SSL_is_init_finished(tls->ssl)) (void)SSL_shutdown(tls->ssl);
     ERR_clear_error();
     SSL_free(tls->ssl);
+    buffer_done(&tls->out);
     explicit_bzero(&tls->key, sizeof tls->key);
     free(tls);
+}
+
+static BIO_METHOD *way_out;
+
+static void make_way_out(void) {
+    way_out = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "gathered records");
+    bool made = way_out != NULL && BIO_meth_set_write(way_out, write_record) == 1 &&
+                BIO_meth_set_ctrl(way_out, control) == 1;
+    if (made) return;
+    BIO_meth_free(way_out);
+    way_out = NULL;
+}
+
+static bool connect_ways(struct tls *tls) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    (void)pthread_once(&once, make_way_out);
+    BIO *out = way_out != NULL ? BIO_new(way_out) : NULL;
+    if (out == NULL) return false;
+    BIO_set_data(out, tls);
+    BIO_set_init(out, 1);
+    SSL_set0_wbio(tls->ssl, out);
+    return SSL_set_rfd(tls->ssl, tls->fd) == 1;
 }
 
 static int make_connection(SSL_CTX *context, const struct run_key *key, int fd, struct tls **tls,
                            ty_error *err) {
     struct tls *made = calloc(1, sizeof *made);
     if (made == NULL) return ty_fail_memory(err);
-    made->ssl = SSL_new(context);
-    made->key = *key;
-    if (made->ssl == NULL || SSL_set_fd(made->ssl, fd) != 1) {
+    *made = (struct tls){.ssl = SSL_new(context), .fd = fd, .key = *key};
+    if (made->ssl == NULL || !connect_ways(made)) {
         SSL_free(made->ssl);
         explicit_bzero(&made->key, sizeof made->key);
         free(made);
@@ -255,17 +333,45 @@ static ssize_t result_of(const struct tls *tls, int result) {
     }
 }
 
+/* SSL_read gives a record a call. An error, or the end, behind bytes that are read is told by the next call. */
 static ssize_t read_some(struct tls *tls, void *to, size_t size) {
-    ERR_clear_error();
-    errno = 0;
-    return result_of(tls, SSL_read(tls->ssl, to, size < INT_MAX ? (int)size : INT_MAX));
+    char *at = to;
+    size_t done = 0;
+    ssize_t n = 0;
+    if (size > INT_MAX) size = INT_MAX;
+    do {
+        ERR_clear_error();
+        errno = 0;
+        n = result_of(tls, SSL_read(tls->ssl, at + done, (int)(size - done)));
+        if (n > 0) done += (size_t)n;
+    } while (n > 0 && done < size && SSL_has_pending(tls->ssl) == 1);
+    return done > 0 ? (ssize_t)done : n;
 }
 
+static ssize_t gather(struct tls *tls, const char *from, size_t size) {
+    ssize_t n = 1;
+    tls->gathering = true;
+    while (n > 0 && tls->owed < size && tls->out.size + RECORD <= GATHERED) {
+        ERR_clear_error();
+        errno = 0;
+        n = result_of(tls, SSL_write(tls->ssl, from + tls->owed, (int)(size - tls->owed)));
+        if (n > 0) tls->owed += (size_t)n;
+    }
+    tls->gathering = false;
+    return n;
+}
+
+/* The caller's bytes count as written when the socket has all of their records. Until then the caller is to
+ * write the same again, as SSL_write itself would have it. */
 static ssize_t write_some(struct tls *tls, const void *from, size_t size) {
-    ERR_clear_error();
-    errno = 0;
-    ssize_t n = result_of(tls, SSL_write(tls->ssl, from, size < INT_MAX ? (int)size : INT_MAX));
-    return n == 0 ? -EPIPE : n;
+    if (tls->owed > size) return -EBADMSG;
+    ssize_t n = tls->owed == 0 ? gather(tls, from, size < INT_MAX ? size : INT_MAX) : 1;
+    if (tls->owed == 0) return n == 0 ? -EPIPE : n;
+    n = send_out(tls);
+    if (n < 0) return n;
+    n = (ssize_t)tls->owed;
+    tls->owed = 0;
+    return n;
 }
 
 static bool is_pending(const struct tls *tls) {

@@ -26,7 +26,7 @@ static char order[256]; /* numbers of the jobs of which the loop has heard */
 static atomic_int worked, released;
 static int gate[2]; /* a job that hangs reads from here */
 static char logged[1024];
-static bool apart; /* how the jobs are done */
+static bool apart, series; /* how the jobs are done */
 
 struct numbered {
     struct storage_job job;
@@ -72,7 +72,8 @@ static struct storage_job *make(struct storage *storage, int number, void (*work
                                .release = release,
                                .what = "removing",
                                .path = "/runs/r/old",
-                               .apart = apart},
+                               .apart = apart,
+                               .series = series},
                               storage,
                               number,
                               again};
@@ -112,10 +113,15 @@ static int set_up_apart(void **state) {
     return set_up(state);
 }
 
+static int set_up_series(void **state) {
+    series = true;
+    return set_up_apart(state);
+}
+
 static int tear_down(void **state) {
     (void)state;
     log_set_sink(NULL, NULL);
-    apart = false;
+    apart = series = false;
     return close(gate[0]) | close(gate[1]);
 }
 
@@ -301,6 +307,37 @@ static void test_a_file_is_cut_short_under_its_mapping(void **state) {
 }
 #endif
 
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+static pid_t worker;
+static int workers;
+
+static void note_worker(struct storage_job *job) {
+    (void)job;
+    workers += worker != getpid();
+    worker = getpid();
+}
+
+/* What comes behind it is not. */
+static void test_a_series_is_the_work_of_one_process(void **state) {
+    struct storage *storage = *state;
+    workers = 0;
+    storage_hold(storage, true);
+    for (int i = 0; i < 20; i++)
+        post(storage, i, note_worker, false);
+    series = false;
+    post(storage, 20, note_worker, false);
+    storage_hold(storage, false);
+    while (strstr(order, "20 ") == NULL) {
+        assert_int_equal(poll(&(struct pollfd){.fd = storage_fd(storage), .events = POLLIN}, 1, 60000), 1);
+        storage_take(storage);
+    }
+    assert_int_equal(workers, 2);
+    assert_int_not_equal(worker, getpid());
+    assert_memory_equal(order, "0 1 2 3 ", 8);
+    storage_close(storage, LONG);
+}
+#endif
+
 static void *do_nothing(void *context) {
     return context;
 }
@@ -312,9 +349,10 @@ static int begin_threads(void **state) {
     return pthread_create(&thread, NULL, do_nothing, NULL) | pthread_join(thread, NULL);
 }
 
-#define TEST(name)                                              \
-    cmocka_unit_test_setup_teardown(name, set_up, tear_down), { \
-#name "_apart", name, set_up_apart, tear_down, NULL     \
+#define TEST(name)                                               \
+    cmocka_unit_test_setup_teardown(name, set_up, tear_down),    \
+        {#name "_apart", name, set_up_apart, tear_down, NULL}, { \
+#name "_series", name, set_up_series, tear_down, NULL    \
     }
 
 int main(void) {
@@ -329,6 +367,7 @@ int main(void) {
         TEST(test_what_is_held_in_the_end_never_begins),
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
         cmocka_unit_test_setup_teardown(test_a_file_is_cut_short_under_its_mapping, set_up_apart, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_series_is_the_work_of_one_process, set_up_series, tear_down),
 #endif
     };
     return cmocka_run_group_tests(tests, begin_threads, NULL);
