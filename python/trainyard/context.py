@@ -127,9 +127,18 @@ class Storage:
         return f"Storage({self.experiment_fs_path!r})"
 
 
+class DistributedTrainContext(TrainContext):
+    """Of a worker."""
+
+
+class LocalTrainContext(TrainContext):
+    """Of the driver's own process, with num_workers=0."""
+
+
 def get_context() -> TrainContext:
     """The place of this worker in its run. RuntimeError outside of a training function."""
-    return TrainContext(runtime.session("get_context"))
+    session = runtime.session("get_context")
+    return LocalTrainContext(session) if session.run_path is None else DistributedTrainContext(session)
 
 
 def report(

@@ -67,6 +67,7 @@ def test_xgboost_trains_one_model(storage, tmp_path):
     model = with_xgboost.RayTrainReportCallback.get_model(result.checkpoint)
     assert model.num_boosted_rounds() == 3
     made = with_xgboost.XGBoostCheckpoint.from_model(model, path=str(tmp_path))
+    assert (tmp_path / "model.json").exists()
     assert isinstance(made, Checkpoint) and made.get_model().num_boosted_rounds() == 3
 
 

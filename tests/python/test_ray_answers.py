@@ -499,3 +499,26 @@ def test_a_tensor_is_no_metric(storage):
         fit(storage, train, config={"tensor": torch.ones(2)}, workers=1)
     why = str(caught.value.worker_failures[0])
     assert why.startswith("Passing objects containing Torch tensors as metrics is not supported") and "at/loss" in why
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_validation_may_fit_a_trainer(ray, workers):
+    text = """
+        from ray.train.v2.api.context import DistributedTrainContext, LocalTrainContext
+
+        def evaluate():
+            kind = LocalTrainContext if WORKERS == 0 else DistributedTrainContext
+            return {"found": ray.train.get_context().get_world_size(), "kind": isinstance(ray.train.get_context(), kind)}
+
+        def validate(checkpoint):
+            return DataParallelTrainer(evaluate, scaling_config=ScalingConfig(num_workers=WORKERS)).fit().return_value
+
+        def train():
+            with tempfile.TemporaryDirectory() as place:
+                ray.train.report({"loss": 1}, checkpoint=Checkpoint.from_directory(place), validation=True)
+
+        config = ray.train.ValidationConfig(fn=validate)
+        trainer = DataParallelTrainer(train, validation_config=config, run_config=RunConfig(storage_path=os.getcwd()))
+        print(json.dumps(trainer.fit().metrics))
+    """
+    assert ray(text.replace("WORKERS", str(workers))) == {"loss": 1, "found": max(workers, 1), "kind": True}

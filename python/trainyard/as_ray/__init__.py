@@ -19,7 +19,6 @@ _FOLLOW = "trainyard.as_ray:follow"
 
 def install() -> None:
     """Makes `ray` importable from here on; RuntimeError when the real one has been imported already."""
-    from .. import payload
     from . import finder, knobs
 
     ray = sys.modules.get("ray")
@@ -28,9 +27,16 @@ def install() -> None:
             f"ray is imported already, from {getattr(ray, '__file__', '?')}: install() must come before it"
         )
     finder.put_first()
+    _be_followed()
+    knobs.apply()
+
+
+def _be_followed() -> None:
+    """The workers of what this process fits have `ray` too."""
+    from .. import payload
+
     if _FOLLOW not in payload.prepare:
         payload.prepare.append(_FOLLOW)
-    knobs.apply()
 
 
 def installed() -> bool:
@@ -40,8 +46,10 @@ def installed() -> bool:
 
 
 def follow() -> None:
-    """In a worker, before the training function is loaded: makes `ray` importable there too, and words and defaults Ray's."""
+    """In a worker, or a process that validates, before the user's function is loaded: makes `ray` importable there too, and words
+    and defaults Ray's."""
     from . import finder, knobs
 
     finder.put_first()
+    _be_followed()
     knobs.apply()

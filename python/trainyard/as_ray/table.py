@@ -172,7 +172,7 @@ _TABLE: dict[str, dict[str, str]] = {
     "ray.train.v2.api": {},
     "ray.train.v2.api.callback": {"trainyard.callbacks": "RayTrainCallback UserCallback"},
     "ray.train.v2.api.config": {"trainyard": _CONFIGS, f"{HERE}.train": "LoggingConfig"},
-    "ray.train.v2.api.context": {f"{HERE}.train": "TrainContext"},
+    "ray.train.v2.api.context": {"trainyard.context": "TrainContext LocalTrainContext DistributedTrainContext"},
     "ray.train.v2.api.data_parallel_trainer": {"trainyard": "DataParallelTrainer"},
     "ray.train.v2.api.exceptions": {
         "trainyard": _ERRORS,

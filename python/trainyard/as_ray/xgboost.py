@@ -102,7 +102,7 @@ class RayTrainReportCallback(IterationReports, TrainingCallback):
 class XGBoostCheckpoint(ModelCheckpoint):
     """A checkpoint with a model of XGBoost's."""
 
-    MODEL_FILENAME = "model.ubj"
+    MODEL_FILENAME = "model.json"
 
     def get_model(self) -> xgboost.Booster:
         return _load(self, self.MODEL_FILENAME)
