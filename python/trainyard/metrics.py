@@ -193,8 +193,8 @@ def _refuse_tensor(value: Any, place: str) -> None:
         return
     if torch.is_tensor(value):
         raise ValueError(
-            f"Passing objects containing Torch tensors as metrics is not supported: `metrics`: {place[1:]} is a torch tensor: "
-            "convert it to a number with `.item()` (or `.tolist()`), so that no device is needed to read it"
+            "Passing objects containing Torch tensors as metrics is not supported as it will throw an exception on "
+            f"deserialization. `metrics`: {place[1:]} is a torch tensor: convert it to a number with `.item()` (or `.tolist()`)"
         )
 
 
