@@ -9,6 +9,7 @@ import shutil
 import stat
 import tempfile
 import uuid
+import warnings
 from typing import Any, Iterator, Mapping
 
 from . import filesystem as filesystems
@@ -61,6 +62,23 @@ class Checkpoint:
                 _copy_tree(source, target)
             else:
                 filesystems.fetch(self._filesystem, source, target, _is_there, _replaced)
+        return target
+
+    def _add_to(self, target: str) -> str:
+        """Fetches the files into a directory where other ranks put theirs, and gives its path. A file that is there stays, which a
+        RuntimeWarning tells where its size is another."""
+
+        def is_there(place: str, size: int, _: int | None) -> bool:
+            if not os.path.lexists(place):
+                return False
+            if os.path.getsize(place) != size:
+                inside = os.path.relpath(place, target)
+                warnings.warn(f"{inside} differs between the ranks: the one that came first is kept", RuntimeWarning, stacklevel=2)
+            return True
+
+        os.makedirs(target, exist_ok=True)
+        with _locked(target):
+            filesystems.fetch(self._filesystem, self._source(), target, is_there, _replaced)
         return target
 
     @contextlib.contextmanager

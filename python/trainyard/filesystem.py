@@ -3,12 +3,18 @@ checkpoint's files are fetched. pyarrow is imported when it is first needed."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
-from typing import Any, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Callable, Iterator, Sequence
 
+from .paths import lies_in
 from .paths import local as local_path
+
+AT_A_TIME = 4  # files on their way
+_CHUNK = 8 << 20
 
 
 def local() -> Any:
@@ -77,13 +83,18 @@ def find(path: str | os.PathLike[str], filesystem: Any, what: str) -> tuple[str,
     return inside, found
 
 
-def place_of(path: str, source: str, target: str) -> str:
-    """Where a file that lies below `source` there goes below `target` here. OSError for a name that leads out: a store of objects
-    knows no "..", and may hold any key."""
-    inside = os.path.relpath(path, source)
-    if inside == ".." or inside.startswith("../") or "\0" in inside:
+def inside(path: str, source: str) -> str:
+    """The path below `source` of a file that a listing of it gave; some file systems put a "/" in front. OSError for a name that
+    leads out: a store of objects knows no "..", and may hold any key."""
+    found = os.path.relpath("/" + path.lstrip("/"), "/" + source.lstrip("/"))
+    if found == ".." or found.startswith("../") or "\0" in found:
         raise OSError(f"{source}: the name {path!r} leads out of it")
-    return os.path.join(target, inside)
+    return found
+
+
+def place_of(path: str, source: str, target: str) -> str:
+    """Where a file that lies below `source` there goes below `target` here."""
+    return os.path.join(target, inside(path, source))
 
 
 def fetch(filesystem: Any, source: str, target: str, is_same: Callable[..., Any], replaced: Callable[..., Any]) -> None:
@@ -103,14 +114,50 @@ def fetch(filesystem: Any, source: str, target: str, is_same: Callable[..., Any]
                     os.utime(temporary, ns=(info.mtime_ns, info.mtime_ns))
 
 
-def send(filesystem: Any, source: str, target: str) -> None:
-    """The files below `source` here to `target` there."""
-    from pyarrow.fs import copy_files
+def tree(directory: str) -> Iterator[tuple[str, str, bool]]:
+    """Of each directory and file in a directory of this machine: its path, its path below that, whether it is a file. A link counts
+    as what it leads to, one that leads to where it lies as nothing."""
+    for folder, folders, names in os.walk(directory, followlinks=True):
+        folders[:] = [one for one in folders if not lies_in(folder, os.path.join(folder, one))]
+        for one in [*folders, *names]:
+            path = os.path.join(folder, one)
+            if one in folders or os.path.isfile(path):
+                yield path, os.path.relpath(path, directory), one not in folders
 
+
+def send(
+    filesystem: Any, source: str, target: str, but: Sequence[str] = (), is_enough: Callable[[], bool] = lambda: False
+) -> None:
+    """The files below `source` here to `target` there, several at a time, but for those of the names `but` at the top.
+    InterruptedError once it `is_enough`.
+
+    In threads of our own: those of pyarrow's copy_files hang where many files go to S3
+    (https://github.com/apache/arrow/issues/32372).
+    """
     filesystem.create_dir(target, recursive=True)
-    # Threads of pyarrow hang where many files go to S3 (https://github.com/apache/arrow/issues/32372).
-    threads = name(filesystem) != "s3"
-    copy_files(source, target, source_filesystem=local(), destination_filesystem=filesystem, use_threads=threads)
+    with ThreadPoolExecutor(AT_A_TIME) as pool:
+        files = []
+        for path, below, is_file in tree(source):
+            if is_file and below not in but:
+                files.append((path, f"{target}/{below}"))
+            elif not is_file:
+                filesystem.create_dir(f"{target}/{below}", recursive=True)
+        for _ in pool.map(lambda file: send_file(filesystem, *file, is_enough), files):
+            pass
+
+
+def send_file(filesystem: Any, source: str, target: str, is_enough: Callable[[], bool] = lambda: False) -> None:
+    """Seen there when its last byte is, on a file system whose files appear when they are closed (S3, GCS)."""
+    with open(source, "rb", buffering=0) as here, filesystem.open_output_stream(target) as there:
+        while data := here.read(_CHUNK):
+            if is_enough():
+                raise InterruptedError("given up")
+            there.write(data)
+
+
+def has(filesystem: Any, path: str, size: int) -> bool:
+    """Whether a file of this size is there."""
+    return filesystem.get_file_info(path).size == size
 
 
 def is_directory(filesystem: Any, path: str) -> bool:
@@ -132,3 +179,20 @@ def read(filesystem: Any, path: str) -> bytes | None:
 def write(filesystem: Any, path: str, data: bytes) -> None:
     with filesystem.open_output_stream(path) as file:
         file.write(data)
+
+
+@contextlib.contextmanager
+def replaced(filesystem: Any, path: str) -> Iterator[str]:
+    """Where to write a file that takes the place of `path` when it is whole. A store of objects needs nothing for that: they appear
+    when they are closed."""
+    if name(filesystem) in ("s3", "gcs", "abfs"):
+        yield path
+        return
+    folder, _, last = path.rpartition("/")
+    temporary = f"{folder}/.{last}.part"
+    yield temporary
+    try:
+        filesystem.move(temporary, path)
+    except OSError:  # HDFS moves nothing onto what is there
+        filesystem.delete_file(path)
+        filesystem.move(temporary, path)

@@ -55,9 +55,10 @@ def beside_name(path: str) -> str:
 def is_list(data: bytes) -> bool:
     """Whether this is a list of files, and not what a user says of a checkpoint."""
     try:
-        return "trainyard" in json.loads(data)
-    except (ValueError, TypeError, RecursionError):
+        found = json.loads(data)
+    except (ValueError, RecursionError):
         return False
+    return isinstance(found, dict) and isinstance(found.get("trainyard"), dict)
 
 
 def moved(manifest: dict[str, Any], directory: str) -> dict[str, Any]:

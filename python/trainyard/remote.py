@@ -13,6 +13,7 @@ import fcntl
 import json
 import os
 import queue
+import shutil
 import socket
 import struct
 import subprocess
@@ -21,7 +22,6 @@ import tempfile
 import threading
 import time
 import uuid
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from . import defaults, manifest
@@ -30,29 +30,33 @@ from . import there as _there
 from .paths import JOURNAL
 from .screen import harmless
 
-STATE = ".trainyard-remote.json"  # who wrote last, on both sides
+STATE = ".trainyard-remote.json"  # who wrote last, and what became of the checkpoints, on both sides
+_KINDS = ("checkpoints", "begun", "gone")  # whole there; to some part; removed
+_WHAT = {"journal": "the journal", "end": "the end of the run"}
 TRIES = 8
 PAUSE_S = 0.5  # after the first failure; it doubles
 PAUSE_MOST_S = 30.0
-AT_A_TIME = 4  # files on their way
 _CHUNK = 8 << 20
 
 # A consistent copy of a journal that is being written, made by a process of its own: to open and close a file that this process
-# has open elsewhere is no small thing. Its output is the list of the checkpoints that are kept.
+# has open elsewhere is no small thing.
 _COPY = """
-import json, sqlite3, sys
+import sqlite3, sys
 source = sqlite3.connect("file:" + sys.argv[1] + "?mode=ro", uri=True, timeout=30)
 target = sqlite3.connect(sys.argv[2])
 with target:
     source.backup(target)
 target.execute("pragma journal_mode=delete")
-print(json.dumps([name for name, in target.execute("select name from checkpoints order by number")]))
 target.close()
 """
 
 
 class UploadFailed(RuntimeError):
     """What could not be brought to the other side, and where it lies here."""
+
+
+class _Refused(Exception):
+    """What another try does not mend."""
 
 
 def find(path: Any, filesystem: Any) -> tuple[str, Any] | None:
@@ -73,13 +77,14 @@ class Remote:
         self._state: dict[str, Any] = {}
         self._jobs: queue.Queue[tuple[str, str] | None] = queue.Queue()
         self._thread: threading.Thread | None = None
-        self._failed: list[str] = []
+        self._failed: dict[str, str] = {}  # what, and why
+        self._seen: str | None = None  # who wrote there last before this
         self._given_up = False
         self._catches_up = False
 
     @property
     def there(self) -> _there.There:
-        return _there.There(self.path, self.filesystem)
+        return _there.There(self.path, lambda: self.filesystem)
 
     def sent(self) -> tuple[str, bytes] | None:
         """What workers are told of it."""
@@ -94,9 +99,10 @@ class Remote:
             self.filesystem.create_dir(self.base, recursive=True)
             filesystems.write(self.filesystem, probe, b"")
             self.filesystem.delete_file(probe)
-            there = name is not None and self._read_state(f"{self.base}/{name}")
+            there = {} if name is None else self._read_state(f"{self.base}/{name}")
         if name is None:
             return
+        self._seen = there.get("writer")
         if not there:
             self._look_here(os.path.join(storage, name))
             return
@@ -130,7 +136,8 @@ class Remote:
     def _fetch(self, name: str, local: str, there: Mapping[str, Any]) -> None:
         """The run's directory here, unless what is here is what was brought there last, or newer."""
         here = _read_file(os.path.join(local, STATE))
-        if here is not None and (here.get("writer"), here.get("count", 0) >= there.get("count", 0)) == (there.get("writer"), True):
+        is_ours = here is not None and self._seen in (here.get("writer"), here.get("after"))
+        if here is not None and is_ours and here.get("count", 0) >= there.get("count", 0):
             return
         if os.path.exists(local):
             self._set_aside(local)
@@ -140,21 +147,41 @@ class Remote:
         try:
             with self._told("cannot be read"):
                 self._fetch_file(f"{source}/{JOURNAL}", os.path.join(building, JOURNAL))
-                for checkpoint in there.get("checkpoints", [])[-1:]:
-                    self._fetch_checkpoint(f"{source}/{checkpoint}", os.path.join(building, checkpoint))
-            _write_file(os.path.join(building, STATE), there)
+                kept = _kept(os.path.join(building, JOURNAL))
+                any(self._fetch_checkpoint(f"{source}/{one}", f"{building}/{one}") for one in reversed(kept))
+                for one in {*there.get("checkpoints", []), *there.get("begun", [])}.difference(kept):
+                    self._delete(f"{source}/{one}")  # before ranks may bring another one of its name
+            left = {kind: [one for one in there.get(kind, []) if one in kept] for kind in ("checkpoints", "begun")}
+            _write_file(os.path.join(building, STATE), {**there, **left})
             os.chmod(building, 0o755)
             os.rename(building, local)
         except BaseException:
-            import shutil
-
             shutil.rmtree(building, ignore_errors=True)
             raise
 
-    def _fetch_checkpoint(self, source: str, target: str) -> None:
+    def _fetch_checkpoint(self, source: str, target: str) -> bool:
+        """Whether it is there as a whole. For one that the program brought there a directory with a note stands here, too."""
+        found = self._list_of(source)
+        if found is None:
+            return False
+        is_beside, listed = found
+        os.makedirs(target)
+        if listed["trainyard"].get("brought"):
+            _there.note(target, os.path.basename(target))
+            listed = {"trainyard": {**listed["trainyard"], **manifest.listed(target)["trainyard"]}}
+        else:
+            self._fetch_tree(source, target)
+            _make_links(listed, target)
+        if is_beside:
+            _write_file(manifest.beside_name(target), manifest.moved(listed, target))
+        why = manifest.damage(target)
+        if why is not None:
+            raise OSError(f"{source}: {why}")
+        return True
+
+    def _fetch_tree(self, source: str, target: str) -> None:
         from pyarrow.fs import FileSelector, FileType
 
-        os.makedirs(target)
         for info in self.filesystem.get_file_info(FileSelector(source, recursive=True)):
             place = filesystems.place_of(info.path, source, target)
             if info.type == FileType.Directory:
@@ -162,12 +189,6 @@ class Remote:
             else:
                 os.makedirs(os.path.dirname(place), exist_ok=True)
                 self._fetch_file(info.path, place)
-        beside = filesystems.read(self.filesystem, manifest.beside_name(source))
-        if beside is not None:
-            _write_file(manifest.beside_name(target), manifest.moved(json.loads(beside), target))
-        why = manifest.damage(target)
-        if why is not None:
-            raise OSError(f"{source}: {why}")
 
     def _fetch_file(self, source: str, target: str) -> None:
         with self.filesystem.open_input_stream(source) as there, open(target, "wb") as here:
@@ -182,14 +203,15 @@ class Remote:
         """The run of this name is in directory `local`; from now on there is a thread."""
         self.path = f"{self.base}/{name}"
         self._local = local
-        state = _read_file(os.path.join(local, STATE)) or {}
+        before = (_read_file(os.path.join(local, STATE)) or {}) if self._seen is not None else {}  # there nothing is any more
         self._state = {
             "writer": f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}",
-            "count": int(state.get("count", 0)),
-            "checkpoints": list(state.get("checkpoints", [])),
+            "after": self._seen,
             "place": self._place(),
+            "count": before.get("count", 0),
+            **{kind: before.get(kind, []) for kind in _KINDS},
         }
-        _write_file(os.path.join(local, STATE), {**state, "place": self._place()})
+        _write_file(os.path.join(local, STATE), self._state)
         self._catches_up = True  # with what a driver that was killed left here
         self._thread = threading.Thread(target=self._work, name="trainyard-remote", daemon=True)
         self._thread.start()
@@ -209,8 +231,9 @@ class Remote:
         while self._thread.is_alive():
             self._thread.join(0.2)  # Ctrl-C is heard between two of these
         if self._failed:
+            failed = "; ".join(f"{what} ({why})" for what, why in self._failed.items())
             raise UploadFailed(
-                f"not on {self.path}: {'; '.join(self._failed)}. It lies in {self._local}: fit again with resume=True on this "
+                f"not on {self.path}: {failed}. It lies in {self._local}: fit again with resume=True on this "
                 "machine brings it there"
             )
 
@@ -227,16 +250,18 @@ class Remote:
                 self._try(kind, name)
 
     def _try(self, kind: str, name: str) -> None:
-        what = name if kind == "checkpoint" else "the journal" if kind == "journal" else "the end of the run"
+        what = _WHAT.get(kind, name)
         pause = PAUSE_S
         for attempt in range(1, TRIES + 1):
             try:
+                self._claim()
                 getattr(self, f"_do_{kind}")(name)
+                self._failed.pop(what, None)  # of an earlier try
                 return
             except Exception as error:
                 why = _reason(error)
                 if attempt == TRIES or _is_final(error):
-                    self._failed.append(f"{what} ({why})")
+                    self._failed[what] = why
                     self._warn(f"{what} could not be brought to {self.path}: {why}")
                     return
                 if attempt == 1:
@@ -248,11 +273,20 @@ class Remote:
                 return
             pause = min(pause * 2, PAUSE_MOST_S)
 
+    def _claim(self) -> None:
+        """Refuses to write where another driver does by now, which has gone on with the run."""
+        writer = self._read_state(self.path).get("writer")
+        if writer not in (None, self._seen, self._state["writer"]):
+            raise _Refused(f"{writer} has gone on with this run: no two may drive one")
+        self.filesystem.create_dir(self.path, recursive=True)
+
     def _do_checkpoint(self, name: str) -> None:
         """All files, then their list; the journal, which tells of it, behind that. What is no longer kept goes there too, however
         far it had come."""
         source = os.path.join(self._local, name)
         try:
+            self._mark(name, "begun")
+            self._write_state()
             self._send_checkpoint(name, source)
         except Exception:
             if os.path.isdir(source):
@@ -260,18 +294,30 @@ class Remote:
         if not os.path.isdir(source):
             self._remove(name)
             return
-        self._state["checkpoints"] = [*(one for one in self._state["checkpoints"] if one != name), name]
+        self._mark(name, "checkpoints")
         self._do_journal("")
+
+    def _mark(self, name: str, kind: str) -> None:
+        """Notes what has become of a checkpoint there."""
+        for one in {kind, "begun", "checkpoints"}:
+            self._state[one] = [other for other in self._state[one] if other != name] + ([name] if one == kind else [])
+
+    def _write_state(self) -> None:
+        """Here first: who drives the run from here again knows by it that this is no older state than that there."""
+        _write_file(os.path.join(self._local, STATE), self._state)
+        with filesystems.replaced(self.filesystem, f"{self.path}/{STATE}") as place:
+            filesystems.write(self.filesystem, place, json.dumps(self._state).encode())
 
     def _send_checkpoint(self, name: str, source: str) -> None:
         target = f"{self.path}/{name}"
-        if name in self._state["checkpoints"]:  # reported again: until all of it is there it is none
-            self._drop_list(target)
-        is_there = _there.noted(source) == name  # with what ranks brought there themselves
+        self._drop_list(target)  # where it is reported again: until all of it is there it is none
+        is_brought = _there.noted(source) == name  # by ranks
+        if is_brought and name in self._state["gone"]:
+            raise _Refused("a checkpoint of this name was removed, perhaps while this one was brought: give each a name of its own")
         listed = manifest.place(source)
         metadata = os.path.join(source, manifest.INSIDE)
-        self._send_tree(source, target, but=(manifest.INSIDE, _there.NOTE) if is_there else (manifest.INSIDE,))
-        if is_there:
+        self._send(source, target, but=(manifest.INSIDE, _there.NOTE) if is_brought else (manifest.INSIDE,))
+        if is_brought:
             self._write_list(target, listed)
         elif os.path.exists(listed):
             self._send_file(listed, f"{self.path}/{os.path.relpath(listed, self._local)}")
@@ -286,36 +332,40 @@ class Remote:
         from pyarrow.fs import FileSelector, FileType
 
         found = self.filesystem.get_file_info(FileSelector(target, recursive=True))
-        sizes = {os.path.relpath(one.path, target): one.size for one in found if one.type == FileType.File}
+        sizes = {filesystems.inside(one.path, target): one.size for one in found if one.type == FileType.File}
         sizes.pop(manifest.INSIDE, None)
         if not sizes:
             raise FileNotFoundError(f"nothing was put into {target}")
         files = [{"path": path, "size": size} for path, size in sizes.items()]
         with open(listed, encoding="utf-8") as file:
             ours = json.load(file)["trainyard"]
-        text = json.dumps({"trainyard": {**ours, "files": files}})
+        text = json.dumps({"trainyard": {**ours, "files": files, "brought": True}})
         filesystems.write(self.filesystem, manifest.beside_name(target), text.encode())
 
+    def _list_of(self, target: str) -> tuple[bool, dict[str, Any]] | None:
+        """Whether the list of a checkpoint's files is beside it, and what it says; None where there is none, or a part of one. What
+        is inside may be the user's own."""
+        for is_beside, place in ((True, manifest.beside_name(target)), (False, f"{target}/{manifest.INSIDE}")):
+            data = filesystems.read(self.filesystem, place)
+            if data is not None and manifest.is_list(data):
+                return is_beside, json.loads(data)
+        return None
+
     def _drop_list(self, target: str) -> None:
-        for place in self._lists(target):
-            self.filesystem.delete_file(place)
-
-    def _lists(self, target: str) -> Iterator[str]:
-        """Of the two places where the list of a checkpoint's files may be, those that hold one: what is inside may be the user's,
-        and is read for that."""
-        from pyarrow.fs import FileType
-
         beside, inside = manifest.beside_name(target), f"{target}/{manifest.INSIDE}"
-        if self.filesystem.get_file_info(beside).type != FileType.NotFound:
-            yield beside
-        data = filesystems.read(self.filesystem, inside)
-        if data is not None and manifest.is_list(data):
-            yield inside
+        if filesystems.read(self.filesystem, beside) is not None:
+            self.filesystem.delete_file(beside)
+        if manifest.is_list(filesystems.read(self.filesystem, inside) or b""):
+            self.filesystem.delete_file(inside)
 
     def _remove(self, name: str) -> None:
+        """Ranks may bring another one of this name by now, of which this takes files: `gone` tells."""
+        self._delete(f"{self.path}/{name}")
+        self._mark(name, "gone")
+
+    def _delete(self, target: str) -> None:
         from pyarrow.fs import FileType
 
-        target = f"{self.path}/{name}"
         self._drop_list(target)
         if self.filesystem.get_file_info(target).type != FileType.NotFound:
             self.filesystem.delete_dir(target)
@@ -324,74 +374,41 @@ class Remote:
         fd, copy = tempfile.mkstemp(prefix="trainyard-journal-")
         os.close(fd)
         try:
-            source = os.path.join(self._local, JOURNAL)
-            done = subprocess.run([sys.executable, "-I", "-S", "-c", _COPY, _quoted(source), copy], capture_output=True, text=True)
-            if done.returncode != 0:
-                raise OSError(f"{source} cannot be copied: {(done.stderr.strip().splitlines() or ['?'])[-1]}")
-            self.filesystem.create_dir(self.path, recursive=True)
-            self._send_file(copy, f"{self.path}/{JOURNAL}")
+            _copy_journal(os.path.join(self._local, JOURNAL), copy)
+            kept = _kept(copy)
+            with filesystems.replaced(self.filesystem, f"{self.path}/{JOURNAL}") as place:
+                filesystems.send_file(self.filesystem, copy, place)  # to its end: what is given up would be there in part
         finally:
             os.unlink(copy)
-        kept = [name.removeprefix("./") for name in json.loads(done.stdout)]
-        stays = set(kept)
-        for name in self._state["checkpoints"]:
-            if name not in stays:
+        for name in [*self._state["checkpoints"], *self._state["begun"]]:
+            if name not in kept:
                 self._remove(name)
-        self._state["checkpoints"] = [name for name in self._state["checkpoints"] if name in stays]
+        self._failed = {what: why for what, why in self._failed.items() if what in kept or what == _WHAT["end"]}
         self._state["count"] += 1
-        self._failed = [what for what in self._failed if not what.startswith("the journal")]  # of an earlier copy
-        filesystems.write(self.filesystem, f"{self.path}/{STATE}", json.dumps(self._state).encode())
-        _write_file(os.path.join(self._local, STATE), self._state)
-        if not self._catches_up:
-            return
-        self._catches_up = False
-        try:
+        self._write_state()
+        if self._catches_up:
+            self._catches_up = False
             for name in kept:
-                is_here = os.path.basename(name) == name and os.path.isdir(os.path.join(self._local, name))
-                if is_here and name not in self._state["checkpoints"]:
-                    self._do_checkpoint(name)
-        except BaseException:
-            self._catches_up = True
-            raise
+                if name not in self._state["checkpoints"] and os.path.isdir(os.path.join(self._local, name)):
+                    self._try("checkpoint", name)
 
     def _do_end(self, _: str) -> None:
         logs = os.path.join(self._local, "logs")
         if os.path.isdir(logs):
-            self._send_tree(logs, f"{self.path}/logs")
+            self._send(logs, f"{self.path}/logs")
         self._do_journal("")
 
-    def _send_tree(self, source: str, target: str, but: Sequence[str] = ()) -> None:
-        """All files, several at a time; without those of the names `but` at the top."""
-        self.filesystem.create_dir(target, recursive=True)
-        files: list[tuple[str, str]] = []
-        for folder, folders, names in os.walk(source):
-            inside = os.path.relpath(folder, source)
-            to = target if inside == "." else f"{target}/{inside}"
-            for name in folders:
-                self.filesystem.create_dir(f"{to}/{name}", recursive=True)
-            paths = [(os.path.join(folder, name), f"{to}/{name}") for name in names if to != target or name not in but]
-            files += [(here, there) for here, there in paths if os.path.isfile(here)]
-        with ThreadPoolExecutor(AT_A_TIME) as pool:
-            for _ in pool.map(self._send_file, *zip(*files)) if files else ():
-                pass
+    def _send(self, source: str, target: str, but: Sequence[str] = ()) -> None:
+        filesystems.send(self.filesystem, source, target, but, lambda: self._given_up)
 
     def _send_file(self, source: str, target: str) -> None:
-        """Seen there when its last byte is, on a file system whose files appear when they are closed (S3, GCS); the list of a
-        checkpoint's files makes up for others."""
-        with open(source, "rb", buffering=0) as here, self.filesystem.open_output_stream(target) as there:
-            while data := here.read(_CHUNK):
-                if self._given_up:
-                    raise InterruptedError("given up")
-                there.write(data)
+        filesystems.send_file(self.filesystem, source, target, lambda: self._given_up)
 
     # -- afterwards
 
     def checkpoint(self, name: str) -> Any:
         """The checkpoint of this name on the other side; None where it is not there as a whole."""
-        if not any(self._lists(f"{self.path}/{name}")):
-            return None
-        note = filesystems.read(self.filesystem, f"{self.path}/{name}/{_there.NOTE}")
-        return self.there.checkpoint((note and _there.name_in(note)) or name)
+        return None if self._list_of(f"{self.path}/{name}") is None else self.there.checkpoint(name)
 
     def _read_state(self, path: str) -> dict[str, Any]:
         data = filesystems.read(self.filesystem, f"{path}/{STATE}")
@@ -418,10 +435,41 @@ def fetch_result(path: str, filesystem: Any, place: str) -> None:
 
 def _checked(state: Any, path: str) -> dict[str, Any]:
     """What whoever may write there has written. OSError for what is no state, or names what does not lie in the run."""
-    names = state.get("checkpoints", []) if isinstance(state, dict) else None
-    if not isinstance(names, list) or not all(isinstance(name, str) and _is_name(name) for name in names):
+    names = [state.get(kind, []) for kind in _KINDS] if isinstance(state, dict) else [None]
+    if not all(isinstance(one, list) and all(isinstance(name, str) and _is_name(name) for name in one) for one in names):
         raise OSError(f"{path} is damaged: it must list the run's checkpoints")
+    if not isinstance(state.get("count", 0), int):
+        raise OSError(f"{path} is damaged: its count must be a number")
     return dict(state)
+
+
+def _copy_journal(source: str, target: str) -> None:
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", _COPY, _quoted(source), target], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise OSError(f"{source} cannot be copied: {(done.stderr.strip().splitlines() or ['?'])[-1]}")
+
+
+def _kept(journal: str) -> list[str]:
+    """The kept checkpoints in the run's own directory, oldest first, of a journal to which nobody writes."""
+    import sqlite3
+
+    with contextlib.closing(sqlite3.connect(f"file:{_quoted(journal)}?mode=ro&immutable=1", uri=True)) as opened:
+        names = [name.removeprefix("./") for (name,) in opened.execute("select name from checkpoints order by number")]
+    return [name for name in names if _is_name(name)]
+
+
+def _make_links(listed: dict[str, Any], directory: str) -> None:
+    """A link is sent as what it leads to. OSError for one that leads out, or lies there."""
+    for entry in listed["trainyard"]["files"]:
+        if entry.get("link") is None:
+            continue
+        path = filesystems.place_of(os.path.join(directory, entry["path"]), directory, directory)
+        filesystems.inside(os.path.join(os.path.dirname(path), entry["link"]), directory)
+        if os.path.isdir(path):
+            shutil.rmtree(path)
+        elif os.path.exists(path):
+            os.unlink(path)
+        os.symlink(entry["link"], path)
 
 
 def _is_driven(local: str) -> bool:
@@ -454,7 +502,8 @@ def _reason(error: BaseException) -> str:
 def _is_final(error: BaseException) -> bool:
     """What another try cannot mend."""
     text = str(error)
-    return any(word in text for word in ("ACCESS_DENIED", "InvalidAccessKeyId", "SignatureDoesNotMatch", "NO_SUCH_BUCKET"))
+    words = ("ACCESS_DENIED", "InvalidAccessKeyId", "SignatureDoesNotMatch", "NO_SUCH_BUCKET")
+    return isinstance(error, _Refused) or any(word in text for word in words)
 
 
 def _read_file(path: str) -> dict[str, Any] | None:

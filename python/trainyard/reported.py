@@ -73,7 +73,7 @@ def read(core: Any, end: float | None = None, there: There | None = None) -> lis
     for row in json.loads(core.checkpoints_reported(-1.0 if end is None else max(0.0, end - time.monotonic()))):
         told = row.get("metrics") or {}
         status = _status(metrics.validation(told))
-        found.append(ReportedCheckpoint(checkpoint_at(row["path"], there), metrics.restore(told), status))
+        found.append(ReportedCheckpoint(checkpoint_at(row["path"], there, waits=True), metrics.restore(told), status))
     return found
 
 

@@ -18,6 +18,7 @@ from .history import Attempt
 from .manifest import damage, vacancy
 from .paths import JOURNAL
 from .screen import harmless
+from .there import absent, noted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -258,12 +259,11 @@ def _is_whole(run: str, name: str) -> bool:
     if not os.path.isdir(directory):
         return False
     why = vacancy(directory) if "/" in name else damage(directory)
+    told = f"{directory} is damaged and left out of the result: {why}"
+    if why is None and noted(directory) is not None:
+        why = told = f"left out of the result: {absent(directory)}"
     if why is not None:
-        warnings.warn(
-            harmless(f"{directory} is damaged and left out of the result: {why}"),
-            RuntimeWarning,
-            stacklevel=2,
-        )
+        warnings.warn(harmless(told), RuntimeWarning, stacklevel=2)
     return why is None
 
 

@@ -102,7 +102,7 @@ class WorkerSession(Session):
         self._uploads_of = 0  # their process: the threads are not in its children
         self._interrupts = True  # Ctrl-C is KeyboardInterrupt
         self._calls: dict[str, int] = {}
-        self._made = 0  # reports
+        self.made = 0  # reports
         self.backend: Backend | None = None  # of rank 0, and where the calls of its hooks are (backend.py)
         self.backend_calls: itertools.count[int] = itertools.count()
 
@@ -126,7 +126,7 @@ class WorkerSession(Session):
             if validation:
                 raise ValueError("Validation requires a checkpoint to be provided: give `checkpoint` to `report`")
             lost = self._report(_metrics.dump(metrics), None, named(checkpoint_dir_name))
-            self._made += 1
+            self.made += 1
             if lost is not None:
                 self._tell_lost(lost)
             return
@@ -140,7 +140,7 @@ class WorkerSession(Session):
             delete=delete_local_checkpoint_after_upload,
             function=checkpoint_upload_fn,
         )
-        self._made += 1
+        self.made += 1
 
     def _check_place(self, checkpoint: Any) -> None:
         """ValueError for a checkpoint whose directory holds the run's: it would be copied into itself, and its end be the run's."""
@@ -169,7 +169,7 @@ class WorkerSession(Session):
         from .there import found
 
         path = self.core.checkpoint_latest()
-        return found(path, self.there) if path else None
+        return found(path, self.there, waits=True) if path else None
 
     def checkpoints_reported(
         self, consistency_mode: CheckpointConsistencyMode, timeout_s: float | None
@@ -219,11 +219,11 @@ class WorkerSession(Session):
 
     def finish_failed(self) -> bool:
         self.finish()
-        if self._made == 0 or self.world_size == 1:
+        if self.made == 0 or self.world_size == 1:
             return True
         from . import waiting
 
-        return waiting.until_others_came(self, self._made)
+        return waiting.until_others_came(self, self.made)
 
     def _tell_lost(self, why: str | None) -> None:
         """An earlier checkpoint was lost, which the run is allowed to lose."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import shutil
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -34,6 +34,7 @@ class Uploads:
         self._core = session.core
         self._pool: Any = None
         self._running: list[Any] = []
+        self._brought: set[str] = set()  # names that were on the other side
 
     def report(
         self,
@@ -57,18 +58,19 @@ class Uploads:
             delete = mode.default_delete_local_checkpoint_after_upload()
         if mode is CheckpointUploadMode.NO_UPLOAD and not is_local:
             noted = self._name_there(checkpoint, "`checkpoint`")
+            self._refuse_gone(noted)
             with _there.standing_for(noted) as directory:
                 self.report(metrics, Checkpoint(directory), noted, CheckpointUploadMode.SYNC, False, None)
+            self._brought.add(noted)
             return
-        if function is None and not is_local:
-            copy = checkpoint.to_directory(tempfile.mkdtemp(prefix="trainyard-report-"))
-            self.report(metrics, Checkpoint(copy), name, mode, True, None)
-            return
-        if function is None or mode is CheckpointUploadMode.NO_UPLOAD:
+        if is_local and (function is None or mode is CheckpointUploadMode.NO_UPLOAD):
             with _slow(self._session), self._waiting(mode):
                 told(self._core.report(metrics, checkpoint.path, name, _NUMBERS[mode], delete))
             return
         self._raise_what_failed()
+        if function is not None:
+            name = name or self._name_of_attempt()
+            self._refuse_gone(name or "")
         number, staging = self._core.report_begin(metrics, name)
         arguments = (number, staging, checkpoint, name or f"checkpoint_{number:06}", delete, function)
         if mode is CheckpointUploadMode.SYNC:
@@ -83,47 +85,75 @@ class Uploads:
             future.exception()
         self._raise_what_failed()
 
+    def _name_of_attempt(self) -> str | None:
+        """What a checkpoint that a function may bring to the other side is called there, unless by its number: what an attempt
+        that died left under that name is none of its files."""
+        if self._session.there is None or self._session.attempt == 1:
+            return None
+        return f"checkpoint_attempt-{self._session.attempt}_{self._session.made + 1:06}"
+
+    def _refuse_gone(self, name: str) -> None:
+        """ValueError for a name on the other side of which this rank had a checkpoint that is no longer kept: the driver may be
+        about to remove it."""
+        if name not in self._brought:
+            return
+        kept = [os.path.basename(one["path"]) for one in json.loads(self._core.checkpoints_reported(0.0))]
+        if name not in kept:
+            raise ValueError(
+                f"a checkpoint {name!r} of this run is no longer kept, and its removal may take what is brought under its name: "
+                "give each checkpoint a name of its own"
+            )
+
     def _name_there(self, checkpoint: Checkpoint, what: str) -> str:
         """What a checkpoint of another file system is called in the run's directory there. ValueError where it lies elsewhere."""
         there = self._session.there
-        name = None if there is None else there.name_of(checkpoint)
-        if name is None:
-            run = self._session.run_path if there is None else f"{filesystem.name(there.filesystem)}:{there.path}"
+        if there is None:
             raise ValueError(
-                f"{what} {checkpoint!r} is outside the experiment directory, {run}: a place of another file system must lie "
-                "directly below it, as get_context().get_storage() names it"
+                f"{what} {checkpoint!r} is outside the experiment directory, {self._session.run_path}, which is on this machine as "
+                "far as its workers know: `report` copies it where neither NO_UPLOAD nor `checkpoint_upload_fn` is given"
             )
-        return name
+        try:
+            return there.name_of(checkpoint)
+        except ValueError as error:
+            raise ValueError(f"{what} {checkpoint!r} {error}") from None
 
     def _put_away(
-        self, number: int, staging: str, checkpoint: Checkpoint, name: str, delete: bool, function: Callable[..., Any]
+        self, number: int, staging: str, checkpoint: Checkpoint, name: str, delete: bool, function: Callable[..., Any] | None
     ) -> None:
         try:
             with _slow(self._session):
-                made = function(checkpoint, name)
-            if not isinstance(made, Checkpoint):
-                raise ValueError(
-                    f"checkpoint_upload_fn must return a `{defaults.policy.package}.Checkpoint`, that of where the files are, "
-                    f"not {type(made).__name__}"
-                )
-            place = made.path
-            if not filesystem.is_local(made._filesystem):
-                place = staging
-                noted = self._name_there(made, "the checkpoint of your `checkpoint_upload_fn`,")
-                if noted != name:
-                    raise ValueError(
-                        f"your `checkpoint_upload_fn` put {name!r} under another name, {noted!r}: it must be the one given to it"
-                    )
-                _there.note(staging, noted)
+                if function is None:
+                    place = checkpoint._add_to(staging)
+                else:
+                    place = self._placed(function(checkpoint, name), staging, name)
         except BaseException:
             with contextlib.suppress(Exception):
                 self._core.report_end(number, None)
             raise
         lost = self._core.report_end(number, place)
         told(lost)
+        if function is not None and place == staging and lost is None:
+            self._brought.add(name)
         is_local = filesystem.is_local(checkpoint._filesystem)
         if delete and lost is None and is_local and self._is_given(checkpoint.path, place):
             shutil.rmtree(checkpoint.path, ignore_errors=True)
+
+    def _placed(self, made: Any, staging: str, name: str) -> str:
+        """Where the files lie by what an upload function gave: the staging directory, with a note, for those on the other side."""
+        if not isinstance(made, Checkpoint):
+            raise ValueError(
+                f"`checkpoint_upload_fn` must return a `{defaults.policy.package}.Checkpoint`, that of where the files are, "
+                f"not {type(made).__name__}"
+            )
+        if filesystem.is_local(made._filesystem):
+            return made.path
+        noted = self._name_there(made, "the checkpoint of your `checkpoint_upload_fn`,")
+        if noted != name:
+            raise ValueError(
+                f"your `checkpoint_upload_fn` put {name!r} under another name, {noted!r}: it must be the one given to it"
+            )
+        _there.note(staging, noted)
+        return staging
 
     def _is_given(self, source: str, place: str) -> bool:
         """Whether the source may go: nothing of a run's, such as a committed checkpoint, and not where the files are now."""

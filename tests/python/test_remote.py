@@ -346,6 +346,65 @@ def test_a_checkpoint_on_another_file_system_is_outside_of_the_run_or_copied(the
     assert (place / "other/model/weights").read_text() == "x"
 
 
+def test_what_an_attempt_that_died_brought_there_is_not_part_of_the_next_one_s(there, elsewhere, monkeypatch):
+    """Under the name that a checkpoint has when none is given. Here a directory only stands for it, which is no checkpoint."""
+    monkeypatch.setattr(defaults.policy, "storage_there", True)
+
+    def train():
+        import tempfile
+
+        context = trainyard.get_context()
+        storage = context.get_storage()
+
+        def put(checkpoint, name):
+            made = storage.persist_current_checkpoint(checkpoint, name)
+            if context.get_attempt() == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return made
+
+        with tempfile.TemporaryDirectory() as folder:
+            with open(f"{folder}/of-attempt-{context.get_attempt()}", "w") as file:
+                file.write("x")
+            trainyard.report({}, Checkpoint(folder), checkpoint_upload_fn=put)
+            trainyard.report({}, Checkpoint(folder), checkpoint_dir_name="slot-0", checkpoint_upload_fn=put)
+            trainyard.report({}, Checkpoint(folder), checkpoint_upload_fn=put)
+            with pytest.raises(ValueError, match="'slot-0' of this run is no longer kept.* a name of its own"):
+                trainyard.report({}, Checkpoint(folder), checkpoint_dir_name="slot-0", checkpoint_upload_fn=put)
+
+    home = elsewhere()
+    run = RunConfig(
+        name="run",
+        storage_path="bucket/runs",
+        storage_filesystem=there[1],
+        progress="none",
+        checkpoint_config=CheckpointConfig(num_to_keep=1),
+        failure_config=trainyard.FailureConfig(max_failures=1),
+    )
+    result = DataParallelTrainer(train, run_config=run).fit()
+    assert os.listdir(there[0] / "bucket/runs/run/checkpoint_000001") == ["of-attempt-1"]
+    with result.checkpoint.as_directory() as folder:
+        assert os.listdir(folder) == ["of-attempt-2"]
+    with pytest.warns(RuntimeWarning, match="left out of the result: .* only stands for a checkpoint"):
+        assert Result.from_path(home / "run").checkpoint is None
+
+
+def test_a_checkpoint_elsewhere_is_copied_behind_the_training(there, tmp_path, monkeypatch):
+    """With ASYNC: what fails then fails the run, and nothing is left of it."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+
+    def train():
+        nothing = Checkpoint("nothing", there[1])
+        with pytest.raises(ValueError, match="is outside the experiment directory, .*, which is on this machine"):
+            trainyard.report({}, nothing, checkpoint_upload_mode=trainyard.CheckpointUploadMode.NO_UPLOAD)
+        trainyard.report({}, nothing, checkpoint_upload_mode=trainyard.CheckpointUploadMode.ASYNC)
+        (tmp_path / "behind").touch()
+
+    with pytest.raises(trainyard.TrainingFailedError, match="nothing is no directory"):
+        DataParallelTrainer(train, run_config=RunConfig(storage_path=str(tmp_path / "runs"), progress="none")).fit()
+    assert (tmp_path / "behind").exists()
+    assert not list(tmp_path.glob("trainyard-report-*"))
+
+
 def test_it_goes_on_on_another_machine_and_back(there, elsewhere):
     place, filesystem = there
     keep = CheckpointConfig(num_to_keep=2)
