@@ -66,6 +66,8 @@ def find(path: str | os.PathLike[str], filesystem: Any, what: str) -> tuple[str,
     text = os.fspath(path)
     if filesystem is not None:
         check(filesystem, what)
+        if is_address(text):
+            raise ValueError(f"{what}={text!r} must be a path on the file system that is given with it, without {text.split(':')[0]}://")
         if _is_of_fsspec(filesystem):
             from pyarrow.fs import FSSpecHandler, PyFileSystem
 

@@ -658,7 +658,13 @@ def s3():
     proxy = Proxy(server.get_host_and_port()[1])
     address = f"http://127.0.0.1:{proxy.port}"
     filesystem = pyarrow_fs.S3FileSystem(
-        access_key="a", secret_key="b", region="us-east-1", endpoint_override=address, allow_bucket_creation=True
+        access_key="a",
+        secret_key="b",
+        region="us-east-1",
+        endpoint_override=address,
+        allow_bucket_creation=True,
+        request_timeout=60,  # however busy the machine is
+        connect_timeout=60,
     )
     filesystem.create_dir("bucket")
     yield filesystem, proxy

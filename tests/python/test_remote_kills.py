@@ -361,6 +361,13 @@ def test_the_file_system_is_loaded_where_there_is_a_note(tmp_path):
         _there.found(place, None)
 
 
+def test_a_path_on_a_file_system_that_is_given_is_no_address():
+    filesystem = pyarrow_fs.SubTreeFileSystem("/one", pyarrow_fs.LocalFileSystem())
+    assert remote.find("bucket/runs/", filesystem) == ("bucket/runs", filesystem)
+    with pytest.raises(ValueError, match="`RunConfig.storage_path`='s3://bucket/runs' must be a path .*, without s3://"):
+        remote.find("s3://bucket/runs", filesystem)
+
+
 def test_where_a_checkpoint_that_is_left_where_it_is_must_lie():
     own, other = (pyarrow_fs.SubTreeFileSystem(place, pyarrow_fs.LocalFileSystem()) for place in ("/one", "/other"))
     there = _there.There("bucket/run", lambda: own)
