@@ -27,7 +27,7 @@
 #include "view/scan.h"
 #include "view/values.h"
 
-enum { INDEX_STEP = 20000, INDEX_METRICS = 500, INDEX_SLOTS = 65536, TIME_SLOTS = 16384, INDEX_VERSION = 2 };
+enum { INDEX_METRICS = 500, INDEX_SLOTS = 65536, TIME_SLOTS = 16384, INDEX_VERSION = 2 };
 
 /* INDEX_BYTES: what all slots take of memory together. A row that has few is not asked to have fewer. */
 enum { INDEX_NAME_BYTES = 1025, INDEX_BYTES = 32 << 20, FEW_SLOTS = 64 };
@@ -426,6 +426,13 @@ static int check(struct view_index *index, ty_error *err) {
     return 0;
 }
 
+/* Where reports are missing it has all that there are. */
+static void note_last(struct view_index *index, int64_t last) {
+    (void)pthread_mutex_lock(&index->lock);
+    index->head.last = last;
+    (void)pthread_mutex_unlock(&index->lock);
+}
+
 static void read_cache(struct view_index *index);
 
 int view_index_grow(struct view_index *index, ty_error *err) {
@@ -437,12 +444,13 @@ int view_index_grow(struct view_index *index, ty_error *err) {
         scan_rows_done(&index->rows);
         return result < 0 ? result : ty_fail_memory(err);
     }
-    struct view_scan scan = {.after = index->head.last, .last = (int64_t)index->there, .rows = &index->rows};
-    if (scan.last - scan.after > INDEX_STEP) scan.last = scan.after + INDEX_STEP;
+    struct view_scan scan = {
+        .after = index->head.last, .last = (int64_t)index->there, .piece = true, .rows = &index->rows};
     if (scan.last <= scan.after || index->there <= VIEW_WHOLE) return 0;
     result = view_scan(index->run_path, &scan, add_report, index, err);
     int ended = end_group(index);
     if (result == 0) result = ended;
+    if (result == 0) note_last(index, scan.last);
     if (result < 0 || scan.last >= (int64_t)index->there) scan_rows_done(&index->rows);
     if (result == INDEX_ANEW) { /* steps go their own way: they need buckets of their own */
         (void)pthread_mutex_lock(&index->lock);

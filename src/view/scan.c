@@ -63,8 +63,7 @@ static int read_piece(void *context, struct journal *journal, ty_error *err) {
     if (piece->sampled) {
         result = read_blocks(journal, piece, err);
     } else {
-        piece->last = piece->first + PIECE_ROWS - 1;
-        if (piece->last > scan->last) piece->last = scan->last;
+        piece->last = scan->last; /* unless the piece is full before: ids of a damaged journal have gaps */
         result = journal_each_report_between(journal, piece->first, piece->last, gather, piece, err);
     }
     if (result == -ENOMEM) return ty_fail_memory(err);
@@ -151,6 +150,7 @@ static int hand_pieces(const char *run_path, struct view_scan *scan,
     while (result == 0) {
         result = journal_read(run_path, read_piece, &piece, err);
         if (result == 0) result = hand(scan, &piece.rows, each, context);
+        if (scan->piece) scan->last = piece.last;
         if (piece.sampled || piece.last >= scan->last) break;
         piece.first = piece.last + 1;
     }

@@ -43,6 +43,7 @@ struct view_scan {
     int64_t last;               /* to this one; 0: the last there is, which it becomes */
     size_t most;                /* a sample where there are more than that; 0: never */
     int64_t block;              /* neighbouring reports of a sample; 0: SCAN_BLOCK */
+    bool piece;                 /* the first piece alone: `last` becomes where that ends */
     struct scan_rows *rows;     /* memory of the pieces, the caller's to free; NULL: each scan has its own */
     struct scan_sample *sample; /* of all up to `last`, which is known then; NULL: none is kept */
     nanoseconds began;          /* of the run; beside a sample */

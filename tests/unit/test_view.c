@@ -783,6 +783,34 @@ static void test_index_of_unlike_reports(void **state) {
     view_world_remove(path);
 }
 
+/* Somebody took rows out of a journal, and one says that it is the last of very many: what there is is read, in time. */
+static void test_reports_that_are_missing(void **state) {
+    (void)state;
+    char path[64], command[400];
+    struct view_index *index = NULL;
+    view_world_make(path);
+    write_large(path, true);
+    (void)snprintf(command, sizeof command,
+                   "python3 -c \"import sqlite3; d = sqlite3.connect('%s/run.db'); d.execute('DELETE FROM "
+                   "reports WHERE id "
+                   "BETWEEN 10001 AND 70000'); d.execute('UPDATE reports SET id = 1 << 62 WHERE id = 80000'); "
+                   "d.commit()\"",
+                   path);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(view_index_open(path, false, &index, NULL), 0);
+    grow(index);
+    struct view_query query = view_query_new("step");
+    query.index = index;
+    CLEANUP(view_series_done) struct view_series series = read_series(path, &query);
+    assert_true(series.exact);
+    assert_int_equal(sum_up(&series, 0).n, 20000);
+    view_index_close(index);
+    CLEANUP(view_metrics_done) struct view_metrics metrics;
+    assert_int_equal(view_metrics_read(path, &(struct view_selection){0}, true, &metrics, NULL), 0);
+    assert_int_equal(metrics.items[0].n + metrics.items[0].nonfinite, 20000);
+    view_world_remove(path);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ten_buckets),
@@ -804,6 +832,7 @@ int main(void) {
         cmocka_unit_test(test_index),
         cmocka_unit_test(test_index_of_unlike_reports),
         cmocka_unit_test(test_index_of_a_run_that_is_resumed),
+        cmocka_unit_test(test_reports_that_are_missing),
         cmocka_unit_test(test_json),
         cmocka_unit_test(test_wrong_parameters),
         cmocka_unit_test(test_numbers),
