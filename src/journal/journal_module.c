@@ -158,8 +158,8 @@ static int open_reader_with(struct journal *journal, const char *parameters, con
     return open_database(journal, &opening, rc, err);
 }
 
-/* Reports are read once, one behind the other: more pages than their tree is deep would be taken from the system
- * and given back at each reading. */
+/* Reports are read once, one behind the other: many pages would be taken from the system and given back at
+ * each reading, and none of them used again. */
 #define READER_TUNING "PRAGMA cache_size = -256"
 
 /* A journal that does not open may only have changed since it was looked at, as a run ended or was resumed. */

@@ -119,8 +119,8 @@ static int hand_report(struct journal *journal, sqlite3_stmt *row, const void *c
 
 #define REPORT_COLUMNS "id, time, attempt, rank, number, metrics"
 
-/* The newest are found from the end of the table, without an index that every report would have to pay for; those
- * of all ranks by their ids, which have no gap. */
+/* The newest are found from the end of the table, without an index that every report would have to pay for;
+ * those of all ranks by their ids, which need no sorting. */
 int module_each_report(struct journal *journal, int rank, size_t limit, journal_take_report *each,
                        void *context, ty_error *err) {
     struct report_call call = {each, context};

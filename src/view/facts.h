@@ -74,9 +74,9 @@ struct view_facts {
 };
 
 int view_facts_read(const char *run_path, struct view_facts *facts, ty_error *err);
-/* The same of a journal that these may be of: only the events that came since are read, as of many workers there
- * are many; metrics of checkpoints are those of the last event. Another journal in its place is read anew. Where
- * that fails, nothing is known. */
+/* The same of a journal that these may be of: only the events that came since are read, as of many workers
+ * there are many; metrics of checkpoints are those of the last event. Another journal in its place is read
+ * anew. Where that fails, nothing is known. */
 int view_facts_renew(const char *run_path, struct view_facts *facts, ty_error *err);
 void view_facts_done(struct view_facts *facts);
 

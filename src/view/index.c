@@ -66,8 +66,8 @@ struct index_metric {
     double value;
 };
 
-/* Reports behind each other with the same metrics, whose x fall into the same slot of every row, as those of all
- * ranks with the same number mostly do. Their values are gathered first and go into the rows together. */
+/* Reports behind each other with the same metrics, whose x fall into the same slot of every row, as those of
+ * all ranks with the same number mostly do. Their values are gathered first and go into the rows together. */
 struct index_group {
     uint64_t n, with_step, with_epoch; /* reports */
     int64_t last;                      /* id of the last of them */

@@ -105,6 +105,7 @@ static bool on_value(void *context, const struct value *value) {
     if (value->type == VALUE_OTHER || value->name_size > METRIC_NAME_BYTES) return true;
     memcpy(name, value->name != NULL ? value->name : "", value->name_size);
     name[value->name_size] = '\0';
+    if (name[0] == '\0') return true; /* nobody could ask for it by that */
     uintptr_t *place = hash_get(names->places, name);
     if (place == NULL) {
         if (names->metrics->n >= NAMES_MAX) return true;

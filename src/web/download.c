@@ -121,7 +121,8 @@ static void file_name(const struct api_call *call, char *name, size_t size) {
     (void)strcpy(name + n + 1, call->route->file);
 }
 
-/* The head of the reply waits for the first bytes: what is not there is an error, and no file that breaks off. */
+/* The head of the reply waits for the first bytes: what is not there is an error, and no file that breaks
+ * off. */
 static void begin_stream(struct api_call *call) {
     char name[128];
     if (call->streaming) return;

@@ -15,6 +15,7 @@
 
 #include "base/cleanup.h"
 #include "base/dice.h"
+#include "view/export.h"
 #include "view/index.h"
 #include "view/ranks.h"
 #include "view/runs.h"
@@ -245,6 +246,34 @@ static void test_names(void **state) {
     assert_near(8, number_of(loss, "ranks"));
     assert_near(2.0 / 1001, number_of(loss, "last"));
     json_decref(list);
+}
+
+static int count_bytes(void *context, const char *text, size_t size, ty_error *err) {
+    (void)text, (void)err;
+    *(size_t *)context += size;
+    return 0;
+}
+
+/* A report may have anything for a name: what has none is not listed, and the rest is drawn and exported. */
+static void test_names_that_are_none(void **state) {
+    (void)state;
+    char path[64];
+    size_t size = 0;
+    view_world_make(path);
+    struct journal *journal = view_world_open(path, 1);
+    view_world_event(journal, 0, EVENT_ATTEMPT, 1, -1, "{\"workers\": 1}");
+    view_world_report(journal, NS_PER_S, 1, 0, 1, "{\"\": 1, \"\\u0000a\": 2, \"loss\": 3}");
+    view_world_close(journal);
+    struct view_metrics metrics;
+    assert_int_equal(view_metrics_read(path, &(struct view_selection){0}, false, &metrics, NULL), 0);
+    assert_int_equal(metrics.n, 1);
+    assert_string_equal(metrics.items[0].name, "loss");
+    view_metrics_done(&metrics);
+    ty_error err = {0};
+    if (view_trace_write("x", path, &(struct view_trace){0}, count_bytes, &size, &err) < 0)
+        fail_msg("%s", err.message);
+    assert_true(size > 0);
+    view_world_remove(path);
 }
 
 static void test_heat(void **state) {
@@ -704,9 +733,9 @@ static int unlike_number(int n) {
     return n > UNLIKE_NUMBERS / 3 ? n + 200000 : n;
 }
 
-/* Two attempts, of which the second goes on from a checkpoint of the first. Half of the reports have a second metric in front,
- * some have it alone, some lack the epoch, and some values are no numbers. `expected` is what "loss" comes to over
- * each x: what counts, and what was lost. */
+/* Two attempts, of which the second goes on from a checkpoint of the first. Half of the reports have a second
+ * metric in front, some have it alone, some lack the epoch, and some values are no numbers. `expected` is what
+ * "loss" comes to over each x: what counts, and what was lost. */
 static void write_unlike(const char *path, struct view_bucket expected[2][ARRAY_SIZE(unlike_xs)]) {
     struct dice dice;
     dice_seed(&dice, 1);
@@ -783,7 +812,8 @@ static void test_index_of_unlike_reports(void **state) {
     view_world_remove(path);
 }
 
-/* Somebody took rows out of a journal, and one says that it is the last of very many: what there is is read, in time. */
+/* Somebody took rows out of a journal, and one says that it is the last of very many: what there is is read,
+ * in time. */
 static void test_reports_that_are_missing(void **state) {
     (void)state;
     char path[64], command[400];
@@ -820,6 +850,7 @@ int main(void) {
         cmocka_unit_test(test_what_counts),
         cmocka_unit_test(test_lines_of_ranks),
         cmocka_unit_test(test_names),
+        cmocka_unit_test(test_names_that_are_none),
         cmocka_unit_test(test_heat),
         cmocka_unit_test(test_histogram),
         cmocka_unit_test(test_ranks),
