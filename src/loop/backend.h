@@ -1,5 +1,5 @@
-/* What stands behind the face of loop.h: one table of functions a kind of loop. The simulated loop, which has no
- * descriptors, lacks what is about them (NULL). Private to this room. */
+/* What stands behind the face of loop.h: one table of functions a kind of loop. The simulated loop, which has
+ * no descriptors, lacks what is about them (NULL). Private to this room. */
 #ifndef LOOP_BACKEND_H
 #define LOOP_BACKEND_H
 
