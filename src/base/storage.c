@@ -142,16 +142,14 @@ static void on_cut(int signal) {
 /* The thread that this process stands for waits for its end, and holds no lock. */
 static void work_apart(void *context) {
     struct storage *storage = context;
-    struct storage_job *job = storage->current;
     sigset_t cut;
     sigemptyset(&cut);
     sigaddset(&cut, SIGBUS);
-    if (job->cut != NULL) (void)sigaction(SIGBUS, &(struct sigaction){.sa_handler = on_cut}, NULL);
     (void)pthread_sigmask(SIG_UNBLOCK, &cut, NULL);
-    job->work(job);
-    while (job != NULL && job->series) {
-        job = go_on(storage, job);
-        if (job != NULL) job->work(job);
+    for (struct storage_job *job = storage->current; job != NULL;
+         job = job->series ? go_on(storage, job) : NULL) {
+        (void)sigaction(SIGBUS, &(struct sigaction){.sa_handler = job->cut != NULL ? on_cut : SIG_DFL}, NULL);
+        job->work(job);
     }
 }
 
@@ -168,7 +166,7 @@ static void do_job(struct storage *storage, struct storage_job *job) {
     else if (WIFSIGNALED(status))
         (void)kill(getpid(), WTERMSIG(status));
     else if (WEXITSTATUS(status) == CUT_SHORT)
-        job->cut(job);
+        storage->current->cut(storage->current); /* of a series it may be a later one */
 }
 
 static void *work(void *context) {

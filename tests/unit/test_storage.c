@@ -285,11 +285,16 @@ static void keep(struct storage_job *job) {
 static void test_a_file_is_cut_short_under_its_mapping(void **state) {
     FILE *file = tmpfile();
     assert_true(file != NULL && ftruncate(fileno(file), 4096) == 0);
-    struct mapped mapped = {
-        {.work = read_mapped, .cut = note_cut, .release = keep, .what = "x", .path = "y", .apart = true},
-        mmap(NULL, 4096, PROT_READ, MAP_SHARED, fileno(file), 0),
-        false,
-        false};
+    struct mapped mapped = {{.work = read_mapped,
+                             .cut = note_cut,
+                             .release = keep,
+                             .what = "x",
+                             .path = "y",
+                             .apart = true,
+                             .series = series},
+                            mmap(NULL, 4096, PROT_READ, MAP_SHARED, fileno(file), 0),
+                            false,
+                            false};
     assert_true(mapped.bytes != MAP_FAILED);
     storage_post(*state, &mapped.job);
     assert_true(storage_wait(*state, LONG));
@@ -301,6 +306,15 @@ static void test_a_file_is_cut_short_under_its_mapping(void **state) {
     assert_true(storage_wait(*state, LONG));
     assert_true(mapped.cut && !mapped.read);
     assert_string_equal(order, "1 ");
+    mapped.cut = false;
+    storage_hold(*state, true);
+    post(*state, 2, note, false);
+    storage_post(*state, &mapped.job); /* in a series, behind one that is over by then */
+    post(*state, 3, note, false);
+    storage_hold(*state, false);
+    assert_true(storage_wait(*state, LONG));
+    assert_true(mapped.cut && !mapped.read);
+    assert_string_equal(order, "1 2 3 ");
     storage_close(*state, LONG);
     (void)munmap((void *)mapped.bytes, 4096);
     (void)fclose(file);
@@ -367,6 +381,7 @@ int main(void) {
         TEST(test_what_is_held_in_the_end_never_begins),
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
         cmocka_unit_test_setup_teardown(test_a_file_is_cut_short_under_its_mapping, set_up_apart, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_file_is_cut_short_under_its_mapping, set_up_series, tear_down),
         cmocka_unit_test_setup_teardown(test_a_series_is_the_work_of_one_process, set_up_series, tear_down),
 #endif
     };
