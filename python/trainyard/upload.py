@@ -142,7 +142,7 @@ class Uploads:
         """Where the files lie by what an upload function gave: the staging directory, with a note, for those on the other side."""
         if not isinstance(made, Checkpoint):
             raise ValueError(
-                f"`checkpoint_upload_fn` must return a `{defaults.policy.package}.Checkpoint`, that of where the files are, "
+                f"checkpoint_upload_fn must return a `{defaults.policy.package}.Checkpoint`, that of where the files are, "
                 f"not {type(made).__name__}"
             )
         if filesystem.is_local(made._filesystem):
