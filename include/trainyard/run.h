@@ -54,6 +54,8 @@ typedef struct ty_run ty_run;
  *   grace_s, time_limit_s                            seconds; 5 and none
  *   spares             how many of the nodes wait, to take the places of those that are lost; 0
  *   linger_s           seconds that what a worker which ended well leaves running may go on; 0
+ *   outlive_s          seconds that workers of joined nodes go on where the process that drives the run dies:
+ *                      one that resumes the run meanwhile adopts them; 60
  *   log_limit          bytes, or a text as "100MiB", that each rank's log may have; 0: any
  *   sample             seconds, a text as "10s", or "off": how often what the hardware says is kept; "10s"
  *   metrics_file       path of a file for Prometheus' node_exporter, written every 15 s while the run goes on

@@ -100,7 +100,8 @@ int agent_main(int channel_fd, pid_t copy) {
                               .parent_fd = parent_fd,
                               .lease_fd = -1,
                               .nofile = &nofile,
-                              .template = template};
+                              .template = template,
+                              .status = -1};
     enum node_run_result served;
     do
         served = serve_next(&service);

@@ -12,6 +12,7 @@
 #include <sys/resource.h>
 #include <sys/types.h>
 
+#include "agent/adrift.h"
 #include "wire/trainyard.pb-c.h"
 #include "wire/transport.h"
 
@@ -49,7 +50,8 @@ struct agent_service {
     const char *refusal; /* why it cannot serve the run; NULL */
     const char *warning; /* what the controller is to hear with its hello; NULL */
     const Wire__Start *start;
-    nanoseconds heard; /* when that came, wall */
+    nanoseconds heard;          /* when that came, wall */
+    const struct way_back *way; /* to another controller where this one dies; NULL: there is none */
     bool lost;  /* set when its lease ran out, the connection broke, or the controller went without a goodbye */
     int status; /* set when the controller said goodbye: the run's exit status */
 };

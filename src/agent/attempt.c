@@ -160,6 +160,7 @@ void attempt_begin(struct node_run *run, const Wire__Launch *body) {
     run->channels.run_path = run->launch.body->run_path;
     run->channels.token = run->launch.body->token;
     run->channels.attempt = body->attempt;
+    adrift_prepare(run);
     signals_watch_preemption(run);
     sampling_begin(&run->sampling, body->sample, &run->workers, &run->n_workers);
     hang_begin(&run->hang, workers, body->n_workers, body->hang_timeout);
@@ -181,6 +182,7 @@ void attempt_end(struct node_run *run) {
         worker_process_done(&run->workers[i]);
     free(TAKE(run->workers));
     template_forget(run->service->template);
+    adrift_forget(run);
     run->n_workers = run->n_started = 0;
     node_launch_done(&run->launch);
 }

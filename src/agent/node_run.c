@@ -87,6 +87,7 @@ static void on_left(void *context, const struct idset *pids) {
 
 /* The next step, if there is one: from the attempt to the sweep, then to the next launch or to the end. */
 static void step(struct node_run *run) {
+    if (run->adrift.on) return; /* whoever adopts the attempt finds it as it was */
     bool attempt = run->phase == NODE_RUN_ATTEMPT;
     if (attempt && looks_go_on(&run->looks) && attempt_all_gone(run)) looks_end(&run->looks);
     bool over =
@@ -113,12 +114,18 @@ static void step(struct node_run *run) {
 }
 
 void node_run_end(struct node_run *run, enum worker_process_stop how) {
+    if (run->adrift.on) {
+        node_run_lose(run, ", and this agent is told to end", how);
+        return;
+    }
     run->ending = true;
     sampling_end(&run->sampling);
     attempt_stop(run, how);
 }
 
-static void lose_controller(struct node_run *run, const char *why, enum worker_process_stop how) {
+void node_run_lose(struct node_run *run, const char *why, enum worker_process_stop how) {
+    adrift_end(run);
+    run->outbox.adrift = false;
     channel_destroy(TAKE(run->outbox.channel));
     run->lost = run->service->lost = run->phase != NODE_RUN_OVER;
     if (run->lost) log_warning("agent", "the controller is gone%s: stopping", why);
@@ -133,8 +140,8 @@ static void turn_ended(void *context) {
     struct node_run *run = context;
     step(run);
     outbox_flush(&run->outbox);
-    if (run->outbox.failed && run->outbox.channel != NULL) {
-        lose_controller(run, ": out of memory for what it was to hear", STOP_TOLD);
+    if (run->outbox.failed && (run->outbox.channel != NULL || run->adrift.on)) {
+        node_run_lose(run, ": out of memory for what it was to hear", STOP_TOLD);
         step(run); /* there may be no other turn */
     }
     bool told = run->outbox.channel == NULL || channel_empty(run->outbox.channel);
@@ -150,13 +157,20 @@ static void on_drained(void *context) {
     outbox_wake(&run->outbox);
 }
 
+/* The channel goes in any case. */
+static void leave_controller(struct node_run *run, const char *why, bool fault) {
+    nanoseconds proven = channel_proven_at(run->outbox.channel);
+    channel_destroy(TAKE(run->outbox.channel));
+    if (!adrift_begin(run, proven, fault))
+        node_run_lose(run, why, run->service->leased && fault ? STOP_KILLED : STOP_TOLD);
+}
+
 /* When the lease has run out nothing may be left by the time at which the controller gives the node up. */
 static void on_closed(void *context, const ty_error *reason) {
     CLEANUP(buffer_done) struct buffer why = {0};
     if (reason->code != 0) buffer_printf(&why, ": %s", reason->message);
-    const struct node_run *run = context;
-    lose_controller(context, why.size > 0 ? why.data : "",
-                    run->service->leased && reason->code != 0 ? STOP_KILLED : STOP_TOLD);
+    struct node_run *run = context;
+    leave_controller(run, why.size > 0 ? why.data : "", reason->code != 0);
 }
 
 /* The end of the controller's process is heard beside the end of the channel, which a child that the controller
@@ -165,7 +179,7 @@ static void on_parent_gone(void *context, unsigned events) {
     (void)events;
     struct node_run *run = context;
     loop_watch_stop(run->loop, &run->parent);
-    if (run->outbox.channel != NULL) lose_controller(run, "", STOP_TOLD);
+    if (run->outbox.channel != NULL) leave_controller(run, "", false);
 }
 
 static void on_hung(void *context, struct worker_process *worker) {
@@ -205,11 +219,21 @@ static void say_hello(struct node_run *run, const char *refusal) {
     if (run->service->warning != NULL) hello.warning = (char *)run->service->warning;
     hello.address = (char *)(has_ipv4_loopback() ? "127.0.0.1" : "::1");
     if (run->service->leased != NULL) {
-        hello.heard = run->service->leased->heard;
+        hello.heard = run->heard;
         hello.said = clock_wall();
     }
     outbox_send(&run->outbox, &WIRE_MESSAGE(HELLO, hello, &hello));
     channel_flush(run->outbox.channel);
+}
+
+static const struct channel_events run_events = {
+    .message = orders_take, .output = on_output, .drained = on_drained, .closed = on_closed};
+
+void node_run_follow(struct node_run *run, struct channel *channel) {
+    run->outbox.channel = channel;
+    run->heard = clock_wall();
+    channel_adopt(channel, &run_events, run);
+    say_hello(run, NULL);
 }
 
 void node_run_refuse(struct node_run *run, const char *why) {
@@ -260,8 +284,6 @@ static void carry_log(void *context, long rank, const struct buffer *bytes) {
 }
 
 static int open_run(struct node_run *run, ty_error *err) {
-    static const struct channel_events events = {
-        .message = orders_take, .output = on_output, .drained = on_drained, .closed = on_closed};
     run->loop = loop_create(err);
     if (run->loop == NULL) return err->code;
     run->outbox.loop = run->sweep.loop = run->loop;
@@ -304,7 +326,7 @@ static int open_run(struct node_run *run, ty_error *err) {
     if (run->service->parent_fd >= 0)
         code = loop_watch_start(run->loop, &run->parent, run->service->parent_fd, LOOP_READABLE);
     if (code < 0) return ty_fail(err, code, "cannot watch the controller: %s", strerror(-code));
-    code = channel_create_over(run->loop, run->service->transport, &events, run, &run->outbox.channel, err);
+    code = channel_create_over(run->loop, run->service->transport, &run_events, run, &run->outbox.channel, err);
     if (code == 0 && run->service->leased) channel_keep_alive(run->outbox.channel, CHANNEL_LEASED);
     return code;
 }
@@ -312,6 +334,7 @@ static int open_run(struct node_run *run, ty_error *err) {
 static bool close_run(struct node_run *run) {
     if (run->lease_fd >= 0) (void)close(run->lease_fd);
     if (run->loop == NULL) return false;
+    adrift_end(run);
     (void)template_leave(run->service->template, run->keep);
     attempt_end(run);
     wire__launch__free_unpacked(run->next, NULL);
@@ -343,7 +366,8 @@ static bool close_run(struct node_run *run) {
 
 enum node_run_result node_run_serve(struct service *service) {
     ty_error err = {0};
-    struct node_run run = {.service = service, .lease_fd = service->lease_fd};
+    struct node_run run = {.service = service, .lease_fd = service->lease_fd, .adrift = {.door = -1}};
+    if (service->leased != NULL) run.heard = service->leased->heard;
     int code = open_run(&run, &err);
     if (code == 0) {
         oom_init(&run.oom);

@@ -5,7 +5,7 @@
  * (exited); its pipes drained and its process group ended (gone). When all are gone and the attempt is over
  * comes the sweep: the agent is a subreaper, so that no child left (waitid: ECHILD) proves that no
  * descendant is left; others are killed and counted. Then the lease is dropped, and bye. When the channel
- * closes before that, workers are stopped at once (TERM, grace, KILL) and swept.
+ * closes before that, workers are stopped at once (TERM, grace, KILL) and swept, or go on (adrift.h).
  *
  * Files: node_run.c opens the run, says hello and bye, and takes the steps between; orders.c does what the
  * controller says; attempt.c starts, stops and ends the workers of an attempt; signals.c reaps, and hears
@@ -16,6 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "agent/adrift.h"
 #include "agent/agent.h"
 #include "agent/hang.h"
 #include "agent/logs.h"
@@ -127,6 +128,8 @@ struct node_run {
     struct loop_signal child_signal, stop_signals[2], preempt_signal;
     struct loop_watch parent; /* readable once the process that started this one is gone */
     int lease_fd;             /* open as long as the run may use its devices; -1: none */
+    struct adrift adrift;
+    nanoseconds heard; /* when the Start came, wall; of an agent that joined */
 
     struct node_launch launch; /* of the current attempt */
     struct worker_process *workers;
@@ -153,6 +156,11 @@ struct node_run {
 void node_run_end(struct node_run *run, enum worker_process_stop how);
 /* This node cannot serve the run any more; none of its workers is there. It may be started again. */
 void node_run_refuse(struct node_run *run, const char *why);
+
+/* The controller is gone, and no other one is waited for: `why` goes on behind that. */
+void node_run_lose(struct node_run *run, const char *why, enum worker_process_stop how);
+/* Another controller has adopted the workers, over this channel. */
+void node_run_follow(struct node_run *run, struct channel *channel);
 
 /* A message of the controller; `context` is the run. */
 void orders_take(void *context, const Wire__Message *message);

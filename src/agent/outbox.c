@@ -12,6 +12,8 @@
 #include "base/log.h"
 
 enum { BATCH_BYTES = 256 << 10, KEPT_BYTES = 16 << 10, MESSAGE_BYTES = FRAME_MAX / 4 };
+/* Of reports for another controller: a half of what is kept, and all that is kept while there is none. */
+enum { KEPT_HALF = 2 << 20, KEPT_ADRIFT = 8 << 20 };
 
 int outbox_watch(struct outbox *outbox, struct source *source, int fd, void (*callback)(void *, unsigned),
                  void *context) {
@@ -49,6 +51,8 @@ static void send_reports(struct outbox *outbox);
 static void send_events(struct outbox *outbox, struct outbox_events *events);
 
 static bool is_full(struct outbox *outbox) {
+    const struct outbox_kept *kept = &outbox->kept;
+    if (outbox->adrift) return kept->older.size + kept->newer.size + outbox->bytes.size > KEPT_ADRIFT;
     if (outbox->channel == NULL) return false;
     if (outbox->bytes.size + outbox->early.bytes > BATCH_BYTES) {
         send_events(outbox, &outbox->early);
@@ -95,7 +99,7 @@ void outbox_event(struct outbox *outbox, Wire__WorkerEvent event) {
     bool late = event.kind == WIRE__WORKER_EVENT__KIND__EXITED || event.kind == WIRE__WORKER_EVENT__KIND__GONE;
     struct outbox_events *events = late ? &outbox->late : &outbox->early;
     event.time = clock_wall();
-    if (outbox->channel == NULL || ARRAY_GROW(events->items, events->n) < 0) {
+    if ((outbox->channel == NULL && !outbox->adrift) || ARRAY_GROW(events->items, events->n) < 0) {
         outbox->failed = true;
         free_event(&event);
         return;
@@ -106,7 +110,7 @@ void outbox_event(struct outbox *outbox, Wire__WorkerEvent event) {
 
 void outbox_report(struct outbox *outbox, Wire__Report report, const void *bytes, size_t size) {
     size_t offset = outbox->bytes.size;
-    if (outbox->channel == NULL || ARRAY_GROW(outbox->reports, outbox->n_reports) < 0) {
+    if ((outbox->channel == NULL && !outbox->adrift) || ARRAY_GROW(outbox->reports, outbox->n_reports) < 0) {
         outbox->failed = true;
         return;
     }
@@ -152,7 +156,7 @@ static void **point_at(void *items, size_t n, size_t item_size) {
 }
 
 static void send_events(struct outbox *outbox, struct outbox_events *events) {
-    if (events->n == 0) return;
+    if (events->n == 0 || outbox->adrift) return;
     Wire__WorkerEvent **pointers =
         (Wire__WorkerEvent **)point_at(events->items, events->n, sizeof *events->items);
     if (pointers == NULL) outbox->failed = true;
@@ -179,6 +183,39 @@ static void place_bytes(ProtobufCBinaryData *data, const struct buffer *bytes) {
     if (data->len > 0) data->data = (uint8_t *)bytes->data + (size_t)data->data;
 }
 
+/* -- reports for another controller */
+
+void outbox_keep(struct outbox *outbox, bool wanted) {
+    buffer_done(&outbox->kept.older);
+    buffer_done(&outbox->kept.newer);
+    outbox->kept.wanted = wanted;
+}
+
+/* What a rank waits for is asked for anew by its channel, and a heartbeat is of its moment. */
+static bool is_kept(const Wire__Report *report) {
+    return report->kind != WIRE__REPORT__KIND__LIST && report->kind != WIRE__REPORT__KIND__ALIVE;
+}
+
+static void keep(struct outbox *outbox, Wire__Reports body) {
+    struct outbox_kept *kept = &outbox->kept;
+    size_t n = 0;
+    for (size_t i = 0; i < body.n_reports; i++)
+        if (is_kept(body.reports[i])) body.reports[n++] = body.reports[i];
+    body.n_reports = n;
+    if (n > 0 && frame_message(&WIRE_MESSAGE(REPORTS, reports, &body), &kept->newer) < 0) outbox->failed = true;
+    if (outbox->adrift || kept->newer.size < KEPT_HALF) return;
+    buffer_done(&kept->older);
+    kept->older = kept->newer;
+    kept->newer = (struct buffer){0};
+    kept->turned(kept->context);
+}
+
+void outbox_send_kept(struct outbox *outbox) {
+    const struct buffer *const halves[] = {&outbox->kept.older, &outbox->kept.newer};
+    for (size_t i = 0; i < ARRAY_SIZE(halves); i++)
+        if (halves[i]->size > 0) buffer_append(channel_out(outbox->channel), halves[i]->data, halves[i]->size);
+}
+
 static void send_reports(struct outbox *outbox) {
     if (outbox->n_reports == 0) return;
     Wire__Reports body = WIRE__REPORTS__INIT;
@@ -190,10 +227,12 @@ static void send_reports(struct outbox *outbox) {
         if (outbox->reports[i].name != protobuf_c_empty_string)
             outbox->reports[i].name = outbox->bytes.data + (size_t)outbox->reports[i].name;
     }
-    if (body.reports != NULL && !outbox->bytes.failed)
+    if (body.reports != NULL && !outbox->bytes.failed) {
         outbox_send(outbox, &WIRE_MESSAGE(REPORTS, reports, &body));
-    else
+        if (outbox->kept.wanted) keep(outbox, body);
+    } else {
         outbox->failed = true;
+    }
     free(body.reports);
     outbox->n_reports = 0;
     buffer_clear(&outbox->bytes);
@@ -218,9 +257,11 @@ void outbox_flush(struct outbox *outbox) {
 
 void outbox_done(struct outbox *outbox) {
     loop_timer_stop(outbox->loop, &outbox->wake);
+    outbox->adrift = false;
     send_events(outbox, &outbox->early);
     send_reports(outbox);
     send_events(outbox, &outbox->late);
     free(outbox->reports);
     buffer_done(&outbox->bytes);
+    outbox_keep(outbox, false);
 }

@@ -25,9 +25,20 @@ struct outbox_events {
     size_t bytes; /* of their tails */
 };
 
-struct outbox { /* zero-initialised but for `loop` and `channel` */
+/* The reports of an attempt for another controller, as frames: those of a controller that died may not be on
+ * record. Older ones are dropped, a half at a time; while the agent is adrift none are. */
+struct outbox_kept {
+    bool wanted;
+    struct buffer older, newer;
+    void (*turned)(void *context); /* what came before `newer` began goes with the next half */
+    void *context;
+};
+
+struct outbox { /* zero-initialised but for `loop`, `channel` and `kept` */
     struct loop *loop;
-    struct channel *channel;               /* NULL: the controller is gone */
+    struct channel *channel; /* NULL: the controller is gone */
+    bool adrift;             /* and another one may come: what is to be said is kept */
+    struct outbox_kept kept;
     struct source *resting, **resting_end; /* who rests longest first, or none: the end is unset then */
     struct loop_timer wake;
     struct outbox_events early, late; /* before and after the reports */
@@ -62,6 +73,11 @@ void outbox_send(struct outbox *outbox, const Wire__Message *message);
 void outbox_send_behind(struct outbox *outbox, const Wire__Message *message);
 void outbox_log(struct outbox *outbox, int level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* From now on reports are kept, or not any more; none is there yet. */
+void outbox_keep(struct outbox *outbox, bool wanted);
+/* To another controller: all reports that are kept, in their order. */
+void outbox_send_kept(struct outbox *outbox);
 
 /* The end of a turn: everything is sent. */
 void outbox_flush(struct outbox *outbox);

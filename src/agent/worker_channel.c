@@ -69,6 +69,7 @@ static void free_channel(struct worker_channel *channel) {
     channel->speaker->all->slots[channel->number % SLOTS_MAX] = NULL;
     buffer_done(&channel->in);
     buffer_done(&channel->out);
+    buffer_done(&channel->asked);
     free(channel);
 }
 
@@ -433,6 +434,7 @@ void worker_channels_answer(struct worker_channels *all, const Wire__Answer *ans
     for (size_t i = 0; i < answer->n_channels; i++) {
         struct worker_channel *channel = find_waiting(all, answer->channels[i]);
         if (channel == NULL || channel->waiting == WAITING_COMMIT) continue;
+        channel_note_answer(channel, answer->status);
         if (arriving.value == NULL && arriving.have > 0) {
             /* A value for which the agent has no room is no answer; why is. */
             if (arriving.over)
@@ -453,7 +455,7 @@ void worker_channels_answer(struct worker_channels *all, const Wire__Answer *ans
 
 void worker_channels_committed(struct worker_channels *all, const Wire__Committed *committed) {
     struct worker_channel *channel = find_waiting(all, committed->channel);
-    if (channel == NULL || channel->waiting != WAITING_COMMIT) return;
+    if (channel == NULL || channel->waiting != WAITING_COMMIT || channel->commit != committed->number) return;
     if (committed->path[0] != '\0')
         channel_answer(channel, "ok %s", committed->path);
     else
@@ -464,5 +466,6 @@ void worker_channels_committed(struct worker_channels *all, const Wire__Committe
 
 void worker_channels_done(struct worker_channels *all) {
     shared_release(all->arriving.value);
+    worker_channels_keep(all, false);
     free(all->slots);
 }

@@ -29,7 +29,20 @@ struct worker_channels {
         bool over;   /* it has no room: WORKER_ANSWERS_MAX */
     } arriving;
     size_t answer_bytes; /* of values that workers have not read yet */
+    bool keeps;          /* what another controller would ask for (adrift.h) */
+    struct kept_values { /* what workers have given to the store */
+        struct kept_value {
+            char *key, *value; /* owned; no value: only added to */
+            size_t size;
+            int64_t sum;
+        } * items;
+        size_t n, bytes;
+        bool lost; /* too much, or it would not do: a gather that ran out of time, memory that was short */
+    } values;
 };
+
+/* Of values that an agent keeps for another controller. */
+enum { KEPT_VALUES_MAX = 32 << 10 };
 
 /* Values of answers that an agent holds for workers that do not read them. */
 enum { WORKER_ANSWERS_MAX = 512 << 20 };
@@ -41,8 +54,10 @@ enum { SPEAKER_WRITING_MAX = 16 };
 struct speaker {
     struct worker_channels *all;
     uint32_t rank;
-    uint64_t reports;     /* number of its last report */
-    uint64_t report_base; /* that of the last one before this attempt */
+    uint64_t reports;         /* number of its last report */
+    uint64_t report_base;     /* that of the last one before this attempt */
+    uint64_t turned, dropped; /* of reports that are kept: up to these in the older half, and gone */
+    uint64_t gathers;         /* that were answered */
     struct writing {
         uint64_t number;  /* of a checkpoint that was begun and neither committed nor aborted; 0: free */
         uint32_t channel; /* that began it */
@@ -60,6 +75,8 @@ struct speaker {
 enum { SPEAKER_CHANNELS_MAX = 256 };
 
 void worker_channels_done(struct worker_channels *all);
+/* Begins to keep, with nothing, or keeps nothing any more. */
+void worker_channels_keep(struct worker_channels *all, bool keeps);
 
 /* Opens a worker's first channel on `fd`, which it takes over, also when it fails. The speaker is filled in
  * before. */
@@ -73,5 +90,12 @@ void speaker_finish(struct speaker *speaker);
 /* Answers of the controller. One for a channel that is gone is dropped. */
 void worker_channels_answer(struct worker_channels *all, const Wire__Answer *answer);
 void worker_channels_committed(struct worker_channels *all, const Wire__Committed *committed);
+
+/* For another controller, where channels keep what they asked. Some channel waits for what must not be asked
+ * twice: */
+bool speaker_waits_for_sum(const struct speaker *speaker);
+/* The first checkpoint that was begun and neither answered for nor given up; 0: none. */
+uint64_t speaker_unfinished(const struct speaker *speaker);
+void speaker_ask_again(struct speaker *speaker); /* what its channels wait for, but for commits */
 
 #endif

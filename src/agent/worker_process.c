@@ -163,6 +163,8 @@ static int listen_to(struct worker_process *worker, const Wire__Launch *body, si
                                        .rank = worker->rank,
                                        .reports = body->report_base,
                                        .report_base = body->report_base,
+                                       .turned = body->report_base,
+                                       .dropped = body->report_base,
                                        .ended = channels_ended,
                                        .failed = failure_told,
                                        .context = worker};

@@ -19,8 +19,13 @@ static void report(struct worker_channel *channel, Wire__Report__Kind kind, uint
     report.number = number;
     report.time = clock_wall();
     if (name != NULL) report.name = name;
-    if (kind == WIRE__REPORT__KIND__COMMIT || kind == WIRE__REPORT__KIND__LIST)
+    if (kind == WIRE__REPORT__KIND__LIST) {
+        Wire__Reports asked = WIRE__REPORTS__INIT;
         report.channel = channel->number;
+        asked.n_reports = 1;
+        asked.reports = (Wire__Report *[]){&report};
+        channel_keep_asked(channel, &WIRE_MESSAGE(REPORTS, reports, &asked));
+    }
     outbox_report(channel->speaker->all->outbox, report, bytes, size);
 }
 
@@ -112,6 +117,7 @@ long request_commit(struct worker_request *request) {
         return result == -ENOMEM ? worker_request_fail_memory(request)
                                  : worker_request_refuse(request, err.message);
     request->channel->waiting = WAITING_COMMIT;
+    request->channel->commit = writing->number;
     struct node_storage_commit commit = {.rank = request->channel->speaker->rank,
                                          .channel = request->channel->number,
                                          .number = writing->number,

@@ -27,8 +27,10 @@ struct worker_channel {
     size_t value_sent;    /* bytes of it that the socket took */
     int fds[CHANNEL_FDS]; /* received, not yet used by an "open" */
     unsigned n_fds;
-    size_t fds_within; /* bytes in front that they may have come with; behind these nobody may use them */
-    size_t left;       /* of a worker that is gone: bytes that are still read */
+    size_t fds_within;   /* bytes in front that they may have come with; behind these nobody may use them */
+    size_t left;         /* of a worker that is gone: bytes that are still read */
+    uint64_t commit;     /* the number of the checkpoint that it waits for */
+    struct buffer asked; /* the frame of what else it waits for, where that is kept */
 };
 
 enum { REQUEST_LATER = -1 };
@@ -44,6 +46,11 @@ void worker_request_abandon(struct worker_channel *channel);
 
 /* The channel was closed while it waited for the store: nobody wants the answer any more. */
 void worker_request_forget(struct worker_channel *channel);
+
+/* What the channel then waits for, for another controller; where channels keep it. */
+void channel_keep_asked(struct worker_channel *channel, const Wire__Message *message);
+/* What was asked is answered so: what another controller would have to know of it is kept (worker_store.c). */
+void channel_note_answer(struct worker_channel *channel, Wire__Answer__Status status);
 
 /* Adds an answer, a newline is put behind it. */
 void channel_answer(struct worker_channel *channel, const char *format, ...)

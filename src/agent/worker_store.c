@@ -1,9 +1,11 @@
 /* What a worker asks of the run's store, and of the other ranks' reports: checked here, answered by the
  * controller. */
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "agent/worker_request.h"
+#include "base/array.h"
 #include "base/str.h"
 #include "worker/link.h"
 
@@ -31,6 +33,7 @@ static void ask_store(struct worker_request *request, Wire__StoreRequest__Operat
     body.value = value;
     body.timeout_ms = timeout_ms;
     channel->waiting = waiting;
+    channel_keep_asked(channel, &WIRE_MESSAGE(STORE_REQUEST, store_request, &body));
     outbox_send(channel->speaker->all->outbox, &WIRE_MESSAGE(STORE_REQUEST, store_request, &body));
 }
 
@@ -119,6 +122,121 @@ long request_reported(struct worker_request *request) {
     body.reports = reports > 0 ? (uint64_t)reports : made;
     body.timeout_ms = timeout_ms;
     channel->waiting = timeout_ms == 0 ? WAITING_LOOK : WAITING_OK;
+    channel_keep_asked(channel, &WIRE_MESSAGE(STORE_REQUEST, store_request, &body));
     outbox_send_behind(speaker->all->outbox, &WIRE_MESSAGE(STORE_REQUEST, store_request, &body));
     return 0;
+}
+
+/* -- for another controller */
+
+void channel_keep_asked(struct worker_channel *channel, const Wire__Message *message) {
+    struct worker_channels *all = channel->speaker->all;
+    buffer_clear(&channel->asked);
+    if (all->keeps && frame_message(message, &channel->asked) < 0) all->outbox->failed = true;
+}
+
+static struct kept_value *find_value(struct kept_values *values, const char *key) {
+    for (size_t i = 0; i < values->n; i++)
+        if (str_equal(values->items[i].key, key)) return &values->items[i];
+    char *copy = strdup(key);
+    if (copy == NULL || ARRAY_GROW(values->items, values->n) < 0) {
+        free(copy);
+        return NULL;
+    }
+    struct kept_value *value = &values->items[values->n++];
+    *value = (struct kept_value){.key = copy};
+    values->bytes += strlen(key);
+    return value;
+}
+
+static void keep_set(struct kept_values *values, const Wire__StoreRequest *set) {
+    struct kept_value *value = find_value(values, set->key);
+    char *copy = value != NULL ? malloc(set->value.len + 1) : NULL;
+    if (copy == NULL) {
+        values->lost = true;
+        return;
+    }
+    if (set->value.len > 0) memcpy(copy, set->value.data, set->value.len);
+    values->bytes += set->value.len - value->size;
+    free(value->value);
+    value->value = copy;
+    value->size = set->value.len;
+}
+
+static void keep_sum(struct kept_values *values, const Wire__StoreRequest *add) {
+    struct kept_value *value = find_value(values, add->key);
+    char text[32] = "";
+    int64_t delta = 0;
+    bool fits = add->value.len < sizeof text;
+    if (fits) memcpy(text, add->value.data, add->value.len);
+    if (value == NULL || value->value != NULL || !fits || !str_to_int64(text, INT64_MIN, INT64_MAX, &delta) ||
+        __builtin_add_overflow(value->sum, delta, &value->sum))
+        values->lost = true; /* what is set and added to is known to the store alone */
+}
+
+static Wire__Message *unpack_asked(const struct worker_channel *channel) {
+    struct frame frame;
+    const struct buffer *asked = &channel->asked;
+    if (asked->size == 0) return NULL;
+    if (frame_next((const uint8_t *)asked->data, asked->size, FRAME_MAX, &frame, NULL) <= 0) return NULL;
+    return frame_unpack(&frame, NULL);
+}
+
+void channel_note_answer(struct worker_channel *channel, Wire__Answer__Status status) {
+    struct kept_values *values = &channel->speaker->all->values;
+    if (!channel->speaker->all->keeps || channel->asked.size == 0) return;
+    bool good = status == WIRE__ANSWER__STATUS__OK;
+    Wire__Message *message = unpack_asked(channel);
+    values->lost |= message == NULL;
+    if (message != NULL && message->body_case == WIRE__MESSAGE__BODY_STORE_REQUEST) {
+        const Wire__StoreRequest *asked = message->store_request;
+        bool gather = asked->operation == WIRE__STORE_REQUEST__OPERATION__GATHER;
+        if (good && asked->operation == WIRE__STORE_REQUEST__OPERATION__SET) keep_set(values, asked);
+        if (good && asked->operation == WIRE__STORE_REQUEST__OPERATION__ADD) keep_sum(values, asked);
+        channel->speaker->gathers += gather && good;
+        values->lost |= gather && status == WIRE__ANSWER__STATUS__TIMEOUT; /* its piece counts all the same */
+        values->lost |= values->bytes > KEPT_VALUES_MAX;
+    }
+    wire__message__free_unpacked(message, NULL);
+    buffer_done(&channel->asked);
+}
+
+bool speaker_waits_for_sum(const struct speaker *speaker) {
+    bool found = false;
+    for (const struct worker_channel *channel = speaker->channels; channel != NULL; channel = channel->next) {
+        Wire__Message *message = unpack_asked(channel);
+        found |= message != NULL && message->body_case == WIRE__MESSAGE__BODY_STORE_REQUEST &&
+                 message->store_request->operation == WIRE__STORE_REQUEST__OPERATION__ADD;
+        wire__message__free_unpacked(message, NULL);
+    }
+    return found;
+}
+
+uint64_t speaker_unfinished(const struct speaker *speaker) {
+    uint64_t first = 0;
+    for (size_t i = 0; i < SPEAKER_WRITING_MAX; i++) {
+        uint64_t number = speaker->writing[i].number;
+        if (number > 0 && (first == 0 || number < first)) first = number;
+    }
+    for (const struct worker_channel *channel = speaker->channels; channel != NULL; channel = channel->next)
+        if (channel->waiting == WAITING_COMMIT && (first == 0 || channel->commit < first))
+            first = channel->commit;
+    return first;
+}
+
+void speaker_ask_again(struct speaker *speaker) {
+    struct buffer *out = channel_out(speaker->all->outbox->channel);
+    for (const struct worker_channel *channel = speaker->channels; channel != NULL; channel = channel->next)
+        if (channel->asked.size > 0) buffer_append(out, channel->asked.data, channel->asked.size);
+}
+
+void worker_channels_keep(struct worker_channels *all, bool keeps) {
+    struct kept_values *values = &all->values;
+    for (size_t i = 0; i < values->n; i++) {
+        free(values->items[i].key);
+        free(values->items[i].value);
+    }
+    free(values->items);
+    *values = (struct kept_values){0};
+    all->keeps = keeps;
 }

@@ -119,6 +119,10 @@ struct checkpoint_parts {
  * committed directory. */
 int checkpoint_publish(const char *run_path, const struct checkpoint_parts *parts, char **path, ty_error *err);
 
+/* A controller before this one, which died before that was on record, has published it: it is whole in its
+ * place, `*path` (the caller's to free), and nothing waits to be published. */
+bool checkpoint_was_published(const char *run_path, const struct checkpoint_parts *parts, char **path);
+
 /* Removes a staging directory and what is in it; a missing one is fine. */
 void checkpoint_discard(const char *run_path, uint64_t number, int attempt);
 

@@ -280,21 +280,39 @@ static bool is_squatted(int run, const char *name, const struct checkpoint_parts
     return !found.original || found.number != parts->number;
 }
 
+/* That which is given, or one by the number, with a further one where that is squatted. */
+static const char *choose_name(int run, const struct checkpoint_parts *parts,
+                               char chosen[2 * CHECKPOINT_NAME_SIZE]) {
+    enum { NAMES_TRIED = 1000 };
+    char plain[CHECKPOINT_NAME_SIZE];
+    if (parts->name != NULL) return parts->name;
+    checkpoint_name(parts->number, plain);
+    (void)snprintf(chosen, CHECKPOINT_NAME_SIZE, "%s", plain);
+    for (int i = 2; i < NAMES_TRIED && is_squatted(run, chosen, parts); i++)
+        (void)snprintf(chosen, 2 * CHECKPOINT_NAME_SIZE, "%s-%d", plain, i);
+    return chosen;
+}
+
+bool checkpoint_was_published(const char *run_path, const struct checkpoint_parts *parts, char **path) {
+    CLEANUP(buffer_done) struct buffer staging = {0};
+    char chosen[2 * CHECKPOINT_NAME_SIZE];
+    CLEANUP_FD int run = tree_open(AT_FDCWD, run_path, true, NULL);
+    checkpoint_staging_path(run_path, parts->number, parts->attempt, &staging);
+    if (run < 0 || staging.failed || access(staging.data, F_OK) == 0) return false;
+    const char *name = choose_name(run, parts, chosen);
+    struct mark_found found = mark_find(run, name, parts->run);
+    if (!found.original || found.number != parts->number || !mark_is_whole(run, name)) return false;
+    if (asprintf(path, "%s/%s", run_path, name) >= 0) return true;
+    *path = NULL;
+    return false;
+}
+
 int checkpoint_publish(const char *run_path, const struct checkpoint_parts *parts, char **path, ty_error *err) {
     CLEANUP(buffer_done) struct buffer staging = {0};
     char chosen[2 * CHECKPOINT_NAME_SIZE];
     CLEANUP_FD int run = tree_open(AT_FDCWD, run_path, true, err);
     if (run < 0) return run;
-    if (parts->name == NULL) {
-        /* A name by the number, with a further one where that is squatted. */
-        enum { NAMES_TRIED = 1000 };
-        char plain[CHECKPOINT_NAME_SIZE];
-        checkpoint_name(parts->number, plain);
-        (void)snprintf(chosen, CHECKPOINT_NAME_SIZE, "%s", plain);
-        for (int i = 2; i < NAMES_TRIED && is_squatted(run, chosen, parts); i++)
-            (void)snprintf(chosen, 2 * CHECKPOINT_NAME_SIZE, "%s-%d", plain, i);
-    }
-    const char *name = parts->name != NULL ? parts->name : chosen;
+    const char *name = choose_name(run, parts, chosen);
     checkpoint_staging_path(run_path, parts->number, parts->attempt, &staging);
     CLEANUP_FREE char *committed = str_format("%s/%s", run_path, name);
     if (staging.failed || committed == NULL) return ty_fail_memory(err);

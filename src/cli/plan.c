@@ -130,7 +130,7 @@ static int plan_for_nodes(const struct plan_command *command, const struct deman
     struct planned planned = {.demand = demand};
     log_set_sink(tell_log, NULL);
     int result = prepare_engine(&request, &nodes.engine, err);
-    if (result >= 0) result = prepare_gather(&request, &nodes, err);
+    if (result >= 0) result = prepare_gather(&request, NULL, &nodes, err);
     if (result >= 0) result = rendezvous_cluster(nodes.rendezvous, &planned.cluster, err);
     if (result >= 0 && command->join.options.hosts == NULL && prepare_needs_devices(demand))
         result = apply_leases(planned.cluster, err); /* of the first node, which is this machine */

@@ -83,7 +83,7 @@ bool agents_rest(const struct ty_run *run) {
 
 bool peer_is_remote(const struct peer *peer) {
     const struct rendezvous *rendezvous = peer->run->prepared.rendezvous;
-    return rendezvous != NULL && !rendezvous_is_local(rendezvous, peer->name);
+    return rendezvous != NULL && (peer->adopted || !rendezvous_is_local(rendezvous, peer->name));
 }
 
 /* -- what an agent is told */
@@ -349,11 +349,27 @@ static void on_worker_event(struct peer *peer, const Wire__WorkerEvent *event) {
     }
 }
 
+/* A rank waits for a checkpoint that is on record, or was lost. */
+static void answer_settled(struct peer *peer, const Wire__Report *report) {
+    const char *path = checkpoints_path_of(peer->run->checkpoints, report->number);
+    act_ops.answer(peer->run, peer->node, report->channel, report->number, path,
+                   path == NULL ? "the controller died meanwhile, and nothing of it is on record" : NULL);
+}
+
 static void on_report(struct peer *peer, const Wire__Report *report) {
     struct ty_run *run = peer->run;
     nanoseconds time = by_our_clock(peer, report->time);
     enum report_kind kind = (enum report_kind)report->kind;
-    if (kind == REPORT_METRICS || kind == REPORT_BEGIN) {
+    bool begins = kind == REPORT_METRICS || kind == REPORT_BEGIN;
+    bool settled = adoption_has_settled(run, report->number) && kind != REPORT_LIST && kind != REPORT_ALIVE;
+    if (settled) {
+        if (kind == REPORT_COMMIT) answer_settled(peer, report);
+        if (!begins) return;
+        kind = REPORT_METRICS;
+    }
+    if (begins && adoption_has(run, report->rank, report->number)) {
+        store_report(run->launched.store, report->rank);
+    } else if (begins) {
         const char *metrics = (const char *)report->metrics.data;
         size_t size = report->metrics.len;
         struct journal_report row = {.attempt = run_attempt(run->core),
@@ -376,7 +392,7 @@ static void on_report(struct peer *peer, const Wire__Report *report) {
     run_report(run->core, &(struct run_report){.rank = report->rank,
                                                .kind = kind,
                                                .number = report->number,
-                                               .name = report->name,
+                                               .name = settled ? NULL : report->name,
                                                .files = report->files.data,
                                                .size = report->files.len,
                                                .channel = report->channel});
@@ -527,10 +543,12 @@ static void on_closed(void *context, const ty_error *reason) {
     struct ty_run *run = peer->run;
     CLEANUP(buffer_done) struct buffer why = {0};
     char text[32];
+    bool adopted = peer->adopted;
     nanoseconds heard_at = channel_heard_at(peer->channel);
     channel_destroy(take_channel(peer));
     bool gone = run_node_state(run->core, peer->node) == NODE_GONE;
     if (peer_is_remote(peer)) {
+        if (adopted) sweep_after(peer, -1);
         lose_remote(peer, heard_at, reason);
         return;
     }
@@ -563,6 +581,7 @@ static const struct channel_events peer_events = {
 int peer_start(struct peer *peer, ty_error *err) {
     struct ty_run *run = peer->run;
     struct prepared *prepared = &run->prepared;
+    peer->adopted = false;
     struct engine_agent agent = {
         .node = peer->cluster_node,
         .node_name = peer->name,
@@ -593,6 +612,39 @@ int peer_start(struct peer *peer, ty_error *err) {
     return channel_create(run->loop, peer->handle.channel_fd, &peer_events, peer, &peer->channel, err);
 }
 
+static int adopt(struct peer *peer, ty_error *err) {
+    struct ty_run *run = peer->run;
+    CLEANUP(buffer_done) struct buffer log = {0};
+    Wire__Start start = WIRE__START__INIT;
+    buffer_printf(&log, "%s/logs/agent-%s.log", run->path, peer->name);
+    if (log.failed) return ty_fail_memory(err);
+    start.node = peer->node;
+    start.node_name = peer->name;
+    start.log_path = log.data;
+    start.run = run->name;
+    start.adopt = true;
+    peer->asked = clock_wall();
+    peer->adopted = rendezvous_is_local(run->prepared.rendezvous, peer->name);
+    int result = rendezvous_adopt(run->prepared.rendezvous, peer->name, &start, &peer->channel, err);
+    if (result == 0) channel_adopt(peer->channel, &peer_events, peer);
+    return result;
+}
+
+void agents_adopt(struct ty_run *run, const struct run_adoption *adoption) {
+    CLEANUP(buffer_done) struct buffer lost = {0};
+    uint32_t lost_node = 0;
+    for (uint32_t node = 0; node < run->agents.n; node++) {
+        ty_error err = {0};
+        if (run->agents.peers[node].node_rank == NODE_UNUSED) continue;
+        if (adopt(&run->agents.peers[node], &err) < 0 && lost.size == 0) {
+            lost_node = node;
+            buffer_text(&lost, err.message);
+        }
+    }
+    run_adopt(run->core, adoption);
+    if (lost.size > 0) run_node_lost(run->core, lost_node, lost.data);
+}
+
 nanoseconds agents_fence(struct ty_run *run) {
     const struct rendezvous *rendezvous = run->prepared.rendezvous;
     nanoseconds now = clock_boot(), most = 0;
@@ -601,7 +653,7 @@ nanoseconds agents_fence(struct ty_run *run) {
         const struct event_texts *nodes = &run->replay.plan.event.of.plan.nodes;
         size_t proven = 0;
         while (rendezvous != NULL && proven < nodes->n &&
-               (rendezvous_is_local(rendezvous, nodes->items[proven]) ||
+               ((rendezvous_is_local(rendezvous, nodes->items[proven]) && !rendezvous_has_left(rendezvous)) ||
                 rendezvous_is_swept(rendezvous, nodes->items[proven])))
             proven++;
         if (proven < nodes->n) most = run->past.fenced_at - now;
@@ -638,8 +690,11 @@ void agents_open(struct ty_run *run) {
 
 void agents_close(struct ty_run *run) {
     for (uint32_t node = 0; node < run->agents.n; node++) {
-        channel_destroy(take_channel(&run->agents.peers[node]));
-        (void)reap(&run->agents.peers[node], false);
+        struct peer *peer = &run->agents.peers[node];
+        if (peer->channel != NULL && peer_is_remote(peer)) /* else its workers might go on */
+            rendezvous_dismiss(run->prepared.rendezvous, peer->name, take_channel(peer), "the run is over");
+        channel_destroy(take_channel(peer));
+        (void)reap(peer, false);
     }
     loop_timer_stop(run->loop, &run->agents.store_timer);
     loop_timer_stop(run->loop, &run->agents.fence_timer);

@@ -213,6 +213,16 @@ const char *checkpoints_latest(const struct checkpoints *checkpoints) {
     return checkpoints->n_kept > 0 ? checkpoints->kept[checkpoints->n_kept - 1].path : NULL;
 }
 
+uint64_t checkpoints_last_number(const struct checkpoints *checkpoints) {
+    return checkpoints->n_kept > 0 ? checkpoints->kept[checkpoints->n_kept - 1].number : 0;
+}
+
+const char *checkpoints_path_of(const struct checkpoints *checkpoints, uint64_t number) {
+    for (size_t i = 0; i < checkpoints->n_kept; i++)
+        if (checkpoints->kept[i].number == number) return checkpoints->kept[i].path;
+    return NULL;
+}
+
 const char *checkpoints_latest_metrics(const struct checkpoints *checkpoints) {
     return checkpoints->n_kept > 0 ? checkpoints->kept[checkpoints->n_kept - 1].metrics : NULL;
 }

@@ -31,6 +31,8 @@ int checkpoints_open(const struct checkpoints_place *place, const struct checkpo
  * the loop, with the reason why the run cannot go on, else NULL; false: there is nothing to be done. */
 bool checkpoints_begin(struct checkpoints *checkpoints, void (*ready)(void *context, const ty_error *err),
                        void *context);
+/* In its place where the workers of that controller go on: what is on its way is theirs. */
+void checkpoints_leave_past(struct checkpoints *checkpoints);
 /* Nobody wants to know any more how the latest looks: its reading stops, and none begins. */
 void checkpoints_stop_check(struct checkpoints *checkpoints);
 /* Waits at most `limit` for what is under way. NULL is fine. */
@@ -83,6 +85,10 @@ void checkpoints_settle(struct checkpoints *checkpoints, nanoseconds limit);
  * until the next commit. */
 const char *checkpoints_latest(const struct checkpoints *checkpoints);
 const char *checkpoints_latest_metrics(const struct checkpoints *checkpoints);
+
+uint64_t checkpoints_last_number(const struct checkpoints *checkpoints); /* of the latest; 0: there is none */
+/* Of a kept one of this number; NULL: none is kept. */
+const char *checkpoints_path_of(const struct checkpoints *checkpoints, uint64_t number);
 
 /* The best of those kept, or the latest where no metric ranks them, and then `*attribute` is NULL: its path,
  * borrowed likewise; NULL without any. */

@@ -26,6 +26,7 @@ struct publication {
     char **files;
     size_t n_files;
     char *place;   /* where the files lie; NULL: in the staging directory */
+    bool again;    /* an earlier controller may have done it */
     bool joins;    /* some do, and are to join those in the place */
     char *metrics; /* NULL: not known */
     struct published made;
@@ -59,6 +60,9 @@ static void publish(struct storage_job *job) {
                                      (const char *const *)publication->files,
                                      publication->n_files};
     const char *place = publication->place;
+    if (publication->again && place == NULL &&
+        checkpoint_was_published(publication->run_path, &parts, &made->path))
+        return;
     if (place == NULL)
         made->result = checkpoint_publish(publication->run_path, &parts, &made->path, &made->error);
     else
@@ -244,6 +248,7 @@ static int fill(struct publication *publication, const struct checkpoints *check
     const struct kept *older = checkpoints_find(checkpoints, commit->name);
     publication->adds_to = older != NULL ? older->number : 0;
     publication->beside = checkpoints->policy->manifest == MANIFEST_BESIDE;
+    publication->again = checkpoints->follows;
     publication->metrics = metrics != NULL ? strdup(metrics) : NULL;
     publication->files = calloc(commit->n + 1, sizeof *publication->files);
     bool whole = publication->run_path != NULL && publication->staging != NULL && publication->files != NULL &&

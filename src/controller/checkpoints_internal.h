@@ -49,6 +49,7 @@ struct checkpoints {
     struct chore *check;             /* of the latest, that somebody waits for; NULL: nobody does */
     bool thorough;                   /* every byte, however many there are */
     bool stopped;                    /* nobody wants to know any more */
+    bool follows;                    /* workers of an earlier controller may go on (checkpoints_leave_past) */
     void (*checked)(void *context);
     void *checked_context;
     void (*ready)(void *context, const ty_error *err); /* when the past is finished */

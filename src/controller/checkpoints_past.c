@@ -103,6 +103,11 @@ int checkpoints_read_past(struct checkpoints *checkpoints, ty_error *err) {
     return 0;
 }
 
+void checkpoints_leave_past(struct checkpoints *checkpoints) {
+    past_free(TAKE(checkpoints->past));
+    checkpoints->follows = true;
+}
+
 /* -- whether the latest is whole */
 
 /* The path of a latest that can be looked at; NULL: there is none. */

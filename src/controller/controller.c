@@ -114,6 +114,7 @@ static void close_parts(struct ty_run *run) {
     shared_release(run->committing.list);
     run_destroy(TAKE(run->core));
     agents_free(run);
+    adoption_done(run);
     buffer_done(&run->committing.metrics);
     buffer_done(&run->interruption.told);
 }

@@ -29,6 +29,7 @@ struct launch {
     const char *const *argv; /* the request's, or `executed` */
     const char **executed;   /* owned list: the framework's command in front */
     char directory[4096];
+    struct digest work; /* what workers are to do */
 };
 
 static int set_shared(void *context, const char *name, const char *value) {
@@ -111,6 +112,7 @@ int launch_create(const struct ty_run *run, int attempt, struct launch **out, ty
         .backend = run->request->settings.backend,
     };
     int result = file_working_directory(launch->directory, sizeof launch->directory, err);
+    adoption_name_work(run, launch->directory, &launch->work);
     if (result >= 0 && group_ranks(launch) < 0) result = ty_fail_memory(err);
     if (result >= 0) result = choose_argv(launch, err);
     if (result >= 0) result = fill_shared(launch, err);
@@ -245,6 +247,8 @@ static void fill_message(const struct launch *launch, Wire__Launch *message) {
     message->grace = request->settings.grace;
     message->hang_timeout = request->settings.hang_timeout;
     message->linger = request->settings.linger;
+    if (run->prepared.engine->adopts) message->outlive = request->settings.outlive;
+    message->work = (char *)launch->work.xxh3;
     message->by_fields = request->settings.face == FACE_FIELDS;
     message->sample = request->settings.sample;
     message->log_limit = request->settings.log_limit;

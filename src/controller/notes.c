@@ -1,5 +1,6 @@
 /* What happens in a run: put on record, and told the user. The journal and those who listen get every event;
  * the user, on standard error, only what changes the run's way and is not on the screen at its end. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,6 +58,7 @@ void note_run(struct ty_run *run) {
         .engine = run->prepared.engine->name,
         .num_workers = run->prepared.demand.max_workers,
         .max_failures = request->settings.failures.max_failures,
+        .outlive = run->prepared.engine->adopts ? (double)request->settings.outlive / 1e9 : (double)NAN,
         .submitted = (double)event.time / 1e9,
         .num_to_keep = EVENT_UNKNOWN,
     };

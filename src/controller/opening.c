@@ -72,9 +72,12 @@ static int read_past(struct ty_run *run, ty_error *err) {
         const struct ty_attempt_info *last = &replay->attempts[replay->n_attempts - 1];
         bool proven = last->ended > 0 && !str_equal(last->outcome, "died") &&
                       !str_equal(last->outcome, run_outcome_name(OUTCOME_NODE_LOST));
-        if (!proven) run->past.fenced_at = clock_boot() + CHANNEL_FENCED;
+        double outlive = replay->run.event.of.run.outlive;
+        if (!(outlive > 0 && outlive < SETTING_SECONDS_MAX)) outlive = 0;
+        if (!proven) run->past.fenced_at = clock_boot() + CHANNEL_FENCED + (nanoseconds)(outlive * 1e9);
     }
     if (result >= 0) result = journal_each_report(journal, 0, 1, note_past_metrics, run, err);
+    if (result >= 0) result = adoption_read(run, journal, err);
     return result < 0 ? result : journal_last_number(journal, &run->past.last_number, err);
 }
 
@@ -142,6 +145,7 @@ static int begin_core(struct ty_run *run, ty_error *err) {
     run->phase = PHASE_RUNNING;
     progress_open(&run->output.progress, run->loop, run->core, run->name,
                   settings->quiet ? PROGRESS_NONE : (enum progress_mode)settings->progress);
+    if (run->adoption.found) return adoption_begin(run, err);
     run_start(run->core);
     return 0;
 }
@@ -171,6 +175,11 @@ static void on_opened(void *context, const ty_error *why_not) {
 int opening_go_on(struct ty_run *run, ty_error *err) {
     const struct lease *lease = run->prepared.lease;
     if (lease != NULL) descriptors_withhold(lease_fd(lease));
+    if (adoption_find(run)) {
+        checkpoints_leave_past(run->checkpoints);
+        return begin_core(run, err);
+    }
+    if (run->prepared.rendezvous != NULL) rendezvous_send_away(run->prepared.rendezvous);
     if (!checkpoints_begin(run->checkpoints, on_opened, run)) return begin_core(run, err);
     run->phase = PHASE_OPENING;
     return 0;
@@ -188,7 +197,7 @@ int opening_begin(struct ty_run *run, ty_error *err) {
     ty_error why_wait = {0};
     int code = prepare_check(run->request, &run->prepared, err);
     if (code >= 0) code = choose_name(run, err);
-    if (code >= 0) code = prepare_gather(run->request, &run->prepared, err);
+    if (code >= 0) code = prepare_gather(run->request, run->path, &run->prepared, err);
     if (code >= 0) code = plan(run, &holders, &why_wait, err);
     if (code >= 0) code = open_journal(run, err);
     if (code < 0) return code;

@@ -143,9 +143,11 @@ static int set_spares(const struct run_request *request, size_t n, struct prepar
     return 0;
 }
 
-int prepare_gather(const struct run_request *request, struct prepared *prepared, ty_error *err) {
+int prepare_gather(const struct run_request *request, const char *run_path, struct prepared *prepared,
+                   ty_error *err) {
     if (prepared->engine->prepare == NULL) return 0;
     struct rendezvous_config config = {.overrides = request->overrides};
+    if (request->settings.resume != NULL) config.run_path = run_path;
     int result = prepared->engine->prepare(request->engine_options, &config, err);
     if (result >= 0) result = set_spares(request, config.max_nodes, prepared, err);
     if (result < 0) return result;
@@ -277,6 +279,8 @@ void holder_list_done(struct holder_list *list) {
 static int look_at_leases(const struct prepared *prepared, struct holder_list *holders, ty_error *err) {
     holder_list_done(holders);
     int result = lease_holders(prepared->lease, &holders->items, &holders->n, err);
+    for (size_t i = 0; result >= 0 && prepared->left != NULL && i < holders->n; i++)
+        if (str_equal(holders->items[i].run, prepared->left)) holders->items[i].n = 0;
     return result < 0 ? result : lease_apply(holders->items, holders->n, prepared->cluster, err);
 }
 
@@ -324,6 +328,8 @@ static bool has_own_devices(const struct prepared *prepared) {
 int prepare_plan(const struct run_request *request, const char *run_name, struct prepared *prepared,
                  struct holder_list *holders, ty_error *err) {
     nanoseconds begin = clock_monotonic();
+    bool left = prepared->rendezvous != NULL && rendezvous_has_left(prepared->rendezvous);
+    if (left) prepared->left = run_name;
     *holders = (struct holder_list){0};
     int result = look_at_cluster(request, prepared, NULL, err);
     if (result < 0) return result;

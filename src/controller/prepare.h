@@ -17,7 +17,8 @@ struct prepared {
     struct loop *loop;             /* that one's, until the run has a loop */
     struct cluster *cluster;
     struct plan *plan;
-    size_t most_nodes;     /* that workers are planned on, where others are spare; 0: any number */
+    size_t most_nodes; /* that workers are planned on, where others are spare; 0: any number */
+    const char *left;  /* the run whose agent is still there, with what it holds on this machine; NULL: none */
     struct lease *lease;   /* on this machine; NULL: no device is needed, or the nodes are logical, or others */
     nanoseconds plan_time; /* what probing and planning took */
 };
@@ -37,8 +38,9 @@ int prepare_engine(const struct run_request *request, const struct engine **engi
 int prepare_check(const struct run_request *request, struct prepared *prepared, ty_error *err);
 
 /* Where agents come over the network: listens, has them started, and waits until as many are there as the user
- * wants. TY_ESTART names those that are missing. */
-int prepare_gather(const struct run_request *request, struct prepared *prepared, ty_error *err);
+ * wants. TY_ESTART names those that are missing. `run_path`: of a run whose workers may have gone on; NULL. */
+int prepare_gather(const struct run_request *request, const char *run_path, struct prepared *prepared,
+                   ty_error *err);
 
 /* True when some worker holds a device, which other runs of this machine may hold as well. */
 bool prepare_needs_devices(const struct demand *demand);

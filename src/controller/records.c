@@ -294,6 +294,7 @@ static bool is_beginning(const struct row *row) {
     case EVENT_ATTEMPT:
     case EVENT_NODE:
     case EVENT_LAUNCHED:
+    case EVENT_ADOPTED:
     case EVENT_STARTED:
     case EVENT_READY:
     case EVENT_RENDEZVOUS:

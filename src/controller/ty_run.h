@@ -56,6 +56,39 @@ int opening_go_on(struct ty_run *run, ty_error *err);
 void opening_fenced(struct ty_run *run);
 void opening_interrupt(struct ty_run *run); /* in that phase: the look ends as soon as it can */
 
+/* -- adoption.c: an attempt of an earlier controller that goes on */
+
+struct adopted_value {
+    char *key, *value; /* owned; no value: `sum` was added */
+    size_t size;
+    int64_t sum;
+};
+
+struct adoption { /* zeros: there is none */
+    bool found;
+    int attempt;
+    uint32_t n; /* ranks */
+    uint64_t report_base;
+    uint64_t settled;   /* nothing is to be done any more for checkpoints up to this number */
+    uint64_t *recorded; /* by rank, n_recorded: the last report on record; owned */
+    size_t n_recorded;
+    struct run_worker *workers; /* as far as they are known; owned */
+    struct hash *keys;          /* key -> index of */
+    struct adopted_value *values;
+    size_t n_values;
+};
+
+/* What workers are to do, of a command that is executed in `directory`. */
+void adoption_name_work(const struct ty_run *run, const char *directory, struct digest *digest);
+/* What the journal knows, where there is somebody to be adopted. */
+int adoption_read(struct ty_run *run, struct journal *journal, ty_error *err);
+bool adoption_find(struct ty_run *run); /* before anything of it is touched; why not is told */
+int adoption_begin(struct ty_run *run, ty_error *err);
+void adoption_done(struct ty_run *run);
+/* Of the attempt that goes on: this report is on record; checkpoints up to this one are settled. */
+bool adoption_has(const struct ty_run *run, uint32_t rank, uint64_t number);
+bool adoption_has_settled(const struct ty_run *run, uint64_t number);
+
 /* -- wait.c: devices that others hold */
 
 struct room_watch {
@@ -95,6 +128,7 @@ struct peer {
     uint64_t held_for; /* rows that must be written before what the channel holds may go */
     bool storage_hangs;      /* under its logs: that was its last word of it */
     struct handing *handing; /* a checkpoint that is on its way there; NULL: none */
+    bool adopted; /* an agent of this machine that another controller had started: no child of ours */
 };
 
 struct run_agents {
@@ -115,7 +149,10 @@ int peer_start(struct peer *peer, ty_error *err);
 /* How long until nothing that ran on lost nodes can be there any more: another attempt does not begin before.
  * Where that is not at once act_fenced follows. */
 nanoseconds agents_fence(struct ty_run *run);
-bool peer_is_remote(const struct peer *peer); /* it joined over the network */
+bool peer_is_remote(const struct peer *peer); /* it joined over the network, or was adopted */
+struct run_adoption;
+/* Takes the nodes of an attempt that goes on, and has the core adopt it. */
+void agents_adopt(struct ty_run *run, const struct run_adoption *adoption);
 void peer_send(struct peer *peer, const Wire__Message *message);
 void agents_send(void *context, const Wire__Message *message); /* to all; context: the run */
 void peer_send_to_rank(void *context, uint32_t rank, const Wire__Message *message); /* context: the run */
@@ -465,6 +502,7 @@ struct ty_run {
     struct run_lock *lock;
     struct prepared prepared; /* checked, and planned unless it waits */
     struct run_past past;
+    struct adoption adoption;
 
     /* What is kept of it. */
     struct records *records;

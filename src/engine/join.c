@@ -63,4 +63,5 @@ int join_start_agent(const struct engine_agent *agent, int lease_fd, const char 
     return result;
 }
 
-const struct engine engine_join = {.name = "join", .prepare = prepare, .start_agent = join_start_agent};
+const struct engine engine_join = {
+    .name = "join", .adopts = true, .prepare = prepare, .start_agent = join_start_agent};

@@ -28,6 +28,7 @@
 #include "engine/address.h"
 #include "engine/description.h"
 #include "engine/trial.h"
+#include "engine/way_back.h"
 #include "wire/channel.h"
 #include "wire/tls.h"
 
@@ -152,6 +153,7 @@ struct resting {
     Wire__Start *start;          /* owned */
     nanoseconds heard;           /* when it came, wall */
     struct cluster *cluster;     /* this node as it joined, owned; of one rest after another */
+    Wire__Join *said;            /* when it joined, owned; of one rest after another */
     bool dismissed, closed;
     int status;
     char why[512]; /* of the dismissal, or the end */
@@ -196,6 +198,8 @@ static int say_join(const struct join_node *node, bool swept, struct resting *re
         if (held.size > 0 && !held.failed) join.held = held.data;
         result = channel_send(resting->channel, &WIRE_MESSAGE(JOIN, join, &join));
         if (result < 0) (void)ty_fail(err, TY_ECOMM, "cannot send the description of this node");
+        wire__join__free_unpacked(resting->said, NULL);
+        resting->said = frame_copy(&join.base);
     }
     description_done(&join);
     cluster_destroy(resting->cluster);
@@ -251,8 +255,10 @@ static const struct channel_events resting_events = {
 /* With `node` it joins first. Until a Start, whose transport is then handed on, or the end. */
 static int rest(const struct join_node *node, bool swept, struct transport *transport, struct resting *resting,
                 ty_error *err) {
-    *resting = (struct resting){
-        .loop = loop_create(err), .cluster = resting->cluster, .status = ty_error_exit_status(TY_ENODE)};
+    *resting = (struct resting){.loop = loop_create(err),
+                                .cluster = resting->cluster,
+                                .said = resting->said,
+                                .status = ty_error_exit_status(TY_ENODE)};
     if (resting->loop == NULL) return err->code;
     int result =
         channel_create_over(resting->loop, transport, &resting_events, resting, &resting->channel, err);
@@ -276,9 +282,10 @@ struct node_agent {
     struct join_life *life;
     struct agent_process process;
     int parent_fd, leases;
-    struct cluster *cluster; /* this node as it joined; borrowed */
-    const char *run;         /* that is served */
-    struct lease *lease;     /* its; NULL: it has claimed nothing yet */
+    struct cluster *cluster;   /* this node as it joined; borrowed */
+    const char *run;           /* that is served */
+    struct lease *lease;       /* its; NULL: it has claimed nothing yet */
+    struct way_back_home home; /* where another controller of the run would be */
 };
 
 static int claim_devices(void *context, Wire__Claim *const *claims, size_t n, int *held, ty_error *err) {
@@ -322,19 +329,22 @@ static int look_at_programs(const Wire__Start *start, struct buffer *differing, 
 }
 
 /* Exit status, or -1 to rest again. Whoever lost the controller by the network has ended what it ran. */
-static int serve_start(struct node_agent *agent, struct transport *transport, const Wire__Start *start,
-                       nanoseconds heard, struct cluster *cluster) {
+static int serve_start(struct node_agent *agent, const struct join_node *node, struct transport *transport,
+                       const struct resting *resting, const Wire__Start *start) {
+    bool returns = node->awaits_another &&
+                   way_back_note(&agent->home, transport->fd, resting->said, &node->key, node->node_rank);
     struct agent_service service = {.transport = transport,
                                     .parent_fd = agent->parent_fd,
                                     .lease_fd = -1,
                                     .claim = claim_devices,
                                     .context = agent,
                                     .start = start,
-                                    .heard = heard,
+                                    .heard = resting->heard,
+                                    .way = returns ? &agent->home.way : NULL,
                                     .status = -1};
     ty_error err = {0};
     agent->life->served = true;
-    agent->cluster = cluster;
+    agent->cluster = resting->cluster;
     agent->run = start->run;
     CLEANUP(buffer_done) struct buffer differing = {0};
     int result = look_at_programs(start, &differing, &err);
@@ -378,14 +388,14 @@ int join_node_run(const struct join_node *node, bool swept, int parent_fd, int l
     int status = -1;
     while (result == 0 && status < 0) {
         CLEANUP(free_start) Wire__Start *start = TAKE(resting.start);
-        status = start != NULL && transport.fd >= 0
-                     ? serve_start(&agent, &transport, start, resting.heard, resting.cluster)
-                     : resting.status;
+        status = start != NULL && transport.fd >= 0 ? serve_start(&agent, node, &transport, &resting, start)
+                                                    : resting.status;
         if (start == NULL && resting.why[0] != '\0') tell(node, "%s", resting.why);
         if (status < 0) result = rest(NULL, false, &transport, &resting, &err);
     }
     agent_process_close(&agent.process);
     cluster_destroy(resting.cluster);
+    wire__join__free_unpacked(resting.said, NULL);
     transport_close(&transport);
     if (result == 0) return status;
     if (!swept) tell(node, "%s", err.message);

@@ -6,10 +6,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include "agent/adrift.h"
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/kernel.h"
 #include "base/log.h"
 #include "base/module.h"
 #include "base/str.h"
@@ -21,6 +24,7 @@
 #define TELL_EACH (5 * NS_PER_S)
 #define GOODBYE_LIMIT (2 * NS_PER_S)
 #define DEFAULT_LIMIT (300 * NS_PER_S)
+#define GREETING_LIMIT (5 * NS_PER_S)
 enum { NAMED_AT_MOST = 8 };
 
 static const char *name_of(const struct rendezvous *rendezvous, uint32_t rank, char text[32]) {
@@ -76,10 +80,16 @@ static void on_output(void *context, uint32_t rank, int stream, const uint8_t *b
     (void)context, (void)rank, (void)stream, (void)bytes, (void)size;
 }
 
+static void forget_adrift(struct slot *slot) {
+    if (slot->adrift != NULL) wire__adrift__free_unpacked(TAKE(slot->adrift), NULL);
+}
+
 static void on_closed(void *context, const ty_error *reason) {
     struct slot *slot = context;
     struct rendezvous *rendezvous = slot->rendezvous;
     channel_destroy(TAKE(slot->channel));
+    forget_adrift(slot);
+    rendezvous->greets = false;
     set_state(slot, SLOT_ABSENT);
     rendezvous_forget_tried(slot);
     set_note(slot, reason->code != 0 ? reason->message : "it joined, and left again");
@@ -102,6 +112,8 @@ static int check(const struct rendezvous *rendezvous, const Wire__Join *join, ty
         return ty_fail(err, TY_EUSAGE, "node rank %u is not one of %u to %u", join->node_rank, first,
                        config->max_nodes - 1);
     const struct slot *slot = &rendezvous->slots[join->node_rank];
+    if (join->adrift != NULL && rendezvous->begins_anew)
+        return ty_fail(err, TY_ENODE, "its controller was given up: what it runs ends, and it may come again");
     if (slot->state != SLOT_ABSENT)
         return ty_fail(err, TY_EUSAGE, "node rank %u has joined already, from %s (%s)", join->node_rank,
                        slot->name, slot->address);
@@ -132,6 +144,8 @@ static int take_seat(struct rendezvous *rendezvous, struct slot *slot, const Wir
     free(slot->name);
     slot->join = copy;
     slot->name = name;
+    forget_adrift(slot);
+    slot->adrift = TAKE(copy->adrift);
     set_given_up(slot, false);
     strcpy(slot->address, visitor->address);
     rendezvous_choose_again(rendezvous, slot);
@@ -221,6 +235,7 @@ void rendezvous_close(struct rendezvous *rendezvous, int status) {
     for (uint32_t rank = 0; rendezvous->slots != NULL && rank < rendezvous->config.max_nodes; rank++) {
         struct slot *slot = &rendezvous->slots[rank];
         channel_destroy(slot->channel);
+        forget_adrift(slot);
         rendezvous_forget_tried(slot);
         wire__join__free_unpacked(slot->join, NULL);
         free(slot->name);
@@ -358,6 +373,85 @@ int rendezvous_take(struct rendezvous *rendezvous, const char *node_name, const 
     return 0;
 }
 
+/* -- agents that are adrift */
+
+const Wire__Adrift *rendezvous_adrift(const struct rendezvous *rendezvous, const char *node_name) {
+    const struct slot *slot = slot_of(rendezvous, node_name);
+    return slot != NULL && slot->channel != NULL ? slot->adrift : NULL;
+}
+
+bool rendezvous_has_left(const struct rendezvous *rendezvous) {
+    return rendezvous->config.local && rendezvous->slots[0].channel != NULL;
+}
+
+int rendezvous_adopt(struct rendezvous *rendezvous, const char *node_name, const Wire__Start *start,
+                     struct channel **channel, ty_error *err) {
+    struct slot *slot = (struct slot *)slot_of(rendezvous, node_name);
+    if (slot == NULL || slot->adrift == NULL || slot->channel == NULL ||
+        channel_send(slot->channel, &WIRE_MESSAGE(START, start, (Wire__Start *)start)) < 0)
+        return ty_fail(err, TY_ENODE, "node %s, whose workers had gone on, is gone", node_name);
+    channel_flush(slot->channel);
+    if (slot->state != SLOT_ABSENT) set_state(slot, SLOT_TAKEN);
+    forget_adrift(slot);
+    *channel = TAKE(slot->channel);
+    return 0;
+}
+
+/* This machine's is waited for until its channel's end, which is its own. */
+void rendezvous_send_away(struct rendezvous *rendezvous) {
+    static const char why[] = "a controller begins anew";
+    rendezvous->begins_anew = true;
+    for (uint32_t rank = 0; rank < rendezvous->config.max_nodes; rank++) {
+        struct slot *slot = &rendezvous->slots[rank];
+        if (slot->adrift == NULL) continue;
+        forget_adrift(slot);
+        if (slot->state == SLOT_ABSENT)
+            dismiss(slot->channel, ty_error_exit_status(TY_ENODE), why);
+        else
+            rendezvous_dismiss(rendezvous, slot->name, TAKE(slot->channel), why);
+    }
+}
+
+static void on_greeting(void *context, const Wire__Message *message) {
+    struct slot *slot = context;
+    const Wire__Join *join = message->body_case == WIRE__MESSAGE__BODY_JOIN ? message->join : NULL;
+    slot->rendezvous->greets = false;
+    if (join != NULL && join->adrift != NULL && join->protocol == FRAME_PROTOCOL &&
+        str_equal(join->version, base_build))
+        slot->adrift = frame_copy(&join->adrift->base);
+    if (slot->adrift == NULL) dismiss(slot->channel, ty_error_exit_status(TY_EVERSION), "it cannot be adopted");
+}
+
+static void on_greeting_late(void *context) {
+    *(bool *)context = false;
+}
+
+/* An agent of this machine that is adrift, or ends, is found; one that does not answer is ended. */
+static int find_left(struct rendezvous *rendezvous, ty_error *err) {
+    static const struct channel_events events = {
+        .message = on_greeting, .output = on_output, .closed = on_closed};
+    struct slot *slot = &rendezvous->slots[0];
+    int fd = adrift_connect(rendezvous->config.run_path);
+    if (fd < 0) return 0;
+    struct ucred peer = {0};
+    socklen_t size = sizeof peer;
+    (void)getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size);
+    int result = channel_create(rendezvous->config.loop, fd, &events, slot, &slot->channel, err);
+    if (result < 0) return result;
+    struct loop_timer limit = {.callback = on_greeting_late, .context = &rendezvous->greets};
+    rendezvous->greets = true;
+    (void)loop_timer_start(rendezvous->config.loop, &limit, GREETING_LIMIT);
+    while (rendezvous->greets)
+        (void)loop_turn(rendezvous->config.loop, true);
+    loop_timer_stop(rendezvous->config.loop, &limit);
+    if (slot->channel == NULL || slot->adrift != NULL || peer.uid != geteuid()) return 0;
+    CLEANUP_FD int held = kernel_hold(peer.pid);
+    (void)kernel_signal(held, peer.pid, SIGKILL);
+    return 0;
+}
+
+/* -- a channel that a run has no use for any more */
+
 void rendezvous_give_back(struct rendezvous *rendezvous, const char *node_name, struct channel *channel,
                           const char *why) {
     struct slot *slot = find(rendezvous, node_name);
@@ -476,6 +570,8 @@ int rendezvous_wait(struct rendezvous *rendezvous, ty_error *err) {
         rendezvous->began = true;
         result = starter->start(starter->context, rendezvous, first, n, err);
     }
+    if (result == 0 && rendezvous->config.local && rendezvous->config.run_path != NULL)
+        result = find_left(rendezvous, err);
     if (result < 0) return result;
     call.tell = (struct loop_timer){.callback = tell_missing, .context = &call};
     call.limit = (struct loop_timer){.callback = on_limit, .context = &call};

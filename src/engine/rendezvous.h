@@ -49,6 +49,7 @@ struct rendezvous_config {
     const struct run_key *key;     /* copied; "": only loopback is served, and there only this user */
     uint32_t min_nodes, max_nodes; /* how many are to be there, this machine's own among them */
     bool local;                    /* this machine is the node of rank 0: its agent does not join */
+    const char *run_path;          /* whose agent may be adrift there (agent/adrift.h); NULL: none is */
     const struct cluster_overrides *overrides; /* of this machine; NULL: as probed; borrowed */
     const char *const
         *names;        /* of the nodes by rank, as the user calls them, for what is said of those that are
@@ -101,9 +102,19 @@ const char *rendezvous_table(const struct rendezvous *rendezvous);
  * held ..". */
 void rendezvous_list_holders(const struct rendezvous *rendezvous, struct buffer *out);
 
+/* What an agent that is adrift has told; NULL: there is none, or it has been sent away. */
+const Wire__Adrift *rendezvous_adrift(const struct rendezvous *rendezvous, const char *node_name);
+/* An agent of this machine is still there that a controller before this one had started. */
+bool rendezvous_has_left(const struct rendezvous *rendezvous);
+/* Agents that are adrift end what they run, and come again where they joined; so do any that come later. */
+void rendezvous_send_away(struct rendezvous *rendezvous);
+
 /* Starts the agent of a node for a run, whose channel is then the caller's. TY_ENODE: it is not there. */
 int rendezvous_take(struct rendezvous *rendezvous, const char *node_name, const Wire__Start *start,
                     struct channel **channel, ty_error *err);
+/* The same of an agent that is adrift, of this machine as well. */
+int rendezvous_adopt(struct rendezvous *rendezvous, const char *node_name, const Wire__Start *start,
+                     struct channel **channel, ty_error *err);
 /* After a clean Bye: the node waits for another start, or the end. Or the channel is NULL, since it was lost:
  * the node may join again; `why` is what was heard of it last. */
 void rendezvous_give_back(struct rendezvous *rendezvous, const char *node_name, struct channel *channel,

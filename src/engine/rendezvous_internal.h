@@ -25,7 +25,7 @@ struct target {
 };
 
 /* A node by its rank. That of rank 0, where it is this machine, is always absent, with the addresses alone for
- * a description. */
+ * a description, and a channel where an agent of it is adrift. */
 struct slot {
     struct rendezvous *rendezvous;
     uint32_t rank;
@@ -38,9 +38,10 @@ struct slot {
     size_t n_tried;
     struct target *targets; /* n_targets, until it has told what it reaches; NULL */
     size_t n_targets;
-    int chosen;    /* the address that the others are to use; -1: as its connection shows */
-    char *note;    /* what was last heard of it, NULL */
-    bool given_up; /* it will not come */
+    int chosen;           /* the address that the others are to use; -1: as its connection shows */
+    char *note;           /* what was last heard of it, NULL */
+    bool given_up;        /* it will not come */
+    Wire__Adrift *adrift; /* what its agent, which is adrift, has told; owned; NULL */
 };
 
 struct door {
@@ -64,6 +65,8 @@ struct rendezvous {
     struct buffer table; /* lines of what was found of each network, each with its end */
     uint32_t n_trying;   /* nodes that have not told what they reach */
     bool began;          /* the starter was called */
+    bool begins_anew;    /* nobody is adopted any more */
+    bool greets;         /* an agent of this machine may be adrift, and has not said so yet */
     void (*changed)(void *context);
     void *context;
 };

@@ -293,6 +293,7 @@ static int gather(struct rendezvous *rendezvous, struct party *party, ty_error *
         struct slot *slot = &rendezvous->slots[rank];
         bool local = rendezvous->config.local && rank == 0;
         if (!local && slot->state == SLOT_ABSENT) continue;
+        if (!local && slot->adrift != NULL) continue; /* its workers have found each other */
         bool loopback = str_equal(slot->address, "::1") || str_prefix(slot->address, "127.", NULL);
         apart = apart || (!local && !loopback);
         party->slots[party->n++] = slot;

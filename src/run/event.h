@@ -67,6 +67,7 @@ struct event_holders {
     F(run, TEXT, engine)                                                       \
     F(run, INT, num_workers)                                                   \
     F(run, INT, max_failures)                                                  \
+    F(run, REAL3, outlive) /* seconds that workers go on without controller */ \
     F(run, REAL17, submitted)                                                  \
     F(run, INT, num_to_keep)                 /* checkpoints; unknown: all */   \
     F(run, TEXT, checkpoint_score_attribute) /* both only where a score was */ \
@@ -170,6 +171,7 @@ struct event_holders {
     X(EVENT_NODE_LOST, node_lost, EVENT_NODE_LOST_VALUES)                            \
     X(EVENT_NODE_STATE, node_state, EVENT_NODE_STATE_VALUES)                         \
     E(EVENT_LAUNCHED, launched)                                                      \
+    E(EVENT_ADOPTED, adopted)                                                        \
     X(EVENT_STARTED, started, EVENT_STARTED_VALUES)                                  \
     E(EVENT_READY, ready)                                                            \
     E(EVENT_RENDEZVOUS, rendezvous)                                                  \

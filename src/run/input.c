@@ -10,6 +10,10 @@ void run_start(struct run *run) {
     take(run, (struct run_input){.kind = INPUT_START});
 }
 
+void run_adopt(struct run *run, const struct run_adoption *adoption) {
+    run_take(run, &(struct run_input){.kind = INPUT_ADOPT, .adoption = adoption});
+}
+
 void run_node_up(struct run *run, uint32_t node, const struct event_node *about) {
     take(run, (struct run_input){.kind = INPUT_NODE_UP, .node = node, .about = about});
 }

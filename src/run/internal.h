@@ -152,6 +152,7 @@ struct run {
 /* What comes to a run from outside. The first RUN_TIMERS are the timers, by their numbers. */
 enum run_input_kind {
     INPUT_START = RUN_TIMERS,
+    INPUT_ADOPT,
     INPUT_NODE_UP,
     INPUT_NODE_LOST,
     INPUT_LEAVING,
@@ -196,6 +197,7 @@ struct run_input {
     const struct run_start_failure *start;
     const struct run_report *report;
     const struct run_fault *fault;
+    const struct run_adoption *adoption;
 };
 
 /* Does what the table has for this input in the state of the run (table.c). */
@@ -203,7 +205,7 @@ void run_take(struct run *run, const struct run_input *input);
 
 /* The entries of the table. */
 typedef void run_entry(struct run *run, const struct run_input *input);
-run_entry run_on_begin, run_on_count, run_on_halt, run_on_kill, run_on_rush, run_on_quit,
+run_entry run_on_begin, run_on_adopt, run_on_count, run_on_halt, run_on_kill, run_on_rush, run_on_quit,
     run_on_hurry, /* run.c */
     run_on_enrol, run_on_probe, run_on_join, run_on_lose, run_on_miss, run_on_drop, run_on_part, run_on_bye,
     run_on_stain, run_on_late, run_on_prune, run_on_force, run_on_shut, run_on_limit, run_on_over, run_on_pause,
@@ -224,6 +226,7 @@ void run_record_hung(struct run *run, uint32_t rank, const char *how);
 void run_record_fault(struct run *run, const struct run_fault *fault);
 void run_record_start_failed(struct run *run, uint32_t rank, const char *why);
 void run_record_launched(struct run *run);
+void run_record_adopted(struct run *run);
 void run_record_wait(struct run *run, const char *reason);
 void run_record_attempt(struct run *run);
 void run_record_node(struct run *run, uint32_t node, const struct event_node *about); /* NULL: nothing known */

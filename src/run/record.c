@@ -67,6 +67,11 @@ void run_record_launched(struct run *run) {
     record(run, &event);
 }
 
+void run_record_adopted(struct run *run) {
+    struct run_event event = run_event_new(EVENT_ADOPTED);
+    record(run, &event);
+}
+
 void run_record_wait(struct run *run, const char *reason) {
     struct run_event event = run_event_new(EVENT_WAIT);
     event.of.wait.reason = reason;

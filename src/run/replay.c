@@ -96,6 +96,16 @@ static void end_attempt(struct run_replay *replay, const struct run_event *event
     attempt->cause = copy_text(replay, told->resize != NULL ? told->resize : told->cause);
 }
 
+/* It did not die with its controller. */
+static void go_on(struct run_replay *replay, const struct run_event *event) {
+    struct ty_attempt_info *last = replay->n_attempts == 0 ? NULL : &replay->attempts[replay->n_attempts - 1];
+    if (last == NULL || last->attempt != event->attempt || last->outcome == NULL) return;
+    free((char *)last->outcome);
+    free((char *)last->cause);
+    last->outcome = last->cause = NULL;
+    last->ended = 0;
+}
+
 void replay_close(struct run_replay *replay) {
     struct ty_attempt_info *attempt = current(replay);
     if (attempt == NULL) return;
@@ -179,6 +189,9 @@ void replay_note(struct run_replay *replay, const struct run_event *event) {
         if (make_room(replay, &replay->node_events, &replay->n_node_events, (size_t)event->node + 1,
                       sizeof *replay->node_events))
             keep(replay, &replay->node_events[event->node], event);
+        break;
+    case EVENT_ADOPTED:
+        go_on(replay, event);
         break;
     case EVENT_LAUNCHED:
         if (replay->launched == 0) replay->launched = event->time;

@@ -586,6 +586,31 @@ void run_on_begin(struct run *run, const struct run_input *input) {
     }
 }
 
+/* Workers that ended meanwhile are told of as if they did now. */
+void run_on_adopt(struct run *run, const struct run_input *input) {
+    const struct run_adoption *adoption = input->adoption;
+    (void)run_move(run, RUN_RUNNING);
+    if (run->config.time_limit > 0) run->ops->set_timer(run->context, TIMER_LIMIT, run->config.time_limit);
+    run->began = run->ops->now(run->context);
+    run->failure = (struct run_failure){.rank = -1, .node = -1};
+    run->report_base = adoption->report_base;
+    for (uint32_t node = 0; node < run->config.n_nodes; node++) {
+        static const enum node_state way[] = {NODE_CONNECTING, NODE_UP, NODE_LAUNCHED};
+        for (size_t i = 0; i < ARRAY_SIZE(way) && run->nodes[node].n_workers > 0; i++)
+            (void)move_node(run, node, way[i]);
+    }
+    for (uint32_t rank = 0; rank < run->config.n_workers; rank++) {
+        const struct run_worker *known = &adoption->workers[rank];
+        run->workers[rank].pid = known->pid;
+        run->workers[rank].reports = known->reports;
+        for (enum worker_state state = WORKER_LAUNCHED; state <= known->state; state++)
+            (void)run_move_worker(run, rank, state);
+    }
+    run_record_adopted(run);
+    run_resize_launched(run);
+    if (run->interrupts > 0) run_stop_attempt(run, run->preempted > 0 ? "preempted" : "interrupted");
+}
+
 /* The first interrupt is the reason of the end; every further one hurries it. */
 void run_on_count(struct run *run, const struct run_input *input) {
     if (run->interrupts++ > 0) return;

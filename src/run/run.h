@@ -163,6 +163,15 @@ void run_destroy(struct run *run); /* NULL is fine; what is pending is discarded
 
 void run_start(struct run *run); /* begins the first attempt; a second call changes nothing */
 
+/* An attempt of an earlier controller, whose workers have gone on. Borrowed during the call. */
+struct run_adoption {
+    uint64_t report_base;             /* of the attempt */
+    const struct run_worker *workers; /* of each rank: state, pid and reports as they are known */
+};
+/* In place of run_start: that attempt, the one before config.first_attempt, goes on. Its nodes are all there,
+ * and what is heard of them from now on is heard as of any. */
+void run_adopt(struct run *run, const struct run_adoption *adoption);
+
 /* How a worker ended; pointers are borrowed during the call. */
 struct run_exit {
     int wait_status;

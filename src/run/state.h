@@ -8,12 +8,12 @@
 
 /* X(name, text, states that may follow). What a run does in each of them, input by input, is in table.c.
  *
- * Hanging: a rank said nothing any more, or the run is to quit, and stacks are saved. Completing: all ranks
- * came to their end by themselves, and their last checkpoint is on its way into its place; committing: the same
- * after they were told to stop. Between two attempts a run pauses (the price of failures), checks the latest
- * checkpoint, rests while it does both, or waits for room. */
+ * An idle run runs at once where it adopts an attempt. Hanging: a rank said nothing any more, or the run is to
+ * quit, and stacks are saved. Completing: all ranks came to their end by themselves, and their last checkpoint
+ * is on its way into its place; committing: the same after they were told to stop. Between two attempts a run
+ * pauses (the price of failures), checks the latest checkpoint, rests while it does both, or waits for room. */
 #define RUN_STATES(X)                                                                         \
-    X(RUN_IDLE, "idle", 1u << RUN_STARTING)                                                   \
+    X(RUN_IDLE, "idle", 1u << RUN_STARTING | 1u << RUN_RUNNING)                               \
     X(RUN_STARTING, "starting", 1u << RUN_RUNNING | 1u << RUN_STOPPING | 1u << RUN_FINISHING) \
     X(RUN_RUNNING, "running",                                                                 \
       1u << RUN_HANGING | 1u << RUN_STOPPING | 1u << RUN_COMPLETING | 1u << RUN_FINISHING)    \

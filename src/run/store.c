@@ -1,6 +1,7 @@
 /* Keys map to entries; an entry holds a value, the waiters for it, or a gather in progress. */
 #include "run/store.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -401,6 +402,15 @@ void store_leave(struct store *store, uint32_t rank) {
         count_down(store, entry);
         tidy(store, key);
     }
+}
+
+int store_put(struct store *store, const char *key, const void *value, size_t size) {
+    const struct store_request request = {.operation = STORE_SET, .key = key};
+    return put(store, &request, value, size) != NULL ? 0 : -ENOMEM;
+}
+
+void store_put_reports(struct store *store, uint32_t rank, uint64_t reports) {
+    if (rank < store->world_size) store->reports[rank] = reports;
 }
 
 void store_report(struct store *store, uint32_t rank) {

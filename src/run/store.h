@@ -73,6 +73,11 @@ bool store_is_stuck(const struct store *store, const struct idset *elsewhere, ui
  * its reports. Short of memory, they wait for their time. */
 void store_leave(struct store *store, uint32_t rank);
 
+/* Of an attempt that goes on behind another controller: what its store had, before anybody asks. 0 or
+ * -ENOMEM. */
+int store_put(struct store *store, const char *key, const void *value, size_t size);
+void store_put_reports(struct store *store, uint32_t rank, uint64_t reports);
+
 /* A rank has made another report. */
 void store_report(struct store *store, uint32_t rank);
 

@@ -44,6 +44,7 @@ static run_entry *const table[RUN_INPUTS][RUN_STATE_COUNT] = {
 /*                  idle   star-  run-    hang-   stop-  compl- comm-  rest-  paus-  check- wait-  fin-   end-
                            ting   ning    ing     ping   eting  itting ing    ing    ing    ing    ish    ed */
     ON(START,       begin, no,    no,     no,     no,    no,    no,    no,    no,    no,    no,    no,    no)
+    ON(ADOPT,       adopt, no,    no,     no,     no,    no,    no,    no,    no,    no,    no,    no,    no)
     ON(NODE_UP,     no,    enrol, probe,  probe,  join,  join,  join,  join,  join,  join,  join,  no,    no)
     ON(NODE_LOST,   no,    lose,  lose,   lose,   miss,  lose,  miss,  drop,  drop,  drop,  drop,  part,  no)
     ON(LEAVING,     no,    no,    leave,  leave,  go,    leave, go,    no,    no,    no,    no,    no,    no)

@@ -256,6 +256,9 @@ static int write_event(struct trace_writing *writing, const struct run_event *ev
     case EVENT_LAUNCHED:
         writing->launched = event->time;
         return 0;
+    case EVENT_ADOPTED:
+        writing->attempt_began = event->time;
+        return 0;
     case EVENT_STARTED:
     case EVENT_READY:
     case EVENT_RENDEZVOUS:

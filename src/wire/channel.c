@@ -102,12 +102,15 @@ static bool leave(struct channel *channel, bool outermost) {
     return false;
 }
 
+static bool is_greeting(const Wire__Message *message) {
+    return message->body_case == WIRE__MESSAGE__BODY_HELLO || message->body_case == WIRE__MESSAGE__BODY_JOIN;
+}
+
 static int handle_message(struct channel *channel, const struct frame *frame) {
     Wire__Message *message = frame_unpack(frame, &channel->reason);
     if (message == NULL) return channel->reason.code;
     int result = 0;
-    if (!channel->greeted && message->body_case != WIRE__MESSAGE__BODY_HELLO &&
-        message->body_case != WIRE__MESSAGE__BODY_JOIN)
+    if (!channel->greeted && !is_greeting(message))
         result = ty_fail(&channel->reason, TY_EPROTOCOL, "the peer did not begin with a hello");
     channel->greeted = true;
     if (result == 0) channel->events.message(channel->context, message);
@@ -387,6 +390,9 @@ static void fail_silent(struct channel *channel, const char *why, nanoseconds si
     if (channel->reason.code == 0)
         (void)ty_fail(&channel->reason, TY_ECOMM, "%s for %lld s", why, (long long)(since / NS_PER_S));
     channel->ended = channel->unwritable = true;
+    /* A peer that lives after all is to see a fault, and no orderly end (agent/adrift.h). */
+    const struct linger at_once = {.l_onoff = 1};
+    (void)setsockopt(channel->transport.fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
     dispatch(channel);
 }
 
@@ -448,10 +454,14 @@ nanoseconds channel_heard_at(const struct channel *channel) {
     return channel->pulse.heard_at;
 }
 
+nanoseconds channel_proven_at(const struct channel *channel) {
+    return channel->pulse.proven;
+}
+
 int channel_send(struct channel *channel, const Wire__Message *message) {
     if (channel->unwritable) return TY_ECOMM;
     int result = frame_message(message, &channel->out);
-    if (result == 0 && message->body_case == WIRE__MESSAGE__BODY_HELLO) channel->greeted = true;
+    if (result == 0 && is_greeting(message)) channel->greeted = true;
     if (result == -EMSGSIZE && channel->reason.code == 0)
         (void)ty_fail(&channel->reason, TY_ECOMM,
                       "cannot write to the peer: a message of %zu bytes is over the limit of %d",

@@ -64,6 +64,8 @@ enum channel_role { CHANNEL_JUDGES, CHANNEL_LEASED };
 void channel_keep_alive(struct channel *channel, enum channel_role role);
 /* When the peer was last heard, by clock_boot. */
 nanoseconds channel_heard_at(const struct channel *channel);
+/* Of one that is leased, by the same clock: the controller counts it as alive at this time. */
+nanoseconds channel_proven_at(const struct channel *channel);
 
 /* Queues. 0, TY_ECOMM once the peer is gone, -EMSGSIZE over FRAME_MAX, -ENOMEM: the channel has then failed, so
  * that a caller need not look: the owner hears of it by `closed`. */

@@ -180,7 +180,7 @@ class Lost(JoinCase):
 
     def test_a_killed_controller_is_followed_by_another(self):
         script = "echo $TRAINYARD_ATTEMPT $RANK begin >> notes; : > ready.$RANK; test $TRAINYARD_ATTEMPT = 2 || exec sleep 3072"
-        started = self.begin(script, "--name", "r")
+        started = self.begin(script, "--name", "r", "--outlive", 0)
         os.kill(started[0].pid, signal.SIGKILL)
         started[0].wait()
         resumed = self.node(0, "-n", 2, "--placement", "SPREAD", "--name", "r", "--resume", "--", "sh", "-c", script)
@@ -189,7 +189,7 @@ class Lost(JoinCase):
         self.assertIn("the controller is lost", second.err)
 
     def test_a_node_that_waits_for_another_controller_can_be_ended(self):
-        started = self.begin(": > ready.$RANK; exec sleep 3072")
+        started = self.begin(": > ready.$RANK; exec sleep 3072", "--outlive", 0)
         os.kill(started[0].pid, signal.SIGKILL)
         started[0].wait()
         self.wait_for_line(started[1], "the controller is lost")

@@ -32,7 +32,7 @@ def train(config):
 trainyard.init(engine="join", nnodes=2, node_rank=int(sys.argv[1]), rendezvous=sys.argv[2], num_cpus=8)
 scaling = ScalingConfig(num_workers=4, placement_strategy="SPREAD")
 result = DataParallelTrainer(train, train_loop_config={"fails": int(sys.argv[4]), "place": sys.argv[3]}, scaling_config=scaling,
-                             run_config=RunConfig(name="joined", storage_path=sys.argv[3])).fit()
+                             run_config=RunConfig(name="joined", storage_path=sys.argv[3], outlive_s=0)).fit()
 print(result.metrics)
 """
 

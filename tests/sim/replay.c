@@ -51,6 +51,12 @@ void replay_event(struct replay *replay, const struct run_event *event) {
     case EVENT_CLEAN:
         replay->node_up[event->node] = false;
         break;
+    case EVENT_ADOPTED:
+        for (uint32_t rank = 0; rank < replay->config->n_workers; rank++)
+            replay->node_up[replay->config->node_of[rank]] = true;
+        replay->state = RUN_RUNNING;
+        set_workers(replay, -1, WORKER_LAUNCHED);
+        break;
     case EVENT_LAUNCHED:
         replay->state = RUN_RUNNING;
         set_workers(replay, -1, WORKER_LAUNCHED);

@@ -578,6 +578,14 @@ static void stray_rank(struct world *world, enum run_input_kind kind, uint32_t r
     if (kind == INPUT_REPORT) run_report(run, &report);
 }
 
+/* The attempt before the first of this controller, of whose workers nothing is known but that they go on. */
+static void adopt(struct run *run, const struct run_config *config) {
+    struct run_worker workers[REPLAY_WORKERS];
+    for (uint32_t rank = 0; rank < REPLAY_WORKERS; rank++)
+        workers[rank] = (struct run_worker){.state = WORKER_LAUNCHED, .reports = config->report_base};
+    run_adopt(run, &(struct run_adoption){.report_base = config->report_base, .workers = workers});
+}
+
 static void stray(struct world *world) {
     struct run *run = sim_run(world->sim);
     enum run_input_kind kind = (enum run_input_kind)dice_below(&world->strays, RUN_INPUTS);
@@ -591,6 +599,7 @@ static void stray(struct world *world) {
     if (kind >= INPUT_STARTED && kind <= INPUT_HUNG) stray_rank(world, kind, rank);
     if (kind == INPUT_REPORT) stray_rank(world, kind, rank);
     if (kind == INPUT_START) run_start(run);
+    if (kind == INPUT_ADOPT && run->state != RUN_IDLE) adopt(run, &world->config);
     if (kind == INPUT_PUBLISHED) run_published(run, 0, strdup("nowhere"), NULL);
     if (kind == INPUT_CHECKED) run_checked(run);
     if (kind == INPUT_ROOM) run_room_changed(run);
@@ -612,6 +621,15 @@ static void go_astray(struct world *world) {
 }
 
 /* -- the controller dies, another one goes on with what the journal tells */
+
+/* The nodes were there, and go as they are adopted. */
+static void adopt_in_vain(struct world *world, const struct run_config *config) {
+    struct run *run = sim_run(world->sim);
+    trace(world, "attempt %d is adopted, and its nodes go", config->first_attempt - 1);
+    adopt(run, config);
+    for (uint32_t node = 0; node < config->n_nodes; node++)
+        if (run_node_state(run, node) == NODE_LAUNCHED) run_node_lost(run, node, "it went as it was adopted");
+}
 
 static void restart(struct world *world) {
     struct run_config config = world->config;
@@ -642,7 +660,10 @@ static void restart(struct world *world) {
     world->config.first_attempt = config.first_attempt;
     replay_begin(&world->replay, &world->config);
     memcpy(world->replay.checkpoint, checkpoint, sizeof checkpoint);
-    run_start(sim_run(world->sim));
+    if (config.first_attempt > 1 && dice_chance(&world->strays, 0.3))
+        adopt_in_vain(world, &config);
+    else
+        run_start(sim_run(world->sim));
 }
 
 /* -- what must always hold */

@@ -76,6 +76,23 @@ static void a_run_that_dies_and_is_resumed(void **state) {
     expect_attempt(3, "4: 0 workers, 66-66 died, rank -1 on -, its controller died, from -");
 }
 
+static void an_attempt_that_goes_on_behind_another_controller(void **state) {
+    (void)state;
+    happen(EVENT_RUN, 1, 0, -1, "{\"id\": \"a\"}");
+    happen(EVENT_ATTEMPT, 3, 1, -1, "{\"workers\": 1}");
+    happen(EVENT_STARTED, 4, 1, 0, "{\"pid\": 7}");
+    happen(EVENT_RUN, 60, 0, -1, "{\"id\": \"a\"}");
+    expect_attempt(0, "1: 1 workers, 3-4 died, rank -1 on -, its controller died, from -");
+    happen(EVENT_ADOPTED, 61, 2, -1, NULL); /* none of that number is known */
+    expect_attempt(0, "1: 1 workers, 3-4 died, rank -1 on -, its controller died, from -");
+    happen(EVENT_ADOPTED, 61, 1, -1, NULL);
+    expect_attempt(0, "1: 1 workers, 3-0 -, rank -1 on -, -, from -");
+    assert_int_equal(replay.workers[0].state, WORKER_STARTED);
+    happen(EVENT_ATTEMPT_END, 65, 1, -1, "{\"outcome\": \"succeeded\"}");
+    expect_attempt(0, "1: 1 workers, 3-65 succeeded, rank -1 on -, -, from -");
+    assert_int_equal(replay.n_attempts, 1);
+}
+
 static void workers_stand_as_they_were_told(void **state) {
     (void)state;
     happen(EVENT_STARTED, 1, 1, 0, "{\"pid\": 7}"); /* of no attempt that is known */
@@ -149,6 +166,7 @@ static void nothing_is_taken_for_granted(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_run_that_dies_and_is_resumed, begin, end),
+        cmocka_unit_test_setup_teardown(an_attempt_that_goes_on_behind_another_controller, begin, end),
         cmocka_unit_test_setup_teardown(workers_stand_as_they_were_told, begin, end),
         cmocka_unit_test_setup_teardown(a_wait_lasts_until_an_attempt_or_another_controller, begin, end),
         cmocka_unit_test_setup_teardown(nothing_is_taken_for_granted, begin, end),

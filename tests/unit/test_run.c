@@ -614,6 +614,49 @@ static void pauses_are_bounded_and_differ(void **state) {
     assert_true(least < RETRY_LONGEST_PAUSE * 6 / 10);
 }
 
+static void an_attempt_of_another_controller_goes_on(void **state) {
+    (void)state;
+    struct world world;
+    open_world(&world, 3, 2, 1);
+    const struct run_worker workers[] = {{.state = WORKER_READY, .pid = 100, .reports = 7},
+                                         {.state = WORKER_STARTED, .pid = 101, .reports = 5},
+                                         {.state = WORKER_LAUNCHED, .reports = 5}};
+    run_adopt(world.run, &(struct run_adoption){.report_base = 5, .workers = workers});
+    expect(&world, ""); /* nothing is started, and nothing launched */
+    assert_int_equal(run_state_of(world.run), RUN_RUNNING);
+    assert_int_equal(run_attempt(world.run), 0);
+    assert_int_equal(run_report_base(world.run), 5);
+    assert_int_equal(run_node_state(world.run, 1), NODE_LAUNCHED);
+    run_worker_started(world.run, 2, 102, 1);
+    assert_int_equal(run_worker(world.run, 2)->pid, 102);
+    /* What was on its way is told again: the checkpoint is whole with the last word of it. */
+    report(&world, 1, REPORT_BEGIN, 6, NULL, 0);
+    report(&world, 1, REPORT_COMMIT, 6, "[]", 21);
+    expect(&world, "");
+    report(&world, 2, REPORT_METRICS, 6, NULL, 0);
+    expect(&world, " publish6.0([]) ok21.6");
+    end_worker(&world, 0, 1 << 8, false);
+    expect(&world, " stop0 stop1");
+    end_worker(&world, 1, 15, true);
+    end_worker(&world, 2, 15, true);
+    expect(&world, " launch0.1 launch1.1");
+    world_done(&world);
+}
+
+static void an_interrupt_before_the_adoption_ends_what_goes_on(void **state) {
+    (void)state;
+    struct world world;
+    open_world(&world, 1, 1, 0);
+    const struct run_worker worker = {.state = WORKER_STARTED, .pid = 100};
+    run_interrupt(world.run, 2);
+    run_adopt(world.run, &(struct run_adoption){.workers = &worker});
+    expect(&world, " stop0");
+    end_worker(&world, 0, 15, true);
+    run_node_bye(world.run, 0, true, 0);
+    assert_int_equal(run_exit_status(world.run), 130);
+    world_done(&world);
+}
+
 static void late_and_doubled_events_change_nothing(void **state) {
     (void)state;
     struct world world;
@@ -665,6 +708,8 @@ int main(void) {
         cmocka_unit_test(a_limit_that_passes_while_an_attempt_is_stopped_is_told_as_of_then),
         cmocka_unit_test(each_kind_of_failure_is_counted_apart),
         cmocka_unit_test(pauses_are_bounded_and_differ),
+        cmocka_unit_test(an_attempt_of_another_controller_goes_on),
+        cmocka_unit_test(an_interrupt_before_the_adoption_ends_what_goes_on),
         cmocka_unit_test(late_and_doubled_events_change_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

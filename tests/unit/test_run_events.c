@@ -52,6 +52,18 @@ static void run_workers(struct world *world) {
     start_workers(world);
 }
 
+/* The attempt of a controller before this one, whose workers had made two reports. */
+static void adopt(struct run *run) {
+    struct run_worker workers[WORLD_WORKERS];
+    for (uint32_t rank = 0; rank < WORLD_WORKERS; rank++)
+        workers[rank] = (struct run_worker){.state = WORKER_STARTED, .pid = 100, .reports = 2};
+    run_adopt(run, &(struct run_adoption){.report_base = 0, .workers = workers});
+}
+
+static void run_adopted(struct world *world) {
+    adopt(world->run);
+}
+
 static void fail_attempt(struct world *world) {
     int attempt = run_attempt(world->run);
     for (uint32_t rank = 0; rank < run_size(world->run) && run_attempt(world->run) == attempt; rank++)
@@ -166,6 +178,8 @@ static const struct start {
     {"idle", false, RUN_IDLE, stay_idle},
     {"starting", false, RUN_STARTING, begin},
     {"running", false, RUN_RUNNING, run_workers},
+    {"adopted", false, RUN_RUNNING, run_adopted},
+    {"adopted, elastic", true, RUN_RUNNING, run_adopted},
     {"hanging", false, RUN_HANGING, hang},
     {"with a checkpoint", false, RUN_RUNNING, begin_checkpoint},
     {"elastic", true, RUN_RUNNING, run_workers},
@@ -385,6 +399,9 @@ static void put_in(struct run *run, enum run_input_kind kind, uint32_t which) {
     switch (kind) {
     case INPUT_START:
         run_start(run);
+        break;
+    case INPUT_ADOPT:
+        adopt(run);
         break;
     case INPUT_NODE_UP:
         run_node_up(run, which, NULL);

@@ -82,7 +82,7 @@ static void standard_values_are_those_of_the_table(void **state) {
 
 static void numbers_have_the_same_bounds_in_every_form(void **state) {
     (void)state;
-    static const char *const seconds[] = {"grace_s", "linger_s", "time_limit_s", "hang_timeout_s"};
+    static const char *const seconds[] = {"grace_s", "linger_s", "outlive_s", "time_limit_s", "hang_timeout_s"};
     for (size_t i = 0; i < ARRAY_SIZE(seconds); i++) {
         refuses_json(seconds[i], "3000000001",
                      "must be a number of seconds from 0 to 3000000000, not 3000000001");

@@ -74,7 +74,7 @@ class Links(harness.Case):
 
 class Silence(Links):
     def test_what_is_silent_is_given_up_and_ends_itself(self):
-        self.hosts = hosts = Hosts(self, 21)
+        self.hosts = hosts = Hosts(self, 24)
         runs = {name: ["h%d" % (3 * k + 1), "h%d" % (3 * k + 2), "h%d" % (3 * k + 3)]
                 for k, name in enumerate(("both-ways", "one-way-out", "one-way-in", "crash", "stopped", "killed"))}
         nodes = {name: self.begin(name, members) for name, members in runs.items()}
@@ -84,10 +84,16 @@ class Silence(Links):
         hosts.crash(runs["crash"][2])
         os.kill(self.agent_of_node(nodes["stopped"][2]), signal.SIGSTOP)
         os.kill(self.agent_of_node(nodes["killed"][2]), signal.SIGKILL)
-        resumed = self.resume_without(self.begin("resumed", ["h19", "h20"], n="2"), "resumed", ["h19", "h21"], cut="h20")
+        resumed = self.resume_without(self.begin("resumed", ["h19", "h20"], "--outlive", "0", n="2"), "resumed", ["h19", "h21"], cut="h20")
+        killed, adrift = self.resume_without_one_that_went_on("adrift", ["h22", "h23", "h24"])
         for name in runs:
             with self.subTest(name):
                 self.assert_next_attempt(name, nodes[name], 2)
+        for node in adrift:
+            self.assert_status(0, self.finish(node))
+        self.assertGreater(self.times("adrift", 1, 1)[-1], killed + 1, "the workers of a node whose controller died did not go on")
+        self.assertLess(self.times("adrift", 1, 1)[-1], min(self.times("adrift", 2, rank)[0] for rank in (0, 1)),
+                        "a resumed run began before the workers that had gone on had ended")
         for node in resumed:
             self.assert_status(0, self.finish(node))
         self.assertLess(self.times("resumed", 1, 1)[-1], min(self.times("resumed", 2, rank)[0] for rank in (0, 1)),
@@ -117,6 +123,22 @@ class Silence(Links):
         for node in interrupted:
             self.assert_status(130, self.finish(node))
         return resume()
+
+    def resume_without_one_that_went_on(self, name, hosts):
+        """The workers of a controller that is killed go on, and then one of their nodes is cut off, which another takes the place of."""
+        nodes = self.begin(name, hosts[:2], "--outlive", "5", n="2")
+        os.kill(self.hosts.pid_of(nodes[0]), signal.SIGKILL)
+        nodes[0].wait()
+        killed = time.monotonic()
+        time.sleep(0.5)
+        self.hosts.cut(hosts[1])
+        self.addCleanup(nodes[1].wait)
+        self.addCleanup(nodes[1].kill)  # it would wait for a minute
+        resumed = [self.join(name, host, rank, hosts[0] + ":7000", "-n", "2", "--placement", "SPREAD", "--resume", nodes="2")
+                   for rank, host in enumerate((hosts[0], hosts[2]))]
+        while "waiting 1" not in (line := resumed[0].stderr.readline()):
+            self.assertNotEqual("", line, "the resumed run does not wait")
+        return killed, resumed
 
     def test_a_short_silence_is_nothing(self):
         self.hosts = hosts = Hosts(self, 4)

@@ -1,0 +1,330 @@
+/* Adrift, and adopted: from the end of one controller to the first order of the next. */
+#include "agent/adrift.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "agent/node_run.h"
+#include "base/cleanup.h"
+#include "base/log.h"
+#include "base/module.h"
+
+/* -- the door of the controller's own node */
+
+/* An abstract name, which the kernel drops with its holder. However the directory is spelled, it is one. */
+static int make_name(const char *run_path, struct sockaddr_un *name, socklen_t *size) {
+    struct stat status;
+    if (stat(run_path, &status) < 0) return -errno;
+    *name = (struct sockaddr_un){.sun_family = AF_UNIX};
+    int length = snprintf(name->sun_path + 1, sizeof name->sun_path - 1, "trainyard-run-%llx-%llx",
+                          (unsigned long long)status.st_dev, (unsigned long long)status.st_ino);
+    *size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
+    return 0;
+}
+
+static int open_at(const char *run_path, bool listens) {
+    struct sockaddr_un name;
+    socklen_t size;
+    int result = make_name(run_path, &name, &size);
+    if (result < 0) return result;
+    CLEANUP_FD int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) return -errno;
+    const struct sockaddr *address = (const struct sockaddr *)&name;
+    bool done = listens ? bind(fd, address, size) == 0 && listen(fd, 1) == 0 : connect(fd, address, size) == 0;
+    return done ? TAKE_FD(fd) : -errno;
+}
+
+int adrift_listen(const char *run_path) {
+    return open_at(run_path, true);
+}
+
+int adrift_connect(const char *run_path) {
+    return open_at(run_path, false);
+}
+
+/* -- what is kept */
+
+static void turn(void *context) {
+    const struct node_run *run = context;
+    for (size_t i = 0; i < run->n_workers; i++) {
+        struct speaker *speaker = &run->workers[i].speaker;
+        speaker->dropped = speaker->turned;
+        speaker->turned = speaker->reports;
+    }
+}
+
+static void close_door(struct node_run *run) {
+    struct adrift *adrift = &run->adrift;
+    loop_watch_stop(run->loop, &adrift->knocked);
+    if (adrift->door >= 0) (void)close(TAKE_FD(adrift->door));
+}
+
+void adrift_prepare(struct node_run *run) {
+    const Wire__Launch *body = run->launch.body;
+    bool outlives = body->outlive > 0;
+    bool joined = run->service->leased != NULL;
+    close_door(run);
+    if (outlives && !joined) run->adrift.door = adrift_listen(body->run_path);
+    if (run->adrift.door < 0 && !joined) outlives = false;
+    run->outbox.kept.turned = turn;
+    run->outbox.kept.context = run;
+    outbox_keep(&run->outbox, outlives);
+    worker_channels_keep(&run->channels, outlives);
+}
+
+void adrift_forget(struct node_run *run) {
+    close_door(run);
+    outbox_keep(&run->outbox, false);
+    worker_channels_keep(&run->channels, false);
+}
+
+/* -- whether workers can go on */
+
+static bool worker_can_go_on(const struct node_run *run, size_t index) {
+    const struct worker_process *worker = &run->workers[index];
+    const Wire__LaunchWorker *body = run->launch.body->workers[index];
+    uint64_t unfinished = speaker_unfinished(&worker->speaker);
+    return worker->stage == PROCESS_RUNNING && worker->stop == STOP_NONE && !worker->told && !worker->hung &&
+           !body->input && !body->pty && !speaker_waits_for_sum(&worker->speaker) &&
+           (unfinished == 0 || unfinished > worker->speaker.dropped);
+}
+
+static bool can_go_on(const struct node_run *run) {
+    const struct service *service = run->service;
+    if (run->phase != NODE_RUN_ATTEMPT || !run->outbox.kept.wanted || run->outbox.failed) return false;
+    if (run->ending || run->killing || run->next != NULL || service->status >= 0) return false;
+    if (service->leased != NULL && service->leased->way == NULL) return false;
+    if (run->n_started < run->n_workers || run->storage.state == STORAGE_APART || run->channels.values.lost ||
+        stacks_busy(&run->stacks))
+        return false;
+    for (size_t i = 0; i < run->n_workers; i++)
+        if (!worker_can_go_on(run, i)) return false;
+    return run->n_workers > 0;
+}
+
+/* -- what another controller is told */
+
+struct told {
+    Wire__Adrift body;
+    Wire__AdriftWorker *workers, **worker_list;
+    Wire__AdriftValue *values, **value_list;
+};
+
+static void free_told(struct told *told) {
+    free(told->workers);
+    free(told->worker_list);
+    free(told->values);
+    free(told->value_list);
+}
+
+static bool fill_told(const struct node_run *run, struct told *told) {
+    const Wire__Launch *launch = run->launch.body;
+    const struct kept_values *values = &run->channels.values;
+    wire__adrift__init(&told->body);
+    told->workers = calloc(run->n_workers + 1, sizeof *told->workers);
+    told->worker_list = calloc(run->n_workers + 1, sizeof *told->worker_list);
+    told->values = calloc(values->n + 1, sizeof *told->values);
+    told->value_list = calloc(values->n + 1, sizeof *told->value_list);
+    if (told->workers == NULL || told->worker_list == NULL || told->values == NULL || told->value_list == NULL)
+        return false;
+    told->body.run = launch->run;
+    told->body.attempt = launch->attempt;
+    told->body.token = launch->token;
+    told->body.work = launch->work;
+    told->body.report_base = launch->report_base;
+    for (size_t i = 0; i < run->n_workers; i++) {
+        const struct speaker *speaker = &run->workers[i].speaker;
+        Wire__AdriftWorker *worker = told->worker_list[i] = &told->workers[i];
+        wire__adrift_worker__init(worker);
+        worker->rank = run->workers[i].rank;
+        worker->reports = speaker->reports;
+        worker->dropped = speaker->dropped;
+        worker->unfinished = speaker_unfinished(speaker);
+        worker->gathers = speaker->gathers;
+    }
+    for (size_t i = 0; i < values->n; i++) {
+        const struct kept_value *kept = &values->items[i];
+        Wire__AdriftValue *value = told->value_list[i] = &told->values[i];
+        wire__adrift_value__init(value);
+        value->key = kept->key;
+        value->added = kept->value == NULL;
+        value->sum = kept->sum;
+        value->value = (ProtobufCBinaryData){kept->size, (uint8_t *)kept->value};
+    }
+    told->body.n_workers = run->n_workers;
+    told->body.workers = told->worker_list;
+    told->body.n_values = values->n;
+    told->body.values = told->value_list;
+    return true;
+}
+
+/* The agent of the controller's own node says no more than who it is: that one knows the node. */
+static bool say_join(struct node_run *run, struct channel *channel) {
+    const struct agent_service *leased = run->service->leased;
+    CLEANUP(free_told) struct told told = {0};
+    Wire__Join join = WIRE__JOIN__INIT;
+    if (!fill_told(run, &told)) return false;
+    if (leased != NULL) join = *leased->way->join;
+    join.protocol = FRAME_PROTOCOL;
+    join.version = (char *)base_build;
+    join.pid = getpid();
+    join.time = clock_wall();
+    join.swept = false;
+    join.trial_port = 0;
+    join.adrift = &told.body;
+    if (leased == NULL) join.node_name = run->service->start->node_name;
+    const Wire__Message *message = &WIRE_MESSAGE(JOIN, join, &join);
+    if (wire__message__get_packed_size(message) > FRAME_MAX_HELLO) return false;
+    if (channel_send(channel, message) < 0) return false;
+    if (leased != NULL) channel_keep_alive(channel, CHANNEL_LEASED);
+    channel_flush(channel);
+    return true;
+}
+
+/* -- adopted */
+
+static void tell_workers(struct node_run *run) {
+    CLEANUP_FREE Wire__WorkerEvent *events = calloc(3 * run->n_workers + 1, sizeof *events);
+    CLEANUP_FREE Wire__WorkerEvent **list = calloc(3 * run->n_workers + 1, sizeof *list);
+    Wire__WorkerEvents body = WIRE__WORKER_EVENTS__INIT;
+    if (events == NULL || list == NULL) {
+        run->outbox.failed = true;
+        return;
+    }
+    for (size_t i = 0; i < run->n_workers; i++) {
+        const struct worker_process *worker = &run->workers[i];
+        const bool said[] = {true, worker->speaker.ready, worker->speaker.rendezvous};
+        static const Wire__WorkerEvent__Kind kinds[] = {WIRE__WORKER_EVENT__KIND__STARTED,
+                                                        WIRE__WORKER_EVENT__KIND__READY,
+                                                        WIRE__WORKER_EVENT__KIND__RENDEZVOUS};
+        for (size_t k = 0; k < ARRAY_SIZE(kinds); k++) {
+            if (!said[k]) continue;
+            Wire__WorkerEvent *event = list[body.n_events] = &events[body.n_events];
+            body.n_events++;
+            wire__worker_event__init(event);
+            event->kind = kinds[k];
+            event->rank = worker->rank;
+            event->pid = worker->pid;
+            event->time = clock_wall();
+        }
+    }
+    body.events = list;
+    outbox_send(&run->outbox, &WIRE_MESSAGE(EVENTS, events, &body));
+}
+
+/* What workers did meanwhile comes at the end of the turn. */
+static void be_adopted(struct node_run *run) {
+    struct channel *channel = TAKE(run->adrift.channel);
+    adrift_end(run);
+    run->outbox.adrift = false;
+    node_run_follow(run, channel);
+    tell_workers(run);
+    outbox_send_kept(&run->outbox);
+    for (size_t i = 0; i < run->n_workers; i++)
+        speaker_ask_again(&run->workers[i].speaker);
+    outbox_wake(&run->outbox);
+}
+
+/* -- on the way to another controller */
+
+static void look_for_another(struct node_run *run, nanoseconds proven, bool fault);
+
+static void on_message(void *context, const Wire__Message *message) {
+    struct node_run *run = context;
+    if (message->body_case == WIRE__MESSAGE__BODY_START && message->start->adopt)
+        be_adopted(run);
+    else if (message->body_case == WIRE__MESSAGE__BODY_DISMISSAL ||
+             message->body_case == WIRE__MESSAGE__BODY_START)
+        node_run_lose(run, ", and another one begins anew", STOP_TOLD);
+}
+
+static void on_output(void *context, uint32_t rank, int stream, const uint8_t *bytes, size_t size) {
+    (void)context, (void)rank, (void)stream, (void)bytes, (void)size;
+}
+
+static void on_closed(void *context, const ty_error *reason) {
+    struct node_run *run = context;
+    nanoseconds proven = channel_proven_at(run->adrift.channel);
+    channel_destroy(TAKE(run->adrift.channel));
+    look_for_another(run, proven, reason->code != 0);
+}
+
+static void on_there(void *context, struct transport *transport) {
+    static const struct channel_events events = {
+        .message = on_message, .output = on_output, .closed = on_closed};
+    struct node_run *run = context;
+    loop_timer_stop(run->loop, &run->adrift.limit); /* it has a lease from now on */
+    if (channel_create_over(run->loop, transport, &events, run, &run->adrift.channel, NULL) < 0)
+        transport_close(transport);
+    if (run->adrift.channel == NULL || !say_join(run, run->adrift.channel))
+        node_run_lose(run, ", and another one cannot be told what goes on here", STOP_TOLD);
+}
+
+static void on_knock(void *context, unsigned events) {
+    (void)events;
+    struct node_run *run = context;
+    int fd = accept4(run->adrift.door, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0) return;
+    struct ucred peer = {0};
+    socklen_t size = sizeof peer;
+    bool mine = getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
+    if (!mine || run->adrift.channel != NULL) {
+        (void)close(fd);
+        return;
+    }
+    struct transport transport = TRANSPORT_PLAIN(fd);
+    on_there(run, &transport);
+}
+
+static void on_limit(void *context) {
+    struct node_run *run = context;
+    nanoseconds left = run->adrift.until - clock_boot();
+    if (left > 0)
+        (void)loop_timer_start(run->loop, &run->adrift.limit, left);
+    else
+        node_run_lose(run, ", and no other one came in time", STOP_KILLED);
+}
+
+/* Without a network there is no doubt: the controller is gone. */
+static void look_for_another(struct node_run *run, nanoseconds proven, bool fault) {
+    struct adrift *adrift = &run->adrift;
+    const struct agent_service *leased = run->service->leased;
+    nanoseconds time = run->launch.body->outlive;
+    if (leased != NULL && fault && time > CHANNEL_LEASE) time = CHANNEL_LEASE;
+    adrift->until = (leased != NULL ? proven : clock_boot()) + time;
+    int result = loop_timer_start(run->loop, &adrift->limit, 0);
+    if (result == 0 && leased != NULL)
+        result = leased->way->begin(leased->way->context, run->loop, on_there, run);
+    else if (result == 0 && adrift->knocked.state == NULL)
+        result = loop_watch_start(run->loop, &adrift->knocked, adrift->door, LOOP_READABLE);
+    if (result < 0) node_run_lose(run, ", and another one cannot be looked for", STOP_TOLD);
+}
+
+bool adrift_begin(struct node_run *run, nanoseconds proven, bool fault) {
+    struct adrift *adrift = &run->adrift;
+    if (!can_go_on(run)) return false;
+    log_warning("agent", "the controller is gone: workers go on");
+    adrift->on = run->outbox.adrift = true;
+    adrift->limit = (struct loop_timer){.callback = on_limit, .context = run};
+    adrift->knocked = (struct loop_watch){.callback = on_knock, .context = run};
+    outbox_wake(&run->outbox);
+    look_for_another(run, proven, fault);
+    return true;
+}
+
+void adrift_end(struct node_run *run) {
+    struct adrift *adrift = &run->adrift;
+    const struct agent_service *leased = run->service->leased;
+    if (!adrift->on) return;
+    adrift->on = false;
+    loop_timer_stop(run->loop, &adrift->limit);
+    loop_watch_stop(run->loop, &adrift->knocked);
+    if (leased != NULL) leased->way->end(leased->way->context);
+    channel_destroy(TAKE(adrift->channel));
+}

@@ -1,0 +1,58 @@
+/* An agent that is adrift: its controller has died, and its workers go on until another one adopts them, or the
+ * time that the run gives for that is over (Launch.outlive).
+ *
+ * From the launch on it keeps what that one would need: reports that may not be on record (outbox.h), what
+ * channels wait for and what workers gave to the store (worker_channel.h). Where that does not do, as where a
+ * worker has ended or was told to, workers end as ever.
+ *
+ * Attempts must not overlap. Whoever joined over the network looks for a controller where it found the one
+ * before. An end of the connection that is no fault is that of the controller's process: its workers are gone
+ * when the time is over, counted from when that one last had counted them as alive, and a controller that
+ * begins anew waits for as long where a node has not come back. After a fault it may be the network that went,
+ * and the controller live: then their time is the lease that they have anyway (wire/channel.h). The agent of
+ * the controller's own node is found by the next one: it listens, from the launch on, at a name made of the
+ * run's directory, so that nobody there means that nothing is left of it. */
+#ifndef AGENT_ADRIFT_H
+#define AGENT_ADRIFT_H
+
+#include "loop/loop.h"
+#include "wire/channel.h"
+
+struct node_run;
+
+/* How an agent that joined comes to a controller again; `context` goes to both. */
+struct way_back {
+    const Wire__Join *join; /* what it said when it joined */
+    /* From now on: `there` is called once, not from within, with a controller that has the key, whose transport
+     * is the callee's. */
+    int (*begin)(void *context, struct loop *loop, void (*there)(void *owner, struct transport *transport),
+                 void *owner);
+    void (*end)(void *context); /* twice is fine */
+    void *context;
+};
+
+struct adrift { /* zero-initialised but for `door`, -1 */
+    bool on;
+    nanoseconds until; /* by clock_boot */
+    struct loop_timer limit;
+    struct channel *channel; /* to a controller that has not decided yet; NULL: none */
+    int door;                /* of the controller's own node */
+    struct loop_watch knocked;
+};
+
+/* An attempt begins, or is over: what is to be kept. */
+void adrift_prepare(struct node_run *run);
+void adrift_forget(struct node_run *run);
+/* The controller is gone, which had last counted this node as alive at `proven` (channel_proven_at); `fault`:
+ * or the network. False: workers cannot go on. Else node_run_lose follows unless another one adopts them. */
+bool adrift_begin(struct node_run *run, nanoseconds proven, bool fault);
+void adrift_end(struct node_run *run); /* looks for nobody any more; twice is fine */
+
+/* -- where the agent of the controller's own node is found */
+
+/* A socket that listens there, or one that is connected to whoever does; negative errno: -ECONNREFUSED where
+ * nobody does. */
+int adrift_listen(const char *run_path);
+int adrift_connect(const char *run_path);
+
+#endif

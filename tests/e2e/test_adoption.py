@@ -1,0 +1,193 @@
+"""A controller of joined nodes that is killed, and resumed while its workers go on: it adopts them."""
+
+import os
+import random
+import signal
+import sqlite3
+import sys
+import time
+
+from harness import COMMAND, HERE, main
+from test_join import JoinCase
+
+# Steps until there is a file "enough", each reported and noted: process, attempt, step.
+STEPS = """i=0; echo $PPID > agent.$RANK
+while ! test -e enough; do i=$((i+1)); "%s" report step=$i || exit 9; echo $$ $TRAINYARD_ATTEMPT $i >> notes.$RANK; sleep 0.02; done""" % COMMAND
+
+# Rank 0 waits for rank 1 in a gather, and for a key, when the controller is killed.
+STORE = """
+import os, sys, time
+sys.path.insert(0, sys.argv[1])
+from worker_client import RANK, Channel
+c, other = Channel(), Channel().open()
+c.set("from.%d" % RANK, b"value %d" % RANK)
+assert c.add("sum", RANK + 1) in (1, 2, 3)
+for turn in range(3):
+    assert c.gather("before", b"%d" % RANK) == [b"0", b"1"]
+    if RANK == 0:
+        other.say("wait key.%d -1" % turn)
+        open("waits.%d" % turn, "w").close()
+    while RANK == 1 and not os.path.exists("go.%d" % turn):
+        time.sleep(0.01)
+    assert c.gather("round", b"%d" % RANK) == [b"0", b"1"]
+    if RANK == 0:
+        assert other.hear() == ("value", b"x")
+    else:
+        c.set("key.%d" % turn, b"x")
+    assert c.get("from.%d" % (1 - RANK)) == b"value %d" % (1 - RANK)
+    assert c.gather("after", b"") == [b"", b""]
+    assert c.add("sum", 0) == 3
+"""
+
+
+class Adopted(JoinCase):
+    def setUp(self):
+        super().setUp()
+        self.nodes = {}
+
+    def begin(self, script=STEPS, *args):
+        self.words = ("-n", 2, "--placement", "SPREAD", "--name", "r", *args)
+        self.nodes = {rank: self.node(rank, *self.words, "--", "sh", "-c", script) for rank in (0, 1)}
+        self.wait_for_steps()
+
+    def notes(self, rank):
+        try:
+            with open(os.path.join(self.place, "notes.%d" % rank)) as file:
+                return [tuple(map(int, line.split())) for line in file if line.count(" ") == 2 and line.endswith("\n")]
+        except FileNotFoundError:
+            return []
+
+    def wait_for_steps(self, more=5):
+        before = [len(self.notes(rank)) for rank in (0, 1)]
+        self.wait_for(lambda: all(len(self.notes(rank)) >= before[rank] + more for rank in (0, 1)), "steps of both ranks", self.nodes[1])
+
+    def kill_controller(self):
+        os.kill(self.nodes[0].pid, signal.SIGKILL)
+        self.nodes[0].wait()
+
+    def resume(self, script=STEPS, *args):
+        self.nodes[0] = self.node(0, *self.words, "--resume", *args, "--", "sh", "-c", script)
+        return self.nodes[0]
+
+    def end(self):
+        self.write("enough", "")
+        return [self.assert_status(0, self.finish(self.nodes[rank])) for rank in (0, 1)]
+
+    def rows(self, query):
+        with sqlite3.connect("file:%s/r/run.db?mode=ro" % self.storage, uri=True) as journal:
+            return journal.execute(query).fetchall()
+
+    def assert_reports_once(self):
+        for rank in (0, 1):
+            numbers = [number for (number,) in self.rows("SELECT number FROM reports WHERE rank = %d ORDER BY number" % rank)]
+            self.assertEqual(list(range(1, len(self.notes(rank)) + 1)), numbers)
+
+    def assert_one_attempt(self):
+        for rank in (0, 1):
+            notes = self.notes(rank)
+            self.assertEqual(1, len({pid for pid, _, _ in notes}), "the worker is the same")
+            self.assertEqual([(1, step) for step in range(1, len(notes) + 1)], [note[1:] for note in notes])
+        self.assert_reports_once()
+
+    def test_workers_go_on_and_are_adopted(self):
+        self.begin()
+        self.kill_controller()
+        self.wait_for_steps()
+        self.resume()
+        self.wait_for_line(self.nodes[0], "attempt 1 goes on")
+        self.wait_for_steps()
+        first, _ = self.end()
+        self.assertNotIn("attempt 2", first.err)
+        self.assert_one_attempt()
+        run = self.trainyard("status", "r", "--storage-path", self.storage, "--format", "json").json
+        self.assertEqual((1, "succeeded"), (run["attempts"], run["state"]))
+
+
+    def test_killed_again_and_again_amid_checkpoints(self):
+        """Both ranks wait for each checkpoint, mostly at the moment of the kill; whatever is acknowledged is there, once."""
+        script = STEPS.replace("step=$i ||", "step=$i --checkpoint data ||")
+        os.mkdir(os.path.join(self.place, "data"))
+        self.write("data/file", "data" * 1000)
+        self.begin(script, "--keep-checkpoints", 3)
+        dice = random.Random(self.seed())
+        for _ in range(4):
+            time.sleep(dice.random() / 10)
+            self.kill_controller()
+            time.sleep(dice.random() / 2)
+            self.resume(script)
+            self.wait_for_line(self.nodes[0], "attempt 1 goes on")
+            self.wait_for_steps()
+        self.end()
+        self.assert_one_attempt()
+        self.assert_status(0, self.trainyard("checkpoints", "verify", "r", "--storage-path", self.storage))
+        self.assertEqual([(len(self.notes(0)),)], self.rows("SELECT max(number) FROM checkpoints"))
+        self.assertEqual([], self.rows("SELECT data FROM events WHERE kind = 'checkpoint_lost'"))
+
+    def seed(self):
+        seed = os.environ.get("TRAINYARD_TEST_SEED", "1")
+        print("seed", seed, file=sys.stderr)
+        return seed
+
+    def test_the_store_goes_on(self):
+        """What was set is there, sums go on, and who waits or gathers goes on waiting."""
+        program = self.write("store.py", STORE)
+        self.words = ("-n", 2, "--placement", "SPREAD", "--name", "r")
+        command = ("--", "python3", program, HERE)
+        self.nodes = {rank: self.node(rank, *self.words, *command) for rank in (0, 1)}
+        for turn in range(3):
+            self.wait_for(lambda: os.path.exists(os.path.join(self.place, "waits.%d" % turn)), "turn %d" % turn, self.nodes[1])
+            time.sleep(0.1)
+            self.kill_controller()
+            time.sleep(0.1)
+            self.nodes[0] = self.node(0, *self.words, "--resume", *command)
+            self.wait_for_line(self.nodes[0], "attempt 1 goes on")
+            self.write("go.%d" % turn, "")
+        for rank in (0, 1):
+            self.assert_status(0, self.finish(self.nodes[rank]))
+
+    def test_workers_that_end_meanwhile(self):
+        self.begin(STEPS + "; exit $((RANK * 7))")
+        self.kill_controller()
+        self.write("enough", "")
+        time.sleep(1)
+        self.resume(STEPS + "; exit $((RANK * 7))")
+        first, second = (self.finish(self.nodes[rank]) for rank in (0, 1))
+        self.assert_status(7, first)
+        self.assert_status(7, second)
+        self.assertIn("first cause: rank 1 exited with code 7", first.err)
+        self.assert_one_attempt()
+
+    def assert_begins_anew(self, why, script=STEPS, *args):
+        self.resume(script, *args)
+        self.wait_for_line(self.nodes[0], why)
+        self.wait_for(lambda: all(note[1] == 2 for rank in (0, 1) for note in self.notes(rank)[-1:]), "attempt 2", self.nodes[0])
+        self.end()
+        for rank in (0, 1):
+            attempts = [attempt for _, attempt, _ in self.notes(rank)]
+            self.assertEqual(sorted(attempts), attempts)
+
+    def test_another_command_begins_anew(self):
+        self.begin()
+        self.kill_controller()
+        self.assert_begins_anew("its command, or what it is to do, is another now", STEPS.replace("0.02", "0.03"))
+
+    def test_a_node_that_does_not_come_back_begins_anew(self):
+        self.begin()
+        with open(os.path.join(self.place, "agent.1")) as file:
+            agent = int(file.read())
+        self.kill_controller()
+        os.kill(agent, signal.SIGKILL)
+        self.assert_begins_anew("a node of it has come back without its workers")
+
+    def test_workers_end_when_the_time_is_over(self):
+        self.begin(STEPS, "--outlive", "1s")
+        self.kill_controller()
+        self.wait_for_line(self.nodes[1], "the controller is lost")
+        workers = ["/proc/%d" % self.notes(rank)[-1][0] for rank in (0, 1)]
+        self.wait_for(lambda: not any(map(os.path.exists, workers)), "the end of the workers", self.nodes[1])
+        self.nodes[1].send_signal(signal.SIGINT)
+        self.assert_status(5, self.finish(self.nodes[1]))
+
+
+if __name__ == "__main__":
+    main(side_by_side=3)
