@@ -2,6 +2,7 @@
  * line. Unlike getopt_long we refuse shortened names, so that a script cannot break when an option is added. */
 #include "cli/options.h"
 
+#include <assert.h>
 #include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +11,7 @@
 #include "base/duration.h"
 #include "base/str.h"
 
-enum { MAX_OPTIONS = 64, FIRST_KEY = 256 };
+enum { MAX_OPTIONS = 128, FIRST_KEY = 256 };
 
 static const char *const formats[] = {"text", "json", NULL};
 static const struct option_spec format_options[] = {
@@ -145,7 +146,8 @@ static void take_words(struct options_reader *reader, int from, int to) {
 static void fill(struct options_reader *reader, const struct option_group *const *groups, struct option *table,
                  char *letters) {
     for (size_t g = 0; groups[g] != NULL; g++) {
-        for (size_t i = 0; i < groups[g]->n && reader->n < MAX_OPTIONS - 1; i++) {
+        for (size_t i = 0; i < groups[g]->n; i++) {
+            assert(reader->n < MAX_OPTIONS - 1); /* an option that is left out would be an unknown one */
             reader->group[reader->n] = g;
             reader->options[reader->n++] = &groups[g]->options[i];
         }
