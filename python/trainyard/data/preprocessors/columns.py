@@ -99,10 +99,8 @@ def _raised(values: np.ndarray, power: float) -> np.ndarray:
     return (np.power(values, power) - 1) / power if power else np.log(values)
 
 
-class Tokenizer(ByColumn):
-    """The words of each text, by spaces or a function; a missing text stays missing."""
-
-    _is_fittable = False
+class OfWords(ByColumn):
+    """Takes texts apart, by spaces or a function."""
 
     def __init__(
         self,
@@ -112,6 +110,12 @@ class Tokenizer(ByColumn):
     ):
         super().__init__(columns, output_columns)
         self.tokenization_fn = tokenization_fn or by_spaces
+
+
+class Tokenizer(OfWords):
+    """The words of each text, by spaces or a function; a missing text stays missing."""
+
+    _is_fittable = False
 
     def _column(self, values: np.ndarray, name: str) -> np.ndarray:
         made = np.empty(len(values), dtype=object)

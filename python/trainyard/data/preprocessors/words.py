@@ -10,8 +10,8 @@ import numpy as np
 
 from ..block import missing
 from ..dataset import Dataset
-from .base import ByColumn, Preprocessor
-from .columns import by_spaces
+from .base import Preprocessor
+from .columns import OfWords
 
 
 def _place(value: Any, places: int) -> int:
@@ -19,16 +19,7 @@ def _place(value: Any, places: int) -> int:
     return int(hashlib.sha256(str(value).encode()).hexdigest(), 16) % places
 
 
-class _OfWords(ByColumn):
-    def __init__(
-        self,
-        columns: list[str],
-        tokenization_fn: Callable[[str], list[str]] | None = None,
-        output_columns: list[str] | None = None,
-    ):
-        super().__init__(columns, output_columns)
-        self.tokenization_fn = tokenization_fn or by_spaces
-
+class _Counted(OfWords):
     def _words(self, values: np.ndarray) -> list[collections.Counter[str]]:
         """How often each word is in each text; a missing one has none."""
         return [
@@ -37,7 +28,7 @@ class _OfWords(ByColumn):
         ]
 
 
-class CountVectorizer(_OfWords):
+class CountVectorizer(_Counted):
     """How often each word is in a text: the words that were there when it was fitted, those that are there most often first."""
 
     def __init__(
@@ -63,7 +54,7 @@ class CountVectorizer(_OfWords):
         return np.array(rows, dtype=np.int64).reshape(len(values), len(known))
 
 
-class HashingVectorizer(_OfWords):
+class HashingVectorizer(_Counted):
     """How often words are in a text, at `num_features` places: the place of a word is a hash of it, and some share one."""
 
     _is_fittable = False
