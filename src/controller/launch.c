@@ -112,7 +112,7 @@ int launch_create(const struct ty_run *run, int attempt, struct launch **out, ty
         .backend = run->request->settings.backend,
     };
     int result = file_working_directory(launch->directory, sizeof launch->directory, err);
-    adoption_name_work(run, launch->directory, &launch->work);
+    if (run->prepared.engine->adopts) adoption_name_work(run, launch->directory, &launch->work);
     if (result >= 0 && group_ranks(launch) < 0) result = ty_fail_memory(err);
     if (result >= 0) result = choose_argv(launch, err);
     if (result >= 0) result = fill_shared(launch, err);
