@@ -1,10 +1,12 @@
 """What `report`, `get_context` and the rest speak to while a training function runs: one session a process.
 
-There are two kinds: a worker of a run (here), and this very process (`local.py`, for `num_workers=0`).
+There are two kinds: a worker of a run (here), and this very process (`local.py`, for `num_workers=0`). A program that
+`trainyard run` or `torchrun` started by itself has no training function: its session begins with its first call.
 """
 
 from __future__ import annotations
 
+import atexit
 import functools
 import itertools
 import os
@@ -127,8 +129,7 @@ class WorkerSession(Session):
                 raise ValueError("Validation requires a checkpoint to be provided: give `checkpoint` to `report`")
             lost = self._report(_metrics.dump(metrics), None, named(checkpoint_dir_name))
             self.made += 1
-            if lost is not None:
-                self._tell_lost(lost)
+            self._tell_lost(lost)
             return
         if checkpoint_upload_mode is not CheckpointUploadMode.NO_UPLOAD:
             self._check_place(checkpoint)
@@ -227,6 +228,8 @@ class WorkerSession(Session):
 
     def _tell_lost(self, why: str | None) -> None:
         """An earlier checkpoint was lost, which the run is allowed to lose."""
+        if why is None:
+            return
         from . import upload
 
         upload.told(why)
@@ -260,15 +263,33 @@ def end() -> None:
 
 
 def session(function: str = "this") -> Session:
-    """The session of this process; RuntimeError when no training function runs in it."""
+    """The session of this process; RuntimeError when no training function runs in it, and it is no worker by itself."""
+    if _session is None and in_worker():
+        try:
+            begin(WorkerSession({}))
+        except ValueError as error:
+            raise RuntimeError(f"`{function}`: {error}") from None
+        atexit.register(_finish, os.getpid())
     if _session is None:
         from . import defaults
 
         raise RuntimeError(
             f"`{function}` cannot be used outside of a {defaults.policy.called} training function: call it in the function that is "
-            "given to a trainer, while `fit` runs it"
+            "given to a trainer, while `fit` runs it, or in a program that `trainyard run` starts"
         )
     return _session
+
+
+def _finish(worker: int) -> None:
+    """At the end of a program that is a worker by itself: waits for its reports, and fails with what became of them."""
+    if _session is None or os.getpid() != worker:
+        return
+    try:
+        _session.finish()
+    except Exception as error:
+        from . import _worker
+
+        _worker.fail(error, None)
 
 
 def current() -> Session | None:

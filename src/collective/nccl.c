@@ -32,7 +32,7 @@ struct nccl_config {
     int blocking;
 };
 
-enum { NCCL_SUCCESS = 0, NCCL_IN_PROGRESS = 7 };
+enum { NCCL_SUCCESS = 0, NCCL_REMOTE_ERROR = 6, NCCL_IN_PROGRESS = 7 };
 enum { CU_SUCCESS = 0, CU_ERROR_NOT_READY = 600 };
 enum { CU_POINTER_MEMORY_TYPE = 2, CU_MEMORY_TYPE_DEVICE = 2 };
 #define CU_STREAM_LEGACY ((cu_stream *)1)
@@ -46,6 +46,7 @@ enum { CU_POINTER_MEMORY_TYPE = 2, CU_MEMORY_TYPE_DEVICE = 2 };
     X(int, ncclCommAbort, (nccl_comm * comm))                                                         \
     X(int, ncclCommGetAsyncError, (nccl_comm * comm, int *result))                                    \
     X(const char *, ncclGetErrorString, (int result))                                                 \
+    X(const char *, ncclGetLastError, (nccl_comm * comm))                                             \
     X(int, ncclAllReduce,                                                                             \
       (const void *from, void *to, size_t n, int type, int op, nccl_comm *comm, cu_stream *stream))   \
     X(int, ncclBroadcast,                                                                             \
@@ -161,8 +162,15 @@ static int fail_cuda(const char *what, int result, ty_error *err) {
     return ty_fail(err, TY_ECOMM, "%s: %s", what, name);
 }
 
+/* What NCCL itself noted last tells more than its words for the result: "Duplicate GPU detected : rank 1 and rank
+ * 0 both on CUDA device 60". It is a text of one process, whatever the communicator. */
 static int fail_nccl(const char *what, int result, ty_error *err) {
-    return ty_fail(err, TY_ECOMM, "NCCL: %s: %s", what, lib.ncclGetErrorString(result));
+    const char *noted = lib.ncclGetLastError(NULL);
+    if (result == NCCL_REMOTE_ERROR) what = "a peer is lost";
+    if (noted == NULL || noted[0] == '\0')
+        return ty_fail(err, TY_ECOMM, "NCCL: %s: %s", what, lib.ncclGetErrorString(result));
+    return ty_fail(err, TY_ECOMM, "NCCL: %s: %s: %.*s", what, lib.ncclGetErrorString(result),
+                   (int)strcspn(noted, "\n"), noted);
 }
 
 /* Makes the state's device current in this thread; `before` is to be made current again. */
@@ -217,13 +225,13 @@ static int ask_nccl(const struct state *state) {
     return result != NCCL_SUCCESS ? result : failure;
 }
 
-/* Waits until NCCL has set up what was asked of it. */
-static int wait_ready(struct state *state, ty_error *err) {
+/* Waits until NCCL has set up what was asked of it; `what` is told where it cannot. */
+static int wait_ready(struct state *state, const char *what, ty_error *err) {
     nanoseconds begin = clock_monotonic();
     for (;;) {
         int result = ask_nccl(state);
         if (result == NCCL_SUCCESS) return 0;
-        if (result != NCCL_IN_PROGRESS) return give_up(state, fail_nccl("a peer is lost", result, err));
+        if (result != NCCL_IN_PROGRESS) return give_up(state, fail_nccl(what, result, err));
         if (!pass_time(state, begin)) return fail_timeout(state, err);
     }
 }
@@ -237,12 +245,13 @@ static int wait_done(struct state *state, ty_error *err) {
         if (result != CU_ERROR_NOT_READY) return give_up(state, fail_cuda("the device failed", result, err));
         result = ask_nccl(state);
         if (result != NCCL_SUCCESS && result != NCCL_IN_PROGRESS)
-            return give_up(state, fail_nccl("a peer is lost", result, err));
+            return give_up(state, fail_nccl("the call failed", result, err));
         if (!pass_time(state, begin)) return fail_timeout(state, err);
     }
 }
 
 static int create(const struct comm_config *config, void **state, ty_error *err) {
+    static const char no_communicator[] = "cannot make the communicator";
     struct state made = {.timeout = config->timeout};
     struct nccl_config options = {.size = sizeof options, .magic = 0xcafebeef, .version = 21400, .blocking = 0};
     nccl_id id = {0};
@@ -260,9 +269,9 @@ static int create(const struct comm_config *config, void **state, ty_error *err)
     if (rc < 0) return rc;
     result = lib.ncclCommInitRankConfig(&made.comm, config->size, id, config->rank, &options);
     if (result != NCCL_SUCCESS && result != NCCL_IN_PROGRESS)
-        rc = fail_nccl("cannot make the communicator", result, err);
+        rc = fail_nccl(no_communicator, result, err);
     else
-        rc = wait_ready(&made, err);
+        rc = wait_ready(&made, no_communicator, err);
     leave(&made, before);
     if (rc < 0) return rc;
     struct state *kept = malloc(sizeof *kept);
@@ -286,7 +295,7 @@ static int finish(struct state *state, cu_context *before, int result, ty_error 
     int rc = 0;
     if (result != NCCL_SUCCESS && result != NCCL_IN_PROGRESS)
         rc = give_up(state, fail_nccl("cannot start the call", result, err));
-    if (rc == 0) rc = wait_ready(state, err);
+    if (rc == 0) rc = wait_ready(state, "the call failed", err);
     if (rc == 0) rc = wait_done(state, err);
     leave(state, before);
     return rc;

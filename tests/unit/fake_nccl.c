@@ -1,7 +1,8 @@
 /* A stand-in for libnccl and libcuda in one library: device memory is a block of this process, ranks meet in
  * memory that they share, and FAKE_NCCL says what is to go wrong:
  *   no-device   cuInit fails                 init-hangs  the communicator never stands
- *   hangs       the stream never ends        peer-lost   an asynchronous error */
+ *   hangs       the stream never ends        peer-lost   an asynchronous error
+ *   duplicate   two ranks on one device */
 #include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,7 +15,15 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-enum { SUCCESS = 0, IN_PROGRESS = 7, REMOTE_ERROR = 6, NOT_READY = 600, NO_DEVICE = 100, INVALID = 1 };
+enum {
+    SUCCESS = 0,
+    IN_PROGRESS = 7,
+    REMOTE_ERROR = 6,
+    INVALID_USAGE = 5,
+    NOT_READY = 600,
+    NO_DEVICE = 100,
+    INVALID = 1
+};
 enum { FLOAT32 = 7, SUM = 0, AVERAGE = 4 };
 
 static struct fake_world *world;
@@ -129,6 +138,7 @@ FUNCTION(ncclCommGetAsyncError, void *comm, int *result) {
     (void)comm;
     *result = ++questions < 4 || wrong("init-hangs") ? IN_PROGRESS : SUCCESS;
     if (questions > 8 && wrong("peer-lost")) *result = REMOTE_ERROR;
+    if (questions >= 4 && wrong("duplicate")) *result = INVALID_USAGE;
     return SUCCESS;
 }
 
@@ -144,8 +154,15 @@ FUNCTION(ncclCommAbort, void *comm) {
     return SUCCESS;
 }
 
+EXPORT const char *ncclGetLastError(void *comm);
+const char *ncclGetLastError(void *comm) {
+    (void)comm;
+    return wrong("duplicate") ? "Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 60\nmore" : "";
+}
+
 EXPORT const char *ncclGetErrorString(int result);
 const char *ncclGetErrorString(int result) {
+    if (result == INVALID_USAGE) return "invalid usage";
     return result == REMOTE_ERROR ? "remote process exited or there was a network error" : "invalid argument";
 }
 

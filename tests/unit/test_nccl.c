@@ -95,7 +95,11 @@ static void test_failures_end_every_wait(void **state) {
     (void)state;
     expect_failure("init-hangs", TY_ETIMEOUT, "did not go on within the time-out");
     expect_failure("hangs", TY_ETIMEOUT, "did not go on within the time-out");
-    expect_failure("peer-lost", TY_ECOMM, "remote process exited");
+    expect_failure("peer-lost", TY_ECOMM, "a peer is lost: remote process exited");
+    expect_failure(
+        "duplicate", TY_ECOMM,
+        "cannot make the communicator: invalid usage: Duplicate GPU detected : rank 1 and rank 0 both on "
+        "CUDA device 60");
 }
 
 static int mix_memory(struct comm_config *config, ty_error *err) {
