@@ -50,7 +50,9 @@ class Session:
     there: There | None = None  # the run's other side
     storage_there = False  # whether that is its storage
 
-    def report(self, metrics: Mapping[str, Any], checkpoint: Checkpoint | None = None, **options: Any) -> None:
+    def report(
+        self, metrics: Mapping[str, Any], checkpoint: Checkpoint | None = None, **options: Any
+    ) -> None:
         raise NotImplementedError
 
     def checkpoint(self) -> Checkpoint | None:
@@ -99,7 +101,9 @@ class WorkerSession(Session):
         self.storage_there = facts.get("storage_there", False)
         self._report = _core.report
         self._validates = facts.get("validates", False)
-        self._score: tuple[str, str] | None = facts.get("score")  # by which checkpoints are ranked, and the order
+        self._score: tuple[str, str] | None = facts.get(
+            "score"
+        )  # by which checkpoints are ranked, and the order
         self._uploads: upload.Uploads | None = None
         self._uploads_of = 0  # their process: the threads are not in its children
         self._interrupts = True  # Ctrl-C is KeyboardInterrupt
@@ -126,7 +130,9 @@ class WorkerSession(Session):
     ) -> None:
         if checkpoint is None:
             if validation:
-                raise ValueError("Validation requires a checkpoint to be provided: give `checkpoint` to `report`")
+                raise ValueError(
+                    "Validation requires a checkpoint to be provided: give `checkpoint` to `report`"
+                )
             lost = self._report(_metrics.dump(metrics), None, named(checkpoint_dir_name))
             self.made += 1
             self._tell_lost(lost)
@@ -163,7 +169,9 @@ class WorkerSession(Session):
 
         made = wish(validation)
         if not self._validates:
-            raise ValueError("`validation_config` was not set on the trainer, but a validation was requested.")
+            raise ValueError(
+                "`validation_config` was not set on the trainer, but a validation was requested."
+            )
         return made
 
     def checkpoint(self) -> Checkpoint | None:
@@ -181,7 +189,10 @@ class WorkerSession(Session):
         end = None if timeout_s is None else time.monotonic() + timeout_s
         with waiting.watched(self, "get_all_reported_checkpoints"):
             found = reported.read(self.core, end, self.there)
-        if reported.CheckpointConsistencyMode(consistency_mode) is reported.CheckpointConsistencyMode.VALIDATED:
+        if (
+            reported.CheckpointConsistencyMode(consistency_mode)
+            is reported.CheckpointConsistencyMode.VALIDATED
+        ):
             found = waiting.until_validated(self, found, end)
         if self._score is None:
             return found
@@ -265,11 +276,14 @@ def end() -> None:
 def session(function: str = "this") -> Session:
     """The session of this process; RuntimeError when no training function runs in it, and it is no worker by itself."""
     if _session is None and in_worker():
+        from . import stacks
+
         try:
             begin(WorkerSession({}))
         except ValueError as error:
             raise RuntimeError(f"`{function}`: {error}") from None
         atexit.register(_finish, os.getpid())
+        stacks.register()
     if _session is None:
         from . import defaults
 

@@ -10,7 +10,8 @@
 #include "base/cleanup.h"
 #include "base/process.h"
 
-enum { PROC_TEXT_MAX = 4096, THREADS_MAX = 64 };
+enum { PROC_TEXT_MAX = 4096 };
+enum { THREADS_MAX = 1024, PLACES_MAX = 64 }; /* that are read, that are told apart */
 
 /* A whole small file, NUL-terminated; how many bytes, 0 when it cannot be read. */
 static size_t read_small(const char *path, char text[PROC_TEXT_MAX]) {
@@ -40,30 +41,67 @@ static bool trim(char *text) {
     return text[0] != '\0' && strcmp(text, "0") != 0;
 }
 
-static void add_thread(pid_t pid, const char *thread, struct buffer *out) {
+/* A thread, and those that stand where it does: all but the arguments of their system call are the same. */
+struct thread {
+    char id[24];
+    struct buffer where;     /* "(comm): state, in what of the kernel, system call" */
+    struct buffer arguments; /* of the system call */
+    struct buffer kernel;    /* the kernel's stack, a line each */
+    struct buffer others;    /* their ids, a space before each */
+    int n_others;
+};
+
+static void thread_done(struct thread *thread) {
+    buffer_done(&thread->where);
+    buffer_done(&thread->arguments);
+    buffer_done(&thread->kernel);
+    buffer_done(&thread->others);
+}
+
+static void read_thread(pid_t pid, const char *id, struct thread *thread) {
     char directory[64], path[128], text[PROC_TEXT_MAX];
-    (void)snprintf(directory, sizeof directory, "/proc/%d/task/%.20s", pid, thread);
+    (void)snprintf(thread->id, sizeof thread->id, "%.20s", id);
+    (void)snprintf(directory, sizeof directory, "/proc/%d/task/%.20s", pid, id);
     (void)snprintf(path, sizeof path, "%s/comm", directory);
     (void)read_small(path, text);
     (void)trim(text);
-    buffer_printf(out, "  thread %s (%s): ", thread, text);
+    buffer_printf(&thread->where, "(%s): ", text);
     (void)snprintf(path, sizeof path, "%s/stat", directory);
     struct process process;
     (void)read_small(path, text);
     char state = process_parse(text, &process) ? process.state : '\0';
-    buffer_printf(out, "%s (%c)", state_name(state), state != '\0' ? state : '?');
+    buffer_printf(&thread->where, "%s (%c)", state_name(state), state != '\0' ? state : '?');
     (void)snprintf(path, sizeof path, "%s/wchan", directory);
-    if (read_small(path, text) > 0 && trim(text)) buffer_printf(out, ", in %s", text);
+    if (read_small(path, text) > 0 && trim(text)) buffer_printf(&thread->where, ", in %s", text);
     (void)snprintf(path, sizeof path, "%s/syscall", directory);
-    if (read_small(path, text) > 0 && trim(text)) buffer_printf(out, ", system call %s", text);
-    buffer_char(out, '\n');
+    if (read_small(path, text) > 0 && trim(text)) {
+        size_t number = strcspn(text, " ");
+        buffer_printf(&thread->where, ", system call %.*s", (int)number, text);
+        buffer_text(&thread->arguments, text + number);
+    }
     (void)snprintf(path, sizeof path, "%s/stack", directory);
     (void)read_small(path, text);
     for (char *line = text, *end; *line != '\0'; line = end) {
         end = line + strcspn(line, "\n");
         end += *end == '\n' ? (*end = '\0', 1) : 0;
-        buffer_printf(out, "    kernel %s\n", line);
+        buffer_printf(&thread->kernel, "    kernel %s\n", line);
     }
+}
+
+static bool same_text(const struct buffer *one, const struct buffer *other) {
+    return one->size == other->size && (one->size == 0 || memcmp(one->data, other->data, one->size) == 0);
+}
+
+static void add_thread(const struct thread *thread, struct buffer *out) {
+    buffer_printf(out, "  thread %s ", thread->id);
+    buffer_append(out, thread->where.data, thread->where.size);
+    buffer_append(out, thread->arguments.data, thread->arguments.size);
+    buffer_char(out, '\n');
+    buffer_append(out, thread->kernel.data, thread->kernel.size);
+    if (thread->n_others == 0) return;
+    buffer_printf(out, "    %d more stand%s there:", thread->n_others, thread->n_others == 1 ? "s" : "");
+    buffer_append(out, thread->others.data, thread->others.size);
+    buffer_char(out, '\n');
 }
 
 void stack_facts(pid_t pid, struct buffer *out) {
@@ -76,11 +114,37 @@ void stack_facts(pid_t pid, struct buffer *out) {
     buffer_printf(out, "process %d: %s (%c)\n", pid, state_name(process.state), process.state);
     (void)snprintf(path, sizeof path, "/proc/%d/task", pid);
     DIR *tasks = opendir(path);
-    int n = 0;
-    for (const struct dirent *entry; tasks != NULL && (entry = readdir(tasks)) != NULL;)
-        if (entry->d_name[0] != '.' && n++ < THREADS_MAX) add_thread(pid, entry->d_name, out);
-    if (n > THREADS_MAX) buffer_printf(out, "  and %d more threads\n", n - THREADS_MAX);
+    struct thread threads[PLACES_MAX] = {0}; /* those that differ */
+    int n = 0, n_read = 0, left_out = 0;
+    for (const struct dirent *entry; tasks != NULL && (entry = readdir(tasks)) != NULL;) {
+        if (entry->d_name[0] == '.') continue;
+        if (n_read++ >= THREADS_MAX) {
+            left_out++;
+            continue;
+        }
+        struct thread thread = {0};
+        read_thread(pid, entry->d_name, &thread);
+        int i = 0;
+        while (i < n &&
+               !(same_text(&threads[i].where, &thread.where) && same_text(&threads[i].kernel, &thread.kernel)))
+            i++;
+        if (i == n && n < PLACES_MAX) {
+            threads[n++] = thread;
+            continue;
+        }
+        if (i < n) {
+            threads[i].n_others++;
+            buffer_printf(&threads[i].others, " %.20s", entry->d_name);
+        } else
+            left_out++;
+        thread_done(&thread);
+    }
     if (tasks != NULL) (void)closedir(tasks);
+    for (int i = 0; i < n; i++) {
+        add_thread(&threads[i], out);
+        thread_done(&threads[i]);
+    }
+    if (left_out > 0) buffer_printf(out, "  and %d more threads\n", left_out);
 }
 
 void stack_facts_folded(pid_t pid, struct buffer *out) {

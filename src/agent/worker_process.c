@@ -62,9 +62,13 @@ static void settle(void *context) {
     pty_end(&worker->pty);
 }
 
+/* A process that ends closes its files before it is gone, seconds before where a driver has a device's memory to take
+ * back: that is not called closing its channel. */
 static void channels_ended(void *context) {
     struct worker_process *worker = context;
-    worker->silent_since = loop_now(worker->outbox->loop);
+    struct process process;
+    if (process_read(worker->pid, &process) && !process.ending)
+        worker->silent_since = loop_now(worker->outbox->loop);
     settle(worker);
 }
 

@@ -23,10 +23,10 @@ static const struct xid {
     enum usage_weight weight;
     const char *text;
 } xids[] = {
-    {13, USAGE_OF_PROGRAM, "graphics engine exception"},
-    {31, USAGE_OF_PROGRAM, "GPU memory page fault"},
+    {13, USAGE_OF_PROGRAM, "graphics engine exception, most often by a fault of the program"},
+    {31, USAGE_OF_PROGRAM, "GPU memory page fault, most often by a fault of the program"},
     {32, USAGE_OF_PROGRAM, "invalid or corrupted push buffer"},
-    {43, USAGE_OF_PROGRAM, "the GPU stopped processing"},
+    {43, USAGE_OF_PROGRAM, "the GPU stopped processing, most often by a fault of the program"},
     {45, USAGE_NOTED, "cleaned up after an earlier error"},
     {48, USAGE_OF_HARDWARE, "double bit ECC error"},
     {61, USAGE_OF_HARDWARE, "internal microcontroller breakpoint"},

@@ -113,6 +113,8 @@ class Case(unittest.TestCase):
         drop = ("TRAINYARD_", "CUDA_", "HIP_", "RAY_", "TPU_", "NO_COLOR", "PYTHONUNBUFFERED")
         self.environment = {k: v for k, v in os.environ.items() if not k.startswith(drop)}
         self.environment.update(HOME=self.place, TRAINYARD_LEASE_DIR=self.leases, TMPDIR=self.place)
+        # Devices are those that a test makes up, on a machine with GPUs as well.
+        self.environment.update(TRAINYARD_NVML_LIBRARY="no-devices-in-tests.so")
 
     # -- starting things
 

@@ -146,8 +146,7 @@ class CommandLine(TorchrunCase):
         self.assertNotEqual((str(port), "x"), (env["MASTER_PORT"], env["TORCHELASTIC_RUN_ID"]))
 
     def test_devices(self):
-        gpus = {"TRAINYARD_NVML": None}
-        finished = self.torchrun("--nproc-per-node=gpu", self.script(), env=gpus)
+        finished = self.torchrun("--nproc-per-node=gpu", self.script())
         self.assert_usage(finished, "torchrun", "--nproc-per-node gpu", "no GPU")
 
     def test_restarts(self):

@@ -1,6 +1,7 @@
 """The names of Ray under `trainyard.as_ray`: what each one is, what is refused and how, and what ray.init sets."""
 
 import importlib
+import importlib.util
 import inspect
 import os
 import pickle
@@ -280,7 +281,11 @@ def test_what_is_not_provided_says_so_when_it_is_used(module, name):
         (lambda ray: ray.tune.Tuner.restore("x"), "ray.tune.Tuner.restore is not provided"),
         (lambda ray: type("Mine", (ray.tune.Callback,), {}), "ray.tune.Callback is not provided"),
         (lambda ray: list(ray.data.Datasource), "ray.data.Datasource is not provided"),
-        (lambda ray: ray.train.lightning.prepare_trainer(1), "TorchTrainer"),
+        pytest.param(
+            lambda ray: ray.train.lightning.prepare_trainer(1),
+            "TorchTrainer",
+            marks=pytest.mark.skipif(importlib.util.find_spec("lightning") is not None, reason="Lightning is here"),
+        ),
     ],
 )
 def test_using_it_names_it_and_the_way_out(use, part):

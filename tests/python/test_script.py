@@ -37,7 +37,9 @@ def run(place):
 def metrics(finished, name, *columns):
     """Rows of (rank, values), as `trainyard metrics` exports them."""
     told = subprocess.run(
-        [COMMAND, "metrics", name, "--storage-path", finished.runs, "--format", "jsonl"], capture_output=True, text=True
+        [COMMAND, "metrics", name, "--storage-path", finished.runs, "--format", "jsonl"],
+        capture_output=True,
+        text=True,
     )
     rows = [json.loads(line) for line in told.stdout.splitlines()]
     return sorted((row["rank"], *(row["metrics"][column] for column in columns)) for row in rows)
@@ -75,7 +77,9 @@ def test_reports_and_goes_on_from_its_checkpoint(run, kind, options):
     assert finished.returncode == 0, finished
     assert "rank 0 began at 2" in finished.stdout and "rank 1 began at 2" in finished.stdout, finished
     if kind == "run":
-        assert metrics(finished, "saves", "step", "world") == [(rank, step, 2) for rank in (0, 1) for step in range(4)]
+        assert metrics(finished, "saves", "step", "world") == [
+            (rank, step, 2) for rank in (0, 1) for step in range(4)
+        ]
 
 
 def test_what_is_on_its_way_at_the_end_is_kept(run):
@@ -158,6 +162,31 @@ def test_it_hears_that_it_is_to_stop(run):
         "60",
     )
     assert "stops by itself" in finished.stdout, finished
+
+
+def test_where_it_stands(run):
+    finished = run(
+        f"""
+        import subprocess, threading, trainyard
+
+        trainyard.report({{"i": 0}})
+        done = threading.Event()
+
+        def waits_for_the_end():
+            done.wait()
+
+        threads = [threading.Thread(target=waits_for_the_end) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        print(subprocess.run(["{COMMAND}", "stacks", "here"], capture_output=True, text=True).stdout)
+        done.set()
+        """,
+        "--name",
+        "here",
+    )
+    assert finished.returncode == 0, finished
+    assert finished.stdout.count(" in waits_for_the_end") == 6, finished
+    assert "5 more stand there: " in finished.stdout, finished
 
 
 def test_no_worker_says_so(place):

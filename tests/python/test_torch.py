@@ -400,7 +400,8 @@ def test_under_torchrun(start, tmp_path):
         "--nproc-per-node=2",
         str(program),
     ]
-    done = subprocess.run(torchrun, capture_output=True, text=True, timeout=120)
+    cpus = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(torchrun, capture_output=True, text=True, timeout=120, env=cpus)
     lines = sorted(done.stdout.splitlines())
     assert lines == [f"{{'sum': 3.0, 'rank': {rank}, 'size': 2}}" for rank in range(2)], done.stderr
 

@@ -175,7 +175,8 @@ static void expect_fault(enum usage_fault_kind kind, uint64_t code, const char *
 static void faults_in_words(void **state) {
     (void)state;
     expect_fault(USAGE_FAULT_XID, 79, "Xid 79, it has fallen off the bus", USAGE_OF_HARDWARE);
-    expect_fault(USAGE_FAULT_XID, 31, "Xid 31, GPU memory page fault", USAGE_OF_PROGRAM);
+    expect_fault(USAGE_FAULT_XID, 31, "Xid 31, GPU memory page fault, most often by a fault of the program",
+                 USAGE_OF_PROGRAM);
     expect_fault(USAGE_FAULT_XID, 45, "Xid 45, cleaned up after an earlier error", USAGE_NOTED);
     expect_fault(USAGE_FAULT_XID, UINT64_MAX, "Xid 18446744073709551615", USAGE_OF_PROGRAM);
     expect_fault(USAGE_FAULT_LOST, 0, "the driver has lost it", USAGE_OF_HARDWARE);

@@ -59,9 +59,7 @@ def stop(session: runtime.Session) -> None:
         ):
             return
     if torch.cuda.is_available() and torch.cuda.is_initialized():
-        for device in devices.of_session(session):
-            with torch.cuda.device(device):
-                torch.cuda.empty_cache()
+        torch.cuda.empty_cache()
 
 
 def _backend(config: TorchConfig, session: runtime.Session) -> str:
@@ -107,6 +105,11 @@ def _join_torchrun(backend: str, limit: timedelta, session: runtime.Session) -> 
     import torch
 
     if torch.cuda.is_available():
+        if session.local_world_size > torch.cuda.device_count():
+            raise RuntimeError(
+                f"torchrun started {session.local_world_size} processes here, each needs a GPU, and there are "
+                f"{torch.cuda.device_count()}: start fewer (--nproc-per-node), or hide the GPUs (CUDA_VISIBLE_DEVICES=)"
+            )
         torch.cuda.set_device(session.local_rank)
         backend = "nccl" if backend == "gloo" else backend
     if not torch.distributed.is_initialized():
