@@ -62,8 +62,8 @@ static void settle(void *context) {
     pty_end(&worker->pty);
 }
 
-/* A process that ends closes its files before it is gone, seconds before where a driver has a device's memory to take
- * back: that is not called closing its channel. */
+/* A process that ends closes its files before it is gone, seconds before where a driver has a device's memory
+ * to take back: that is not called closing its channel. */
 static void channels_ended(void *context) {
     struct worker_process *worker = context;
     struct process process;

@@ -162,8 +162,8 @@ static int fail_cuda(const char *what, int result, ty_error *err) {
     return ty_fail(err, TY_ECOMM, "%s: %s", what, name);
 }
 
-/* What NCCL itself noted last tells more than its words for the result: "Duplicate GPU detected : rank 1 and rank
- * 0 both on CUDA device 60". It is a text of one process, whatever the communicator. */
+/* What NCCL itself noted last tells more than its words for the result: "Duplicate GPU detected : rank 1 and
+ * rank 0 both on CUDA device 60". It is a text of one process, whatever the communicator. */
 static int fail_nccl(const char *what, int result, ty_error *err) {
     const char *noted = lib.ncclGetLastError(NULL);
     if (result == NCCL_REMOTE_ERROR) what = "a peer is lost";

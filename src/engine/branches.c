@@ -337,8 +337,11 @@ static int start_branch(struct branches *branches, const struct branch_node *nod
 int branches_start(struct branches *branches, const struct branch_node *nodes, size_t n, ty_error *err) {
     size_t each = n < TREE_FROM ? 1 : (n + TREE_WIDTH - 1) / TREE_WIDTH;
     int result = 0;
-    for (size_t at = 0; at < n && result == 0; at += each)
-        result = start_branch(branches, nodes + at, at + each < n ? each : n - at, err);
+    /* Those elsewhere begin first: they have the longer way. */
+    for (int here = 0; here <= 1; here++)
+        for (size_t at = 0; at < n && result == 0; at += each)
+            if (nodes[at].here == (here == 1))
+                result = start_branch(branches, nodes + at, at + each < n ? each : n - at, err);
     return result;
 }
 
@@ -495,8 +498,10 @@ int branches_main(const char *rendezvous, bool copy) {
     if (result == 0) result = read_nodes(stdin, &list, &err);
     if (result == 0 && (config.loop = loop_create(&err)) == NULL) result = err.code;
     struct branches *branches = result == 0 ? branches_create(&config, &err) : NULL;
-    if (result == 0) result = branches != NULL ? branches_start(branches, &list.nodes[0], 1, &err) : err.code;
+    if (result == 0 && branches == NULL) result = err.code;
+    /* What is behind this node begins first: it has the longer way. */
     if (result == 0 && list.n > 1) result = branches_start(branches, list.nodes + 1, list.n - 1, &err);
+    if (result == 0) result = branches_start(branches, &list.nodes[0], 1, &err);
     if (result == 0) result = loop_watch_start(config.loop, &head.input, STDIN_FILENO, LOOP_READABLE);
     while (result == 0 && !head.over && any_runs(branches))
         (void)loop_turn(config.loop, true);

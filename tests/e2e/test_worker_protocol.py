@@ -530,6 +530,20 @@ c.report(last=1)
                 finished = self.workers(1, before + close, name=name, status=9)
                 self.assertIn("rank 0 exited with code 9, it had closed its report channel", finished.err)
 
+    def test_a_channel_closed_on_the_way_out_is_not_told(self):
+        """A process on its way out, as one whose driver takes back the memory of a device: its main thread has ended already."""
+        finished = self.workers(1, """
+import ctypes, platform
+def end():
+    time.sleep(0.3)
+    c.socket.close(); os.closerange(3, 100)
+    time.sleep(0.5)
+    os._exit(9)
+threading.Thread(target=end).start()
+ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[platform.machine()], 0)
+""", status=9)
+        self.assertIn("rank 0 exited with code 9, on node", finished.err)
+
 
 class Commands(ProtocolCase):
     def test_in_parallel(self):
