@@ -61,6 +61,8 @@ struct view_csv {
     struct hash *places; /* name -> place + 1 */
     struct csv_cell *cells;
     size_t next; /* column that the next value is likely of: reports name theirs in the same order */
+    struct values_shape shape;
+    size_t of_member[VALUES_MEMBERS]; /* columns of the names that were at these places of the report before */
     struct view_outlet *outlet;
     bool failed;
 };
@@ -90,11 +92,15 @@ static int add_column(struct view_csv *csv, const struct value *value) {
     return hash_set(csv->places, name, n + 1) < 0 ? -ENOMEM : 0;
 }
 
+/* Names are all that is wanted: what they stand for is passed over from then on. */
 static bool note_column(void *context, const struct value *value) {
     struct view_csv *csv = context;
-    size_t place = find_column(csv, value);
+    size_t place = value->same ? csv->of_member[value->member] : find_column(csv, value);
     if (place == SIZE_MAX) csv->failed = add_column(csv, value) < 0;
-    csv->next = (place == SIZE_MAX ? csv->n_columns - 1 : place) + 1;
+    if (place == SIZE_MAX) place = csv->n_columns - 1;
+    if (value->member < VALUES_MEMBERS) csv->of_member[value->member] = place;
+    csv->next = place + 1;
+    values_pass(&csv->shape, value);
     return !csv->failed;
 }
 
@@ -102,7 +108,7 @@ static int note_columns(void *context, const struct journal_report *report) {
     struct view_csv *csv = context;
     if (!view_facts_select(&csv->facts, &csv->selection, report)) return 0;
     csv->next = 0;
-    (void)values_each(report->metrics, report->metrics_size, note_column, csv);
+    (void)values_each_like(&csv->shape, report->metrics, report->metrics_size, note_column, csv);
     return csv->failed ? -ENOMEM : 0;
 }
 
@@ -117,6 +123,7 @@ int view_csv_open(const char *run_path, const struct view_selection *selection, 
     int result = csv->run_path == NULL || csv->places == NULL ? ty_fail_memory(err) : 0;
     if (result == 0) result = view_facts_read(run_path, &csv->facts, err);
     if (result == 0) result = view_scan(run_path, &scan, note_columns, csv, err);
+    csv->shape = (struct values_shape){0}; /* rows want the numbers */
     csv->cells = calloc(csv->n_columns + 1, sizeof *csv->cells);
     if (result == -ENOMEM || (result == 0 && csv->cells == NULL)) result = ty_fail_memory(err);
     if (result < 0) {
@@ -169,7 +176,8 @@ int view_csv_write_head(struct view_csv *csv, view_sink *sink, void *context, ty
 
 static bool take_cell(void *context, const struct value *value) {
     struct view_csv *csv = context;
-    size_t place = find_column(csv, value);
+    size_t place = value->same ? csv->of_member[value->member] : find_column(csv, value);
+    if (value->member < VALUES_MEMBERS) csv->of_member[value->member] = place;
     if (place == SIZE_MAX) return true;
     csv->cells[place] = (struct csv_cell){value->text, value->text_size, value->type, value->number};
     csv->next = place + 1;
@@ -198,7 +206,7 @@ static int write_row(void *context, const struct journal_report *report) {
     if (!view_facts_select(&csv->facts, &csv->selection, report)) return 0;
     memset(csv->cells, 0, csv->n_columns * sizeof *csv->cells);
     csv->next = 0;
-    (void)values_each(report->metrics, report->metrics_size, take_cell, csv);
+    (void)values_each_like(&csv->shape, report->metrics, report->metrics_size, take_cell, csv);
     const int64_t numbers[] = {report->id, report->time, report->attempt, report->rank,
                                (int64_t)report->number};
     for (size_t i = 0; i < ARRAY_SIZE(numbers); i++) {
