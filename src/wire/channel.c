@@ -9,6 +9,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -48,7 +50,8 @@ struct channel {
     size_t written; /* bytes at the front of `out` that the socket took */
     size_t held;    /* where in `out` begins what may not be written yet; SIZE_MAX: nowhere */
 
-    ty_error reason;  /* why it ended; code 0 for the peer's end */
+    int code;         /* why it ended; 0 for the peer's end */
+    char *reason;     /* in words: few of ten thousand channels ever need the room that a ty_error has */
     bool greeted;     /* a hello has passed, either way */
     bool paused;      /* by its owner */
     bool blocked;     /* the socket takes nothing more */
@@ -84,7 +87,19 @@ static void watch(struct channel *channel) {
 static void free_channel(struct channel *channel) {
     buffer_done(&channel->in);
     buffer_done(&channel->out);
+    free(channel->reason);
     free(channel);
+}
+
+/* Notes why it ends; the first reason stands. The code that stands. */
+__attribute__((format(printf, 3, 4))) static int fail(struct channel *channel, int code, const char *format,
+                                                      ...) {
+    if (channel->code != 0) return channel->code;
+    va_list arguments;
+    va_start(arguments, format);
+    if (vasprintf(&channel->reason, format, arguments) < 0) channel->reason = NULL;
+    va_end(arguments);
+    return channel->code = code;
 }
 
 /* Callbacks run between enter and leave: the owner may destroy the channel in them, and its memory stays until
@@ -107,11 +122,12 @@ static bool is_greeting(const Wire__Message *message) {
 }
 
 static int handle_message(struct channel *channel, const struct frame *frame) {
-    Wire__Message *message = frame_unpack(frame, &channel->reason);
-    if (message == NULL) return channel->reason.code;
+    ty_error err = {0};
+    Wire__Message *message = frame_unpack(frame, &err);
+    if (message == NULL) return fail(channel, err.code, "%s", err.message);
     int result = 0;
     if (!channel->greeted && !is_greeting(message))
-        result = ty_fail(&channel->reason, TY_EPROTOCOL, "the peer did not begin with a hello");
+        result = fail(channel, TY_EPROTOCOL, "the peer did not begin with a hello");
     channel->greeted = true;
     if (result == 0) channel->events.message(channel->context, message);
     wire__message__free_unpacked(message, NULL);
@@ -123,7 +139,7 @@ static int handle_beat(struct channel *channel, const struct frame *frame) {
     struct pulse *pulse = &channel->pulse;
     struct frame_beat beat;
     if (!channel->greeted || frame_beat_read(frame, &beat) < 0)
-        return ty_fail(&channel->reason, TY_EPROTOCOL, "a beat came from a peer that has not begun");
+        return fail(channel, TY_EPROTOCOL, "a beat came from a peer that has not begun");
     nanoseconds now = clock_boot();
     pulse->peer_sent = beat.sent;
     if (beat.heard <= 0 || beat.heard > now || beat.credit < 0 || beat.credit > now) return 0;
@@ -137,10 +153,12 @@ static int handle_beat(struct channel *channel, const struct frame *frame) {
 static int handle_one(struct channel *channel) {
     if (channel->in.size == channel->taken) return 0;
     struct frame frame;
+    ty_error err = {0};
     const uint8_t *bytes = (const uint8_t *)channel->in.data + channel->taken;
     size_t limit = channel->greeted ? FRAME_MAX : FRAME_MAX_HELLO;
-    int64_t size = frame_next(bytes, channel->in.size - channel->taken, limit, &frame, &channel->reason);
-    if (size <= 0) return (int)size;
+    int64_t size = frame_next(bytes, channel->in.size - channel->taken, limit, &frame, &err);
+    if (size < 0) return fail(channel, err.code, "%s", err.message);
+    if (size == 0) return 0;
     channel->taken += (size_t)size;
     uint32_t rank;
     int stream, result = 0;
@@ -150,8 +168,7 @@ static int handle_one(struct channel *channel) {
     else if (frame.kind == FRAME_BEAT)
         result = handle_beat(channel, &frame);
     else if (!channel->greeted || frame_output(&frame, &rank, &stream, &bytes, &output_size) < 0)
-        result =
-            ty_fail(&channel->reason, TY_EPROTOCOL, "a frame of output from the peer cannot be understood");
+        result = fail(channel, TY_EPROTOCOL, "a frame of output from the peer cannot be understood");
     else
         channel->events.output(channel->context, rank, stream, bytes, output_size);
     return result < 0 ? result : 1;
@@ -173,12 +190,15 @@ static void dispatch(struct channel *channel) {
     bool over = result < 0 || (result == 0 && channel->ended);
     if (over && !channel->destroyed && !channel->told) {
         channel->ended = true;
-        if (channel->reason.code == 0 && channel->in.size > channel->taken)
-            (void)ty_fail(&channel->reason, TY_EPROTOCOL, "the peer ended in the middle of a message");
+        if (channel->in.size > channel->taken)
+            (void)fail(channel, TY_EPROTOCOL, "the peer ended in the middle of a message");
         channel->unwritable = channel->told = true;
         loop_timer_stop(channel->loop, &channel->pulse.timer);
         watch(channel);
-        channel->events.closed(channel->context, &channel->reason);
+        ty_error reason = {.code = channel->code};
+        (void)snprintf(reason.message, sizeof reason.message, "%s",
+                       channel->reason != NULL ? channel->reason : "");
+        channel->events.closed(channel->context, &reason);
     }
     if (leave(channel, outermost)) watch(channel);
 }
@@ -196,7 +216,7 @@ static void resume(void *context) {
 static size_t read_once(struct channel *channel) {
     char *to = buffer_reserve(&channel->in, channel->read_size);
     if (to == NULL) {
-        (void)ty_fail_memory(&channel->reason);
+        (void)fail(channel, -ENOMEM, "out of memory");
         channel->ended = true;
         return 0;
     }
@@ -213,8 +233,7 @@ static size_t read_once(struct channel *channel) {
         return size;
     }
     if (n == -EAGAIN || n == -EINTR) return 0;
-    if (n < 0 && channel->reason.code == 0)
-        (void)ty_fail(&channel->reason, TY_ECOMM, "cannot read from the peer: %s", strerror((int)-n));
+    if (n < 0) (void)fail(channel, TY_ECOMM, "cannot read from the peer: %s", strerror((int)-n));
     channel->ended = true;
     return 0;
 }
@@ -240,8 +259,7 @@ static void drop_out(struct channel *channel) {
 static void stop_writing(struct channel *channel, int code) {
     channel->unwritable = true;
     drop_out(channel);
-    if (channel->reason.code == 0)
-        (void)ty_fail(&channel->reason, TY_ECOMM, "cannot write to the peer: %s", strerror(code));
+    (void)fail(channel, TY_ECOMM, "cannot write to the peer: %s", strerror(code));
     (void)shutdown(channel->transport.fd, SHUT_RD);
 }
 
@@ -387,8 +405,7 @@ static void beat(struct channel *channel, nanoseconds now) {
 }
 
 static void fail_silent(struct channel *channel, const char *why, nanoseconds since) {
-    if (channel->reason.code == 0)
-        (void)ty_fail(&channel->reason, TY_ECOMM, "%s for %lld s", why, (long long)(since / NS_PER_S));
+    (void)fail(channel, TY_ECOMM, "%s for %lld s", why, (long long)(since / NS_PER_S));
     channel->ended = channel->unwritable = true;
     /* A peer that lives after all is to see a fault, and no orderly end (agent/adrift.h). */
     const struct linger at_once = {.l_onoff = 1};
@@ -462,10 +479,10 @@ int channel_send(struct channel *channel, const Wire__Message *message) {
     if (channel->unwritable) return TY_ECOMM;
     int result = frame_message(message, &channel->out);
     if (result == 0 && is_greeting(message)) channel->greeted = true;
-    if (result == -EMSGSIZE && channel->reason.code == 0)
-        (void)ty_fail(&channel->reason, TY_ECOMM,
-                      "cannot write to the peer: a message of %zu bytes is over the limit of %d",
-                      wire__message__get_packed_size(message), FRAME_MAX);
+    if (result == -EMSGSIZE)
+        (void)fail(channel, TY_ECOMM,
+                   "cannot write to the peer: a message of %zu bytes is over the limit of %d",
+                   wire__message__get_packed_size(message), FRAME_MAX);
     if (result < 0) stop_writing(channel, -result);
     return result;
 }
