@@ -8,6 +8,7 @@
 
 #include "base/array.h"
 #include "base/cleanup.h"
+#include "base/hash.h"
 #include "base/str.h"
 
 static int note_fault(struct view_facts *facts, const struct run_event *event) {
@@ -63,6 +64,34 @@ static void note_failure(struct view_facts *facts, const struct run_event *event
     }
 }
 
+/* What a name like checkpoint_000100 tells, also behind the path of its directory; 0: nothing. */
+static uint64_t number_in(const char *name) {
+    const char *slash = strrchr(name, '/'), *digits;
+    int64_t number;
+    if (!str_prefix(slash != NULL ? slash + 1 : name, "checkpoint_", &digits)) return 0;
+    digits += strspn(digits, "0");
+    return str_to_int64(digits, 1, INT64_MAX, &number) ? (uint64_t)number : 0;
+}
+
+/* Which number a place of the user's, or a name that is, had last. */
+static int note_checkpoint(struct view_facts *facts, const struct event_checkpoint *told) {
+    if (told->path == NULL || told->number <= 0) return 0;
+    bool known = facts->numbers != NULL && hash_get(facts->numbers, told->path) != NULL;
+    if (!known && number_in(told->path) == (uint64_t)told->number) return 0;
+    if (facts->numbers == NULL) facts->numbers = hash_create();
+    if (facts->numbers == NULL) return -ENOMEM;
+    return hash_set(facts->numbers, told->path, (uintptr_t)told->number) < 0 ? -ENOMEM : 0;
+}
+
+static int note_attempt(struct view_facts *facts, const struct run_event *event) {
+    const char *from = event->of.attempt.checkpoint;
+    const uintptr_t *number = from != NULL && facts->numbers != NULL ? hash_get(facts->numbers, from) : NULL;
+    if (ARRAY_GROW(facts->attempts, facts->n_attempts) < 0) return -ENOMEM;
+    facts->attempts[facts->n_attempts++] =
+        (struct fact_attempt){.attempt = event->attempt, .began_from = number != NULL ? *number : 0};
+    return 0;
+}
+
 static int on_event(void *context, int64_t sequence, const struct journal_event *row) {
     struct view_facts *facts = context;
     struct run_event event;
@@ -74,6 +103,8 @@ static int on_event(void *context, int64_t sequence, const struct journal_event 
         note_failure(facts, &event);
         if (facts->first == 0) facts->first = event.time;
         if (event.kind == EVENT_HUNG || event.kind == EVENT_HARDWARE) result = note_fault(facts, &event);
+        if (event.kind == EVENT_CHECKPOINT) result = note_checkpoint(facts, &event.of.checkpoint);
+        if (event.kind == EVENT_ATTEMPT) result = note_attempt(facts, &event);
         if (event.kind == EVENT_CHECKPOINT_LOST) facts->lost_checkpoints++;
     }
     event_memory_done(&memory);
@@ -90,32 +121,23 @@ static int on_checkpoint(void *context, const struct journal_checkpoint *row) {
     return checkpoint->name == NULL || (row->metrics != NULL && checkpoint->metrics == NULL) ? -ENOMEM : 0;
 }
 
-/* The number is in the name, unless that is a place of the user's, which the table knows while it is kept. */
+/* Where no event told the number, the table may, or the name. */
 static uint64_t number_of(const struct view_facts *facts, const char *name) {
-    const char *digits;
-    int64_t number;
     if (name == NULL) return 0;
     for (size_t i = 0; i < facts->n_checkpoints; i++)
         if (str_equal(facts->checkpoints[i].name, name)) return facts->checkpoints[i].number;
-    const char *slash = strrchr(name, '/'); /* events have the whole path */
-    if (!str_prefix(slash != NULL ? slash + 1 : name, "checkpoint_", &digits)) return 0;
-    digits += strspn(digits, "0");
-    return str_to_int64(digits, 1, INT64_MAX, &number) ? (uint64_t)number : 0;
+    return number_in(name);
 }
 
-static int weigh_attempts(struct view_facts *facts) {
-    size_t n = facts->replay.n_attempts;
+static void weigh_attempts(struct view_facts *facts) {
     uint64_t counts_to = UINT64_MAX;
-    facts->attempts = calloc(n + 1, sizeof *facts->attempts);
-    if (facts->attempts == NULL) return -ENOMEM;
-    facts->n_attempts = n;
-    for (size_t i = n; i-- > 0;) {
-        const struct ty_attempt_info *info = &facts->replay.attempts[i];
-        uint64_t from = number_of(facts, info->checkpoint);
-        facts->attempts[i] = (struct fact_attempt){info->attempt, from, counts_to};
-        if (from < counts_to) counts_to = from;
+    for (size_t i = facts->n_attempts; i-- > 0;) {
+        struct fact_attempt *attempt = &facts->attempts[i];
+        if (attempt->began_from == 0)
+            attempt->began_from = number_of(facts, facts->replay.attempts[i].checkpoint);
+        attempt->counts_to = counts_to;
+        if (attempt->began_from < counts_to) counts_to = attempt->began_from;
     }
-    return 0;
 }
 
 /* What is read anew with each event. */
@@ -125,8 +147,7 @@ static void free_rows(struct view_facts *facts) {
         free(facts->checkpoints[i].metrics);
     }
     free(TAKE(facts->checkpoints));
-    free(TAKE(facts->attempts));
-    facts->n_checkpoints = facts->n_attempts = 0;
+    facts->n_checkpoints = 0;
 }
 
 static int read_facts(void *context, struct journal *journal, ty_error *err) {
@@ -135,7 +156,7 @@ static int read_facts(void *context, struct journal *journal, ty_error *err) {
     int result = journal_each_event(journal, 0, on_event, facts, err);
     if (result >= 0) result = journal_each_checkpoint(journal, on_checkpoint, facts, err);
     if (result >= 0) result = journal_count_reports(journal, &facts->reports, &facts->first_report, err);
-    if (result >= 0) result = weigh_attempts(facts);
+    if (result >= 0) weigh_attempts(facts);
     return result == -ENOMEM ? ty_fail_memory(err) : result;
 }
 
@@ -175,7 +196,7 @@ static int read_more(void *context, struct journal *journal, ty_error *err) {
     if (result >= 0 && renewal->more) {
         free_rows(facts);
         result = journal_each_checkpoint(journal, on_checkpoint, facts, err);
-        if (result >= 0) result = weigh_attempts(facts);
+        if (result >= 0) weigh_attempts(facts);
     }
     if (result >= 0) result = journal_count_reports(journal, &facts->reports, &facts->first_report, err);
     return result == -ENOMEM ? ty_fail_memory(err) : result;
@@ -234,6 +255,8 @@ void view_facts_done(struct view_facts *facts) {
     for (size_t i = 0; i < facts->n_faults; i++)
         free(facts->faults[i].text);
     free(facts->faults);
+    free(facts->attempts);
+    hash_destroy(facts->numbers);
     replay_done(&facts->replay);
     *facts = (struct view_facts){0};
 }

@@ -580,6 +580,42 @@ static void test_facts_of_a_journal_in_the_place_of_another(void **state) {
     view_world_remove(other);
 }
 
+static void expect_counted(const struct view_facts *facts, int attempt, uint64_t to) {
+    assert_true(view_facts_count(facts, attempt, to));
+    assert_false(view_facts_count(facts, attempt, to + 1));
+}
+
+/* An attempt began from a checkpoint whose name tells no number, or another one, and whose row is gone. */
+static void test_what_counts_of_attempts_before_a_place(void **state) {
+    (void)state;
+    static const char *const places[] = {"s3://bucket/a", "/runs/r/epoch 3", "/elsewhere/checkpoint_000777"};
+    for (size_t i = 0; i < ARRAY_SIZE(places); i++) {
+        char path[64], commit[128], attempt[128];
+        struct view_facts facts;
+        view_world_make(path);
+        struct journal *journal = view_world_open(path, 2);
+        view_world_event(journal, 0, EVENT_ATTEMPT, 1, -1, "{\"workers\": 2}");
+        (void)snprintf(commit, sizeof commit, "{\"number\": 100, \"path\": \"%s\"}", places[i]);
+        view_world_event(journal, 100 * NS_PER_S, EVENT_CHECKPOINT, 1, -1, commit);
+        (void)snprintf(attempt, sizeof attempt, "{\"workers\": 2, \"checkpoint\": \"%s\"}", places[i]);
+        view_world_event(journal, 150 * NS_PER_S, EVENT_ATTEMPT, 2, -1, attempt);
+        view_world_close(journal);
+        assert_int_equal(view_facts_read(path, &facts, NULL), 0);
+        expect_counted(&facts, 1, 100);
+        /* It is committed there again, and gone on with once more. */
+        assert_int_equal(journal_open(path, JOURNAL_APPEND, &journal, NULL), 0);
+        commit[strlen("{\"number\": ")] = '7';
+        view_world_event(journal, 800 * NS_PER_S, EVENT_CHECKPOINT, 2, -1, commit);
+        view_world_event(journal, 850 * NS_PER_S, EVENT_ATTEMPT, 3, -1, attempt);
+        view_world_close(journal);
+        assert_int_equal(view_facts_renew(path, &facts, NULL), 0);
+        expect_counted(&facts, 1, 100);
+        expect_counted(&facts, 2, 700);
+        view_facts_done(&facts);
+        view_world_remove(path);
+    }
+}
+
 /* What was read of a journal is not read again: events that are gone from it since still tell. */
 static void test_facts_that_are_kept(void **state) {
     (void)state;
@@ -859,6 +895,7 @@ int main(void) {
         cmocka_unit_test(test_runs),
         cmocka_unit_test(test_the_end_alone),
         cmocka_unit_test(test_facts_of_a_journal_in_the_place_of_another),
+        cmocka_unit_test(test_what_counts_of_attempts_before_a_place),
         cmocka_unit_test(test_facts_that_are_kept),
         cmocka_unit_test(test_index),
         cmocka_unit_test(test_index_of_unlike_reports),
