@@ -34,5 +34,5 @@ class Attempt:
 
     @property
     def seconds(self) -> float | None:
-        """How long it took; None where no end is on record."""
-        return None if self.ended is None else self.ended - self.began
+        """How long it took; None where no end is on record, 0 where the clock was put back meanwhile."""
+        return None if self.ended is None else max(0.0, self.ended - self.began)

@@ -161,12 +161,10 @@ static void history_text(const struct view_summary *summary, struct buffer *out)
     for (size_t i = from; i < replay->n_attempts; i++) {
         /* "  2  4 workers, 12.5 s: failed: rank 1 exited with code 3, on node n2; from checkpoint_000004" */
         const struct ty_attempt_info *attempt = &replay->attempts[i];
-        bool ended = attempt->outcome != NULL;
-        double took = (ended ? attempt->ended : (double)clock_wall() / (double)NS_PER_S) - attempt->began;
         buffer_printf(out, "  %-4d%d worker%s, ", attempt->attempt, attempt->num_workers,
                       attempt->num_workers == 1 ? "" : "s");
-        duration_format((nanoseconds)(took * (double)NS_PER_S), out);
-        buffer_printf(out, ": %s", ended ? attempt->outcome : "goes on");
+        duration_format((nanoseconds)(attempt_seconds(attempt, clock_wall()) * (double)NS_PER_S), out);
+        buffer_printf(out, ": %s", attempt->outcome != NULL ? attempt->outcome : "goes on");
         if (attempt->cause != NULL) buffer_text(out, ": ");
         if (attempt->cause != NULL) utf8_escape(attempt->cause, strcspn(attempt->cause, "\n"), out);
         add_node(attempt->node, out);

@@ -188,15 +188,13 @@ void result_history(const struct ty_attempt_info *items, size_t n, nanoseconds n
     buffer_char(out, '[');
     for (size_t i = 0; i < n; i++) {
         const struct ty_attempt_info *attempt = &items[i];
-        bool ended = attempt->outcome != NULL;
-        double end = ended ? attempt->ended : (double)now / (double)NS_PER_S;
         buffer_printf(out, "%s{\"attempt\": %d, \"num_workers\": %d, \"began\": %.9f, \"ended\": ",
                       i > 0 ? ", " : "", attempt->attempt, attempt->num_workers, attempt->began);
-        if (ended)
-            buffer_printf(out, "%.9f", end);
+        if (attempt->outcome != NULL)
+            buffer_printf(out, "%.9f", attempt->ended);
         else
             buffer_text(out, "null");
-        buffer_printf(out, ", \"seconds\": %.9f", end - attempt->began);
+        buffer_printf(out, ", \"seconds\": %.9f", attempt_seconds(attempt, now));
         result_add_text(out, "outcome", attempt->outcome);
         if (attempt->rank >= 0)
             buffer_printf(out, ", \"rank\": %d", attempt->rank);

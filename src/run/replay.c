@@ -114,6 +114,11 @@ void replay_close(struct run_replay *replay) {
     attempt->cause = copy_text(replay, "its controller died");
 }
 
+double attempt_seconds(const struct ty_attempt_info *attempt, nanoseconds now) {
+    double end = attempt->outcome != NULL ? attempt->ended : seconds(now);
+    return end > attempt->began ? end - attempt->began : 0;
+}
+
 /* -- workers */
 
 static void note_worker(struct replay_worker *worker, const struct run_event *event) {

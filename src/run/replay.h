@@ -58,6 +58,9 @@ void replay_close(struct run_replay *replay);
 
 void replay_done(struct run_replay *replay);
 
+/* How long an attempt took, or has gone on at `now` (wall); 0 where the clock was put back meanwhile. */
+double attempt_seconds(const struct ty_attempt_info *attempt, nanoseconds now);
+
 /* Frees n attempts with their texts; NULL is fine. Here, since a result that took them over is freed in the
  * worker's library, which has no replay. */
 static inline void attempts_free(struct ty_attempt_info *attempts, size_t n) {

@@ -127,7 +127,7 @@ int view_summary_read_end(struct journal_ends *ends, const char *name, const cha
                           struct view_summary *summary, ty_error *err);
 void view_summary_done(struct view_summary *summary);
 
-/* How long the run took, or has gone on. */
+/* How long the run took, or has gone on; 0 where the clock was put back meanwhile. */
 nanoseconds view_summary_time(const struct view_summary *summary);
 /* How long a running run is without a report, where that is more than usual: five usual intervals, and 30 s at
  * least; else 0. */

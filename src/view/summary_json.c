@@ -9,7 +9,8 @@
 #include "view/summary.h"
 
 nanoseconds view_summary_time(const struct view_summary *summary) {
-    return (summary->ended > 0 ? summary->ended : clock_wall()) - summary->began;
+    nanoseconds end = summary->ended > 0 ? summary->ended : clock_wall();
+    return end > summary->began ? end - summary->began : 0;
 }
 
 nanoseconds view_summary_quiet(const struct view_summary *summary) {

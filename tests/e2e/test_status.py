@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import time
 
+import seen
 from harness import COMMAND, Case, main
 
 
@@ -124,6 +125,15 @@ class Status(RunCase):
         text = self.status_text("long")
         self.assertIn("failed: rank 1 exited with code 7, on node " + host, text)
         self.assertIn("died: its controller died", text)
+
+    def test_a_clock_that_went_back_makes_no_time_negative(self):
+        journal = seen.Journal(self.storage, "back", 1)
+        journal.begin(0, 1, 1)
+        journal.end(-5 * seen.SECOND, 1)
+        one = self.status("back")
+        self.assertEqual((0, [0]), (one["seconds"], [attempt["seconds"] for attempt in one["history"]]))
+        text = self.status_text("back") + self.status_text() + self.trainyard("top", "--storage-path", self.storage, "back").out
+        self.assertNotRegex(text, r"\s-[0-9.]+ *(ms|s)")
 
     def test_the_checkpoint_that_an_attempt_began_from(self):
         script = "mkdir c; @ report --checkpoint c step=1 && [ $TRAINYARD_ATTEMPT = 2 ]"
