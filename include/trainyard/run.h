@@ -124,10 +124,10 @@ TY_API int ty_run_dispatch(ty_run *run, ty_error *err);
  * While more than 1 MiB waits here, agents are not heard: take them after each dispatch. */
 TY_API int ty_run_next_event(ty_run *run, char **event_json);
 
-/* The checkpoint of this number, where it is kept, has these metrics from now on, a JSON object, in place of
- * what rank 0 reported: it is told with them, and ranked by them. One whose metrics hold an object
- * "$validation" is not removed before it has others. Also when the run has ended, until it is closed. 1; 0: it
- * is not kept. TY_EUSAGE, -ENOMEM. */
+/* The checkpoint of this number, where it is kept, has these metrics from now on, a JSON object in which NaN,
+ * Infinity and -Infinity may be bare words, in place of what rank 0 reported: it is told with them, and ranked
+ * by them. One whose metrics hold an object "$validation" is not removed before it has others. Also when the
+ * run has ended, until it is closed. 1; 0: it is not kept. TY_EUSAGE, -ENOMEM. */
 TY_API int ty_run_checkpoint_metrics(ty_run *run, uint64_t number, const char *metrics_json, ty_error *err);
 
 /* As one Ctrl-C: workers are told to end, and get their grace; once more ends them at once. `signal_number` is

@@ -4,14 +4,11 @@
 
 #include <errno.h>
 #include <limits.h>
-#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/cleanup.h"
-#include "base/str.h"
+#include "base/metrics.h"
 #include "checkpoint/checkpoint.h"
 
 enum { FLAGS = JSON_DECODE_INT_AS_REAL }; /* so that a whole number may have any number of digits */
@@ -34,42 +31,12 @@ static int check(const char *text, size_t size, json_error_t *error, ty_error *e
     return result;
 }
 
-/* The string for a bare word or number that JSON cannot say, or NULL. */
-static const char *string_for(const char *token, size_t size) {
-    static const char *const words[] = {"NaN", "Infinity", "-Infinity"};
-    for (size_t i = 0; i < ARRAY_SIZE(words); i++)
-        if (strlen(words[i]) == size && memcmp(token, words[i], size) == 0) return words[i];
-    if (token[0] != '-' && (token[0] < '0' || token[0] > '9')) return NULL;
-    double value = strtod(token, NULL); /* which ends where the token does, or before */
-    if (!isinf(value)) return NULL;
-    return value > 0 ? "Infinity" : "-Infinity";
-}
-
-static void correct(const char *text, size_t size, struct buffer *out) {
-    for (size_t at = 0, token; at < size; at += token) {
-        const char *string = NULL;
-        if (text[at] == '"') {
-            for (token = 1; at + token < size && text[at + token] != '"';)
-                token += text[at + token] == '\\' ? 2 : 1;
-            token = at + token < size ? token + 1 : size - at;
-        } else {
-            token = strcspn(text + at, " \t,:[]{}\"");
-            if (token > 0) string = string_for(text + at, token);
-        }
-        if (token == 0) token = 1;
-        if (string != NULL)
-            buffer_printf(out, "\"%s\"", string);
-        else
-            buffer_append(out, text + at, token);
-    }
-}
-
 int metrics_check(const char *text, size_t size, struct buffer *corrected, ty_error *err) {
     json_error_t error, second;
     ty_error why = {0};
     int result = check(text, size, &error, &why);
     if (result != TY_EUSAGE) return result < 0 ? ty_fail_memory(err) : 0;
-    correct(text, size, corrected);
+    metrics_correct(text, size, false, corrected);
     if (!corrected->failed) result = check(corrected->data, corrected->size, &second, &why);
     if (corrected->failed || result == -ENOMEM) return ty_fail_memory(err);
     if (result == 0) return 1;

@@ -9,6 +9,7 @@
 #include "base/array.h"
 #include "base/cleanup.h"
 #include "base/document.h"
+#include "base/metrics.h"
 #include "base/str.h"
 #include "checkpoint/checkpoint.h"
 #include "cli/command.h"
@@ -75,7 +76,7 @@ static void add_row(struct survey *survey, const struct journal_checkpoint *row,
 static json_t *add_entry(struct survey *survey, const struct journal_checkpoint *row, const char *path,
                          bool best, bool latest) {
     double score = retention_score(row->metrics, survey->attribute);
-    json_t *metrics = row->metrics != NULL ? json_loads(row->metrics, 0, NULL) : NULL;
+    json_t *metrics = row->metrics != NULL ? metrics_read(row->metrics, strlen(row->metrics)) : NULL;
     json_t *entry = json_pack("{s:I, s:s, s:s, s:i, s:f, s:o, s:b, s:b}", "number", (json_int_t)row->number,
                               "name", row->name, "path", path, "attempt", row->attempt, "time",
                               (double)row->time / (double)NS_PER_S, "metrics",

@@ -7,7 +7,6 @@
 #include "controller/controller.h"
 
 #include <errno.h>
-#include <jansson.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -17,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "agent/metrics.h"
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -328,14 +328,16 @@ int controller_stop(ty_run *run, int signal_number) {
 }
 
 int controller_checkpoint_metrics(ty_run *run, uint64_t number, const char *metrics, ty_error *err) {
-    json_t *object = json_loads(metrics, JSON_ALLOW_NUL, NULL);
-    bool is_object = json_is_object(object);
-    json_decref(object);
-    if (!is_object)
-        return ty_fail(err, TY_EUSAGE, "ty_run_checkpoint_metrics: the metrics must be a JSON object");
+    CLEANUP(buffer_done) struct buffer corrected = {0};
+    int result = metrics_check(metrics, strlen(metrics), &corrected, err);
+    if (result < 0) {
+        (void)ty_wrap(err, "ty_run_checkpoint_metrics");
+        return result;
+    }
+    if (result > 0) metrics = corrected.data;
     if (check_owner(run, err) < 0) return TY_EUSAGE;
     CLEANUP(sigpipe_release) struct sigpipe_hold hold = sigpipe_hold();
-    int result = checkpoints_set_metrics(run->checkpoints, number, metrics, err);
+    result = checkpoints_set_metrics(run->checkpoints, number, metrics, err);
     if (run->phase != PHASE_OVER) end_turn(run);
     return result;
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/metrics.h"
 #include "base/str.h"
 #include "checkpoint/checkpoint.h"
 #include "controller/result.h"
@@ -34,10 +35,9 @@ static int fail_damaged(const struct past_reading *reading, const char *what, ty
 
 /* Metrics go into JSON as they are. */
 static bool is_object(const char *text, size_t size) {
-    json_t *object = json_loadb(text, size, JSON_ALLOW_NUL, NULL);
-    bool is = json_is_object(object);
+    json_t *object = metrics_read(text, size);
     json_decref(object);
-    return is;
+    return object != NULL;
 }
 
 static int take_report(void *context, const struct journal_report *report) {

@@ -12,6 +12,7 @@
 #include "base/array.h"
 #include "base/buffer.h"
 #include "base/cleanup.h"
+#include "base/metrics.h"
 #include "base/str.h"
 #include "controller/sink.h"
 
@@ -68,7 +69,7 @@ static size_t fitting_size(const char *text, size_t size, size_t columns) {
 }
 
 void progress_words(const char *metrics, size_t size, struct buffer *out) {
-    json_t *object = json_loadb(metrics, size, 0, NULL), *value;
+    json_t *object = metrics_read(metrics, size), *value;
     const char *key;
     size_t begin = out->size;
     json_object_foreach(object, key, value) {

@@ -12,6 +12,7 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/metrics.h"
 #include "base/str.h"
 #include "controller/result.h"
 #include "controller/ty_run.h"
@@ -33,7 +34,7 @@ static bool metric_value(const json_t *value, double *number) {
 }
 
 void result_add_values(struct ty_result *result) {
-    json_t *object = result->metrics == NULL ? NULL : json_loads(result->metrics, 0, NULL);
+    json_t *object = result->metrics == NULL ? NULL : metrics_read(result->metrics, strlen(result->metrics));
     const char *key;
     json_t *value;
     result->values = calloc(json_object_size(object) + 1, sizeof *result->values);

@@ -1,16 +1,16 @@
 /* Choosing by counting, for each checkpoint, how many are better. */
 #include "run/settings.h"
 
-#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/metrics.h"
 #include "base/str.h"
 
 double retention_score(const char *metrics, const char *attribute) {
-    json_t *tree = metrics == NULL || attribute == NULL ? NULL : json_loads(metrics, 0, NULL);
+    json_t *tree = metrics == NULL || attribute == NULL ? NULL : metrics_read(metrics, strlen(metrics));
     const json_t *value = json_object_get(tree, attribute), *at = tree;
     CLEANUP_FREE char *path = attribute == NULL ? NULL : strdup(attribute);
     char *rest = path;
@@ -33,7 +33,7 @@ double retention_score(const char *metrics, const char *attribute) {
 bool retention_is_awaited(const char *metrics) {
     static const char name[] = "$validation";
     if (metrics == NULL || strstr(metrics, name) == NULL) return false;
-    json_t *tree = json_loads(metrics, 0, NULL);
+    json_t *tree = metrics_read(metrics, strlen(metrics));
     bool awaited = json_is_object(json_object_get(tree, name));
     json_decref(tree);
     return awaited;

@@ -12,6 +12,7 @@
 #include "base/array.h"
 #include "base/buffer.h"
 #include "base/cleanup.h"
+#include "base/metrics.h"
 #include "base/str.h"
 #include "controller/controller.h"
 #include "controller/run_lock.h"
@@ -173,7 +174,7 @@ static void measure_phases(struct view_summary *summary, nanoseconds first_repor
 static int on_report(void *context, const struct journal_report *report) {
     struct reading *reading = context;
     json_decref(reading->summary->metrics);
-    reading->summary->metrics = json_loadb(report->metrics, report->metrics_size, JSON_ALLOW_NUL, NULL);
+    reading->summary->metrics = metrics_read(report->metrics, report->metrics_size);
     return 0;
 }
 

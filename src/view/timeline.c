@@ -10,6 +10,7 @@
 
 #include "base/cleanup.h"
 #include "base/document.h"
+#include "base/metrics.h"
 #include "base/str.h"
 #include "checkpoint/checkpoint.h"
 #include "controller/result.h"
@@ -328,7 +329,7 @@ static void encode_checkpoint(const char *run_path, const struct fact_checkpoint
         !checkpoint_is_place(checkpoint->name) && !path.failed && run_disk_read(path.data, &disk, NULL) >= 0;
     encode_number_if(out, known, known ? (double)disk.bytes : 0);
     json_t *metrics =
-        checkpoint->metrics != NULL ? json_loads(checkpoint->metrics, JSON_ALLOW_NUL, NULL) : NULL;
+        checkpoint->metrics != NULL ? metrics_read(checkpoint->metrics, strlen(checkpoint->metrics)) : NULL;
     CLEANUP_FREE char *text = metrics != NULL ? json_format(metrics, JSON_COMPACT) : NULL;
     json_decref(metrics);
     buffer_printf(out, ", \"metrics\": %s}", text != NULL ? text : "null");

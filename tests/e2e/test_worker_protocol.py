@@ -679,6 +679,32 @@ assert all(answer.startswith("ok ") for answer in answers.values()), answers
         self.assertEqual(list(range(1, 17)), self.checkpoints())
         self.assertEqual({"r0": "9", "r1": "9"}, self.checkpoint_files(9))
 
+    def test_numbers_beyond_64_bits_take_nothing_away(self):
+        """They are kept as they came; a run that reported them is ranked, shown and gone on with as any other."""
+        finished = self.workers(1, r"""
+for score in (3, 1, 2):
+    number, path = c.ask('checkpoint {"score": %d, "seed": 18446744073709551615, "far": [-1e999]}' % score)[0].split(" ")[1:]
+    os.makedirs(path, exist_ok=True)
+    open(path + "/f", "w").write("x")
+    answer = c.commit(int(number))
+    assert answer.startswith("ok "), answer
+""", "--keep-checkpoints", 1, "--checkpoint-score-attribute", "score")
+        self.assertIn("score 2  seed 1.845e+19; best checkpoint by score: checkpoint_000001", finished.err)
+        self.assertEqual([1, 3], self.checkpoints())
+
+        def ask(*words):
+            return self.assert_status(0, self.trainyard(*words, "--storage-path", self.storage, "--format", "json")).json
+
+        metrics = {"score": 2, "seed": 2.0**64, "far": ["-Infinity"]}
+        listed = ask("checkpoints", "list", "run")
+        self.assertEqual([(1, 3, True), (3, 2, False)], [(entry["number"], entry["score"], entry["best"]) for entry in listed])
+        self.assertEqual(metrics, listed[1]["metrics"])
+        for shown in (ask("status", "run")["metrics"], ask("top")["runs"][0]["metrics"]):
+            self.assertEqual(metrics, shown)
+            self.assertIs(int, type(shown["score"]))
+        self.assertEqual({2**64 - 1}, {report["seed"] for report in self.reports(0)})
+        self.workers(1, "", "--resume")
+
     def test_names_and_places(self):
         """Rank 0 gives the name; a place outside of the run's directory is recorded as it is; a name is given once."""
         elsewhere = os.path.join(self.place, "work", "elsewhere")

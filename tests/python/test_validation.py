@@ -110,6 +110,21 @@ def test_what_fails_is_told_and_nothing_else_fails(storage, capfd, tmp_path):
     assert "ended with status -9" in told and "took longer than its timeout_s" in told
 
 
+def test_what_is_no_finite_number_is_found_as_well(storage):
+    def validate(checkpoint):
+        return {"found": float("nan"), "seed": 2**64}
+
+    def train():
+        report(1, loss=float("inf"))
+        [one] = trainyard.get_all_reported_checkpoints()
+        return one.status.name, one.metrics
+
+    result = trainer(train, validate, storage).fit()
+    for status, metrics in (result.return_value, ("VALIDATED", read(result.path).best_checkpoints[0][1])):
+        assert status == "VALIDATED" and metrics["loss"] == float("inf") and metrics["seed"] == 2**64
+        assert metrics["found"] != metrics["found"]
+
+
 def validations(mark):
     """Processes of validations; who was killed may take a moment to be gone."""
     found = []

@@ -50,6 +50,10 @@ static void a_score_is_a_number_among_the_metrics(void **state) {
     for (size_t i = 0; i < sizeof without / sizeof *without; i++)
         assert_true(isnan(retention_score(metrics, without[i])));
     assert_true(isnan(retention_score(NULL, "loss")) && isnan(retention_score("[", "loss")));
+    const char *large = "{\"loss\": 0.5, \"seed\": 18446744073709551615, \"none\": 1e999}";
+    assert_true(retention_score(large, "loss") == 0.5 && retention_score(large, "seed") == 0x1p64);
+    assert_true(isinf(retention_score(large, "none")));
+    assert_true(retention_is_awaited("{\"$validation\": {}, \"seed\": 18446744073709551615}"));
     assert_true(retention_is_awaited("{\"$validation\": {\"fn_kwargs\": {}}}"));
     assert_false(retention_is_awaited("{\"$validation\": \"VALIDATED\"}"));
     assert_false(retention_is_awaited("{\"text\": \"$validation\", \"a\": {\"$validation\": {}}}"));
