@@ -107,6 +107,7 @@ struct checkpoint_parts {
     bool beside;      /* where the manifest is to stand, but for one with metadata of the user's */
     const char *const *lists;
     size_t n;
+    bool again; /* a controller that died may have begun, or done it: it is brought to its end */
 };
 
 /* In the controller: checks the staging directory against the ranks' JSON lists (list i is rank i's), writes
@@ -118,10 +119,6 @@ struct checkpoint_parts {
  * change places in one step: who reads the name sees one of them, whole. `*path` (the caller's to free) is the
  * committed directory. */
 int checkpoint_publish(const char *run_path, const struct checkpoint_parts *parts, char **path, ty_error *err);
-
-/* A controller before this one, which died before that was on record, has published it: it is whole in its
- * place, `*path` (the caller's to free), and nothing waits to be published. */
-bool checkpoint_was_published(const char *run_path, const struct checkpoint_parts *parts, char **path);
 
 /* Removes a staging directory and what is in it; a missing one is fine. */
 void checkpoint_discard(const char *run_path, uint64_t number, int attempt);

@@ -57,17 +57,25 @@ static json_t *read_list_file(int directory, const char *name) {
     return json_loadb(text.data, text.size, JSON_REJECT_DUPLICATES, NULL);
 }
 
-json_t *manifest_read_list(int directory, const char *text) {
+json_t *manifest_list_name(const char *text) {
+    enum { MENTION_MAX = 256 }; /* a list itself, which is longer mostly, is read once only */
+    const char *hash;
+    if (strnlen(text, MENTION_MAX) == MENTION_MAX) return NULL;
     json_t *values = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
     const json_t *first = json_array_get(values, 0);
-    const char *name = json_string_value(json_object_get(first, "list")), *hash;
-    bool in_file = name != NULL && json_array_size(values) == 1 && json_object_size(first) == 1 &&
-                   str_prefix(name, LIST_PREFIX, &hash) && is_hash(hash);
-    if (in_file) {
-        json_t *read = read_list_file(directory, name);
-        json_decref(values);
-        values = read;
-    }
+    json_t *name = json_object_get(first, "list");
+    bool in_file = json_array_size(values) == 1 && json_object_size(first) == 1 && json_is_string(name) &&
+                   str_prefix(json_string_value(name), LIST_PREFIX, &hash) && is_hash(hash);
+    name = in_file ? json_incref(name) : NULL;
+    json_decref(values);
+    return name;
+}
+
+json_t *manifest_read_list(int directory, const char *text) {
+    json_t *name = manifest_list_name(text);
+    json_t *values = name != NULL ? read_list_file(directory, json_string_value(name))
+                                  : json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    json_decref(name);
     if (json_is_array(values)) return values;
     json_decref(values);
     return NULL;

@@ -23,6 +23,8 @@ bool manifest_entry_read(const json_t *value, struct manifest_entry *entry);
 /* The list of a rank as it sends it: a JSON list of entries, or [{"list": NAME}] for the file in the open
  * directory that holds it; NULL when it is neither, or the file is not what its name says. The caller's. */
 json_t *manifest_read_list(int directory, const char *text);
+/* That name, a JSON string, the caller's; NULL where the list is no file's. */
+json_t *manifest_list_name(const char *text);
 
 /* The object in .metadata.json of an open directory, the caller's, with our part of it, wherever that stands: 1
  * where that is beside the directory; `*metadata` is NULL when there is neither. `name` is the path or the name

@@ -27,6 +27,14 @@ static const char *text_of(const json_t *ours, const char *key) {
     return json_string_value(json_object_get(ours, key));
 }
 
+bool mark_speaks_of(const json_t *ours, int top, const struct checkpoint_mark *mark) {
+    struct stat status;
+    return str_equal(text_of(ours, "run"), mark->run) && str_equal(text_of(ours, "name"), mark->name) &&
+           json_integer_value(json_object_get(ours, "number")) == (json_int_t)mark->number &&
+           fstat(top, &status) == 0 &&
+           json_integer_value(json_object_get(ours, "directory")) == (json_int_t)status.st_ino;
+}
+
 struct mark_found mark_find(int run, const char *name, const char *id) {
     struct mark_found found = {0};
     struct stat status;

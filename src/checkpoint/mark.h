@@ -16,6 +16,8 @@
 
 /* Puts the mark into our part of the manifest of the open directory `top`; false without memory. */
 bool mark_write(json_t *ours, int top, const struct checkpoint_mark *mark);
+/* Whether it is this one, of that directory and of no copy. */
+bool mark_speaks_of(const json_t *ours, int top, const struct checkpoint_mark *mark);
 
 /* What the run in the open directory `run` published under this name. */
 struct mark_found {

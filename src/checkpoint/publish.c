@@ -23,9 +23,11 @@ struct gathering {
     const char *run_path, *staging;
     const char *run, *name; /* the run's id; the name that it gets */
     json_t *awaited;        /* path -> entry of a list that was not found yet */
+    json_t *lists;          /* the names of files that hold a list */
     json_t *files;          /* the manifest's list */
-    json_t *older; /* metadata of the one that has the name, whose files become part of it; NULL: none */
-    bool beside;   /* the manifest moves out of the checkpoint */
+    json_t *older;  /* metadata of the one that has the name, whose files become part of it; NULL: none */
+    bool exchanges; /* the two change places; else it gets a name that was nobody's */
+    bool beside;    /* the manifest moves out of the checkpoint */
 };
 
 static void drop(json_t **value) {
@@ -90,13 +92,15 @@ static int found_link(struct gathering *gathering, const struct tree_entry *entr
     return list(gathering, json_pack("{s:s, s:s}", "path", entry->path, "link", target), err);
 }
 
-/* Lists too long for a message were read, and go; the user's metadata becomes part of the manifest. */
+/* What is no part of a checkpoint goes, but lists: a second try reads them again until there is a manifest. The
+ * user's metadata becomes part of that. */
 static int found(void *context, enum tree_visit visit, const struct tree_entry *entry, ty_error *err) {
     struct gathering *gathering = context;
     mode_t mode = entry->status.st_mode;
     if (visit == TREE_LEAVE) return sync_file(gathering, entry, err);
     if (S_ISREG(mode) && str_prefix(entry->name, PART_PREFIX, NULL)) {
-        (void)unlinkat(entry->directory, entry->name, 0);
+        bool is_list = json_object_get(gathering->lists, entry->path) != NULL;
+        if (!is_list) (void)unlinkat(entry->directory, entry->name, 0);
         return 0;
     }
     if (str_equal(entry->path, MANIFEST_NAME)) return 0;
@@ -130,27 +134,44 @@ static int make_directory(const struct merging *merging, const struct tree_entry
     return S_ISDIR(there.st_mode) ? 0 : TREE_SKIP;
 }
 
-/* What the ranks brought stays; a file is linked, so that not a byte is copied. */
+static bool is_linked(const struct merging *merging, const struct tree_entry *entry) {
+    struct stat there;
+    return fstatat(merging->top, entry->path, &there, AT_SYMLINK_NOFOLLOW) == 0 &&
+           there.st_dev == entry->status.st_dev && there.st_ino == entry->status.st_ino;
+}
+
+/* What the ranks brought stays; a file is linked, so that not a byte is copied. One that is there may have been
+ * linked by an earlier try: what is said of it holds all the same. */
 static int take_over(void *context, enum tree_visit visit, const struct tree_entry *entry, ty_error *err) {
     const struct merging *merging = context;
     bool ours = str_equal(entry->path, MANIFEST_NAME) || str_prefix(entry->name, PART_PREFIX, NULL);
     if (visit == TREE_LEAVE || ours) return 0;
     if (S_ISDIR(entry->status.st_mode)) return make_directory(merging, entry, err);
-    if (linkat(entry->directory, entry->name, merging->top, entry->path, 0) < 0)
-        return errno == EEXIST ? 0 : fail_merge(merging, entry->path, errno, err);
+    if (json_object_get(merging->awaited, entry->path) != NULL) return 0;
+    if (linkat(entry->directory, entry->name, merging->top, entry->path, 0) < 0) {
+        if (errno != EEXIST) return fail_merge(merging, entry->path, errno, err);
+        if (!is_linked(merging, entry)) return 0;
+    }
     json_t *said = json_object_get(merging->said, entry->path);
     if (said == NULL || json_object_set(merging->awaited, entry->path, said) == 0) return 0;
     return ty_fail_memory(err);
 }
 
-/* Does nothing where the name is nobody's, or not that one's: the commit then says so. */
-static int merge(struct gathering *gathering, int run, int top, uint64_t adds_to, ty_error *err) {
+/* None where the name is nobody's, or not that one's: the commit then says so. */
+static int find_older(struct gathering *gathering, int run, uint64_t adds_to, ty_error *err) {
     if (adds_to == 0) return 0;
     struct mark_found found = mark_find(run, gathering->name, gathering->run);
     if (found.number < adds_to || (!found.original && !mark_is_whole(run, gathering->name))) return 0;
     CLEANUP_FD int older = tree_open(run, gathering->name, false, err);
     int result = older < 0 ? older : manifest_read(older, gathering->name, &gathering->older, err);
-    if (result < 0) return result;
+    gathering->exchanges = gathering->older != NULL;
+    return result < 0 ? result : 0;
+}
+
+static int merge(struct gathering *gathering, int run, int top, ty_error *err) {
+    if (gathering->older == NULL) return 0;
+    CLEANUP_FD int older = tree_open(run, gathering->name, false, err);
+    if (older < 0) return older;
     CLEANUP_JSON json_t *said = json_object();
     if (said == NULL) return ty_fail_memory(err);
     const json_t *ours = json_object_get(gathering->older, MANIFEST_KEY);
@@ -191,7 +212,7 @@ static int take_stock(struct gathering *gathering, int run, int top, const struc
         json_array_foreach(values, i, value) if (result == 0) result = await(gathering, value, rank, err);
         if (result < 0) return result;
     }
-    int result = merge(gathering, run, top, parts->adds_to, err);
+    int result = merge(gathering, run, top, err);
     if (result == 0) result = tree_walk(top, gathering->staging, found, gathering, err);
     if (result < 0) return result;
     void *missing = json_object_iter(gathering->awaited);
@@ -200,14 +221,20 @@ static int take_stock(struct gathering *gathering, int run, int top, const struc
                    json_object_iter_key(missing));
 }
 
-/* The staging directory is nobody's but ours by now: what it held under this name is not replaced in one
- * step. */
+/* In one step: where there is a manifest of ours all that comes before it was done. */
 static int set_down_manifest(int top, const char *text) {
-    if (unlinkat(top, MANIFEST_NAME, 0) < 0 && errno != ENOENT) return -errno;
-    CLEANUP_FD int fd = openat(top, MANIFEST_NAME, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+    static const char draft[] = PART_PREFIX "manifest";
+    if (unlinkat(top, draft, 0) < 0 && errno != ENOENT) return -errno;
+    CLEANUP_FD int fd = openat(top, draft, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
     if (fd < 0) return -errno;
     int result = file_write_all(fd, text, strlen(text));
-    return result < 0 ? result : fsync(fd) < 0 || fsync(top) < 0 ? -errno : 0;
+    if (result < 0) return result;
+    return fsync(fd) < 0 || renameat(top, draft, top, MANIFEST_NAME) < 0 || fsync(top) < 0 ? -errno : 0;
+}
+
+/* The manifest stays in a checkpoint that has metadata of the user's. */
+static void choose_place(struct gathering *gathering, const json_t *metadata) {
+    if (json_object_size(metadata) > 1) gathering->beside = false;
 }
 
 static int write_manifest(struct gathering *gathering, int top, ty_error *err) {
@@ -215,13 +242,13 @@ static int write_manifest(struct gathering *gathering, int top, ty_error *err) {
     CLEANUP_JSON json_t *metadata = NULL;
     int result = manifest_read(top, gathering->staging, &metadata, err);
     if (result < 0) return result;
-    if (metadata != NULL || json_object_size(gathering->older) > 1) gathering->beside = false;
     if (metadata == NULL) metadata = gathering->older != NULL ? json_incref(gathering->older) : json_object();
     struct checkpoint_mark mark = {gathering->run, gathering->name, gathering->number};
     json_t *ours = json_pack("{s:i, s:i}", "version", MANIFEST_VERSION, "attempt", gathering->attempt);
     if (json_object_set_new(metadata, MANIFEST_KEY, ours) < 0 || !mark_write(ours, top, &mark) ||
         json_object_set(ours, "files", gathering->files) < 0)
         return ty_fail_memory(err);
+    choose_place(gathering, metadata);
     text = json_format(metadata, JSON_INDENT(1) | JSON_ENSURE_ASCII);
     if (text == NULL) return ty_fail_memory(err);
     result = set_down_manifest(top, text);
@@ -229,47 +256,94 @@ static int write_manifest(struct gathering *gathering, int top, ty_error *err) {
     return ty_fail(err, result, "cannot write %s/" MANIFEST_NAME ": %s", gathering->staging, strerror(-result));
 }
 
+/* -- what a controller did that died at this commit (checkpoint_parts.again) */
+
+/* The open directory has the manifest that it wrote: 1 where that stands beside, 0; -ENOENT: it has not. */
+static int find_manifest(struct gathering *gathering, int top, const char *name) {
+    CLEANUP_JSON json_t *metadata = NULL;
+    struct checkpoint_mark mark = {gathering->run, gathering->name, gathering->number};
+    int place = manifest_read(top, name, &metadata, NULL);
+    const json_t *ours = json_object_get(metadata, MANIFEST_KEY);
+    bool same_attempt = json_integer_value(json_object_get(ours, "attempt")) == gathering->attempt;
+    if (place < 0 || !same_attempt || !mark_speaks_of(ours, top, &mark)) return -ENOENT;
+    choose_place(gathering, metadata);
+    return place;
+}
+
+/* -- into its place */
+
 /* The lock that the controller holds on the run must do where the file system knows no rename without
  * replacing; one that cannot let two names change places leaves the older checkpoint as it is. */
 static int rename_to(const struct gathering *gathering, int run) {
     const char *from = gathering->staging, *to = gathering->name;
-    unsigned how = gathering->older != NULL ? RENAME_EXCHANGE : RENAME_NOREPLACE;
+    unsigned how = gathering->exchanges ? RENAME_EXCHANGE : RENAME_NOREPLACE;
     if (renameat2(AT_FDCWD, from, run, to, how) == 0) return 0;
     if (errno != EINVAL) return -errno;
     if (faccessat(run, to, F_OK, AT_SYMLINK_NOFOLLOW) == 0) return -EEXIST;
     return renameat(AT_FDCWD, from, run, to) < 0 ? -errno : 0;
 }
 
-/* A checkpoint whose name may not have reached the disk gets its old name back. */
+/* Behind the rename. A checkpoint whose name may not have reached the disk gets its old name back. */
+static int settle(const struct gathering *gathering, int run, ty_error *err) {
+    const char *staging = gathering->staging, *name = gathering->name;
+    if (fsync(run) == 0) {
+        manifest_place(run, name, gathering->beside);
+        if (gathering->exchanges) (void)tree_remove(AT_FDCWD, staging);
+        return 0;
+    }
+    int result = -errno;
+    (void)renameat2(run, name, AT_FDCWD, staging, gathering->exchanges ? RENAME_EXCHANGE : 0);
+    return ty_fail(err, result, "cannot sync %s: %s", gathering->run_path, strerror(-result));
+}
+
 static int commit(const struct gathering *gathering, int run, ty_error *err) {
     const char *staging = gathering->staging, *run_path = gathering->run_path, *name = gathering->name;
     int result = rename_to(gathering, run);
+    if (result == 0) return settle(gathering, run, err);
     if (result == -EEXIST)
         return ty_fail(err, result, "%s/%s exists already: choose another name", run_path, name);
-    if (result < 0)
-        return ty_fail(err, result, "cannot rename %s to %s/%s: %s", staging, run_path, name,
-                       strerror(-result));
-    if (fsync(run) == 0) {
-        manifest_place(run, name, gathering->beside);
-        if (gathering->older != NULL) (void)tree_remove(AT_FDCWD, staging);
-        return 0;
+    return ty_fail(err, result, "cannot rename %s to %s/%s: %s", staging, run_path, name, strerror(-result));
+}
+
+/* Lists have been read for the last time. */
+static int drop_lists(const struct gathering *gathering, int top, ty_error *err) {
+    const char *name;
+    json_t *value;
+    if (json_object_size(gathering->lists) == 0) return 0;
+    json_object_foreach(gathering->lists, name, value) {
+        (void)unlinkat(top, name, 0);
     }
-    result = -errno;
-    (void)renameat2(run, name, AT_FDCWD, staging, gathering->older != NULL ? RENAME_EXCHANGE : 0);
-    return ty_fail(err, result, "cannot sync %s: %s", run_path, strerror(-result));
+    if (fsync(top) == 0) return 0;
+    return ty_fail(err, -errno, "cannot sync %s: %s", gathering->staging, strerror(errno));
 }
 
 static int publish(struct gathering *gathering, int run, const struct checkpoint_parts *parts, ty_error *err) {
-    CLEANUP_JSON json_t *awaited = gathering->awaited = json_object();
-    CLEANUP_JSON json_t *files = gathering->files = json_array();
-    if (awaited == NULL || files == NULL) return ty_fail_memory(err);
     CLEANUP_FD int top = tree_open(AT_FDCWD, gathering->staging, false, err);
     if (top < 0) return top;
-    int result = take_stock(gathering, run, top, parts, err);
-    if (result == 0) result = write_manifest(gathering, top, err);
-    if (result == 0) result = commit(gathering, run, err);
-    json_decref(gathering->older);
-    return result;
+    for (size_t rank = 0; rank < parts->n; rank++) {
+        CLEANUP_JSON json_t *name = manifest_list_name(parts->lists[rank]);
+        if (name != NULL && json_object_set(gathering->lists, json_string_value(name), name) < 0)
+            return ty_fail_memory(err);
+    }
+    int result = find_older(gathering, run, parts->adds_to, err);
+    if (result == 0 && find_manifest(gathering, top, gathering->staging) < 0) {
+        result = take_stock(gathering, run, top, parts, err);
+        if (result == 0) result = write_manifest(gathering, top, err);
+    }
+    if (result == 0) result = drop_lists(gathering, top, err);
+    return result < 0 ? result : commit(gathering, run, err);
+}
+
+/* By the mark in the place alone: it came there by one rename, behind all syncs. What the staging directory
+ * holds then is the older one that had the name. 1; 0: it does not stand there. */
+static int find_published(struct gathering *gathering, int run, ty_error *err) {
+    CLEANUP_FD int top = tree_open(run, gathering->name, false, NULL);
+    int place = top < 0 ? top : find_manifest(gathering, top, gathering->name);
+    if (place < 0) return 0;
+    gathering->exchanges = access(gathering->staging, F_OK) == 0;
+    int result = place == 0 ? settle(gathering, run, err) : 0;
+    if (place == 1) (void)tree_remove(AT_FDCWD, gathering->staging);
+    return result < 0 ? result : 1;
 }
 
 /* Something of somebody else's has the name; what this run published under its number has it for good. */
@@ -293,20 +367,6 @@ static const char *choose_name(int run, const struct checkpoint_parts *parts,
     return chosen;
 }
 
-bool checkpoint_was_published(const char *run_path, const struct checkpoint_parts *parts, char **path) {
-    CLEANUP(buffer_done) struct buffer staging = {0};
-    char chosen[2 * CHECKPOINT_NAME_SIZE];
-    CLEANUP_FD int run = tree_open(AT_FDCWD, run_path, true, NULL);
-    checkpoint_staging_path(run_path, parts->number, parts->attempt, &staging);
-    if (run < 0 || staging.failed || access(staging.data, F_OK) == 0) return false;
-    const char *name = choose_name(run, parts, chosen);
-    struct mark_found found = mark_find(run, name, parts->run);
-    if (!found.original || found.number != parts->number || !mark_is_whole(run, name)) return false;
-    if (asprintf(path, "%s/%s", run_path, name) >= 0) return true;
-    *path = NULL;
-    return false;
-}
-
 int checkpoint_publish(const char *run_path, const struct checkpoint_parts *parts, char **path, ty_error *err) {
     CLEANUP(buffer_done) struct buffer staging = {0};
     char chosen[2 * CHECKPOINT_NAME_SIZE];
@@ -315,15 +375,25 @@ int checkpoint_publish(const char *run_path, const struct checkpoint_parts *part
     const char *name = choose_name(run, parts, chosen);
     checkpoint_staging_path(run_path, parts->number, parts->attempt, &staging);
     CLEANUP_FREE char *committed = str_format("%s/%s", run_path, name);
-    if (staging.failed || committed == NULL) return ty_fail_memory(err);
     struct gathering gathering = {.number = parts->number,
                                   .attempt = parts->attempt,
                                   .run_path = run_path,
                                   .staging = staging.data,
                                   .run = parts->run,
                                   .name = name,
+                                  .awaited = json_object(),
+                                  .lists = json_object(),
+                                  .files = json_array(),
                                   .beside = parts->beside};
-    if (publish(&gathering, run, parts, err) < 0) return ty_wrap(err, "%s", name);
+    bool whole = !staging.failed && committed != NULL && gathering.awaited != NULL && gathering.lists != NULL &&
+                 gathering.files != NULL;
+    int result = !whole ? ty_fail_memory(err) : parts->again ? find_published(&gathering, run, err) : 0;
+    if (result == 0) result = publish(&gathering, run, parts, err);
+    json_decref(gathering.awaited);
+    json_decref(gathering.lists);
+    json_decref(gathering.files);
+    json_decref(gathering.older);
+    if (result < 0) return ty_wrap(err, "%s", name);
     *path = TAKE(committed);
     return 0;
 }

@@ -58,11 +58,9 @@ static void publish(struct storage_job *job) {
                                      publication->adds_to,
                                      publication->beside,
                                      (const char *const *)publication->files,
-                                     publication->n_files};
+                                     publication->n_files,
+                                     publication->again};
     const char *place = publication->place;
-    if (publication->again && place == NULL &&
-        checkpoint_was_published(publication->run_path, &parts, &made->path))
-        return;
     if (place == NULL)
         made->result = checkpoint_publish(publication->run_path, &parts, &made->path, &made->error);
     else

@@ -302,7 +302,7 @@ static int publish_beside(unsigned number, const char *name, uint64_t adds_to, c
         0)
         fail_msg("%s", err->message);
     const char *lists[] = {files.data};
-    struct checkpoint_parts parts = {RUN, number, 1, name, adds_to, true, lists, 1};
+    struct checkpoint_parts parts = {RUN, number, 1, name, adds_to, true, lists, 1, false};
     return checkpoint_publish(run_path, &parts, path, err);
 }
 

@@ -25,6 +25,7 @@
 
 #include "base/cleanup.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/copy.h"
 #include "checkpoint_world.h"
 #include "descriptors.h"
 
@@ -93,7 +94,15 @@ static bool stays(void) {
 int __real_unlinkat(int at, const char *path, int flags);
 int __wrap_unlinkat(int at, const char *path, int flags);
 int __wrap_unlinkat(int at, const char *path, int flags) {
+    if (fault == 0) (void)strikes();
     return stays() ? -1 : __real_unlinkat(at, path, flags);
+}
+
+int __real_linkat(int from_at, const char *from, int to_at, const char *to, int flags);
+int __wrap_linkat(int from_at, const char *from, int to_at, const char *to, int flags);
+int __wrap_linkat(int from_at, const char *from, int to_at, const char *to, int flags) {
+    if (fault == 0) (void)strikes();
+    return __real_linkat(from_at, from, to_at, to, flags);
 }
 
 int __real_renameat(int from_at, const char *from, int to_at, const char *to);
@@ -499,7 +508,7 @@ static int add_to_last(ty_error *err) {
     CLEANUP_FREE char *path = NULL;
     int result = copy_from(source, &files, err);
     const char *lists[] = {files.data};
-    struct checkpoint_parts parts = {RUN, 12, 1, "last", 3, false, lists, 1};
+    struct checkpoint_parts parts = {RUN, 12, 1, "last", 3, false, lists, 1, false};
     return result < 0 ? result : checkpoint_publish(run_path, &parts, &path, err);
 }
 
@@ -541,6 +550,84 @@ static void every_call_of_an_addition_fails(void **state) {
     an_addition_that_ends_at_every_call(false);
 }
 
+static bool manifest_beside;
+
+/* What a rank says of its files where their list is too long for a message. */
+static void put_list_aside(const char *gathers, struct buffer *files) {
+    struct digest digest;
+    char name[128];
+    bytes_digest_memory(files->data, files->size, &digest);
+    (void)snprintf(name, sizeof name, ".trainyard-part-list-%s", digest.xxh3);
+    put(in(gathers, name), files->data);
+    buffer_clear(files);
+    buffer_printf(files, "[{\"list\": \"%s\"}]", name);
+}
+
+static int publish_last(unsigned number, uint64_t adds_to, bool again, const struct buffer *files,
+                        ty_error *err) {
+    const char *lists[] = {files->data};
+    CLEANUP_FREE char *path = NULL;
+    struct checkpoint_parts parts = {RUN, number, 1, "last", adds_to, manifest_beside, lists, 1, again};
+    return checkpoint_publish(run_path, &parts, &path, err);
+}
+
+/* The files of checkpoint 12, whose rank has copied them all; it adds to number 3 where there is one. */
+static void gather_last(bool adds, struct buffer *files) {
+    ty_error err = {0};
+    BUFFER older = {0}, place = {0};
+    checkpoint_staging_path(run_path, 3, 1, &place);
+    shell("rm -rf source && mkdir -p source/d && echo old > source/d/same && echo older > source/d/older");
+    if (adds && (checkpoint_copy(source, place.data, &(struct checkpoint_copying){CHECKPOINT_COPY, false},
+                                 &older, &err) < 0 ||
+                 publish_last(3, 0, false, &older, &err) < 0))
+        fail_msg("%s", err.message);
+    shell("rm -r source && mkdir -p source/d && echo new > source/d/same && echo newer > source/d/newer");
+    copy_well(files);
+    put_list_aside(staging, files);
+}
+
+/* Another controller does it again, as the ranks still wait for it. */
+static void a_death_at_every_call_and_another_try(bool adds, bool is_beside) {
+    int status = -1;
+    manifest_beside = is_beside;
+    for (long k = 0; status != 0; k++) {
+        ty_error err = {0};
+        BUFFER files = {0};
+        gather_last(adds, &files);
+        pid_t child = fork();
+        if (child == 0) {
+            fault = 0;
+            countdown = k;
+            _exit(publish_last(12, adds ? 3 : 0, false, &files, NULL) < 0);
+        }
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_true(status == 0 || WIFSIGNALED(status));
+        if (publish_last(12, adds ? 3 : 0, true, &files, &err) < 0) fail_msg("call %ld: %s", k, err.message);
+        verify_well(in(run_path, "last"));
+        shell("test \"$(cat run/last/d/same run/last/d/newer)\" = \"$(printf 'new\\nnewer')\"");
+        shell(adds ? "test \"$(cat run/last/d/older)\" = older" : "test ! -e run/last/d/older");
+        shell(adds ? "test $(cat run/last/.metadata.json run/.last.manifest 2>&- | grep -c xxh3) = 3"
+                   : "test $(cat run/last/.metadata.json run/.last.manifest 2>&- | grep -c xxh3) = 2");
+        shell(is_beside ? "test \"$(ls -A run | tr '\\n' ' ')\" = '.last.manifest last ' && test \"$(ls -A "
+                          "run/last)\" = d"
+                        : "test \"$(ls -A run)\" = last");
+        shell("test -z \"$(find run -name '.trainyard-part-*')\"");
+        shell("rm -r run && mkdir run");
+    }
+}
+
+static void a_death_and_another_try(void **state) {
+    (void)state;
+    a_death_at_every_call_and_another_try(false, false);
+    a_death_at_every_call_and_another_try(false, true);
+}
+
+static void a_death_and_another_try_of_an_addition(void **state) {
+    (void)state;
+    a_death_at_every_call_and_another_try(true, false);
+    a_death_at_every_call_and_another_try(true, true);
+}
+
 static void deaths_at_any_moment(void **state) {
     (void)state;
     tree_with_all_sorts();
@@ -578,6 +665,8 @@ int main(void) {
         TEST(a_death_at_every_call),
         TEST(a_death_at_every_call_of_an_addition),
         TEST(every_call_of_an_addition_fails),
+        TEST(a_death_and_another_try),
+        TEST(a_death_and_another_try_of_an_addition),
         BESIDE(a_death_at_every_call),
         TEST(deaths_at_any_moment),
         BESIDE(deaths_at_any_moment),
