@@ -22,13 +22,14 @@ enum {
     TRACE_COUNTERS = 20,
     TRACE_USAGE_BUCKETS = 300,
     RUN_PROCESS = 1,
-    RUN_THREAD = 1
+    RUN_THREAD = 1,
+    OF_RUN = -1
 };
 
 /* What the track of a rank holds so far. */
 struct trace_rank {
     nanoseconds executed, able; /* since its process began; since it is ready, or in its group */
-    nanoseconds end;            /* of the last slice: the next one begins no earlier */
+    nanoseconds end;            /* of the last span, later of the last report */
     nanoseconds last;           /* report of the attempt; 0: none */
     int attempt;                /* of that */
 };
@@ -39,6 +40,19 @@ struct trace_start {
     nanoseconds able;
 };
 
+/* A slice that is written of what the events tell; a rank's, or an attempt on the track of the run. */
+struct trace_span {
+    int rank; /* OF_RUN */
+    nanoseconds from, to;
+};
+
+/* The attempt of the same index in the replay, which tells what it came to. */
+struct trace_attempt {
+    int attempt;
+    nanoseconds began, ended; /* ended 0: nobody tells */
+    nanoseconds last;         /* event or report of it */
+};
+
 struct trace_writing {
     const struct view_trace *asked;
     struct view_facts facts;
@@ -47,7 +61,12 @@ struct trace_writing {
     size_t n_ranks;
     struct trace_start *starts; /* n_starts, owned; by attempt, then as they came */
     size_t n_starts;
-    nanoseconds attempt_began, launched, cause_time, last;
+    struct trace_span *spans; /* n_spans, owned; by track, then as they follow each other there, once sorted */
+    size_t n_spans;
+    struct trace_attempt *attempts; /* n_attempts, owned */
+    size_t n_attempts, reported;    /* reported: whose report came last */
+    nanoseconds end;                /* of the last attempt that is written */
+    nanoseconds launched, cause_time;
     int cause_rank, cause_attempt; /* the first that ended badly; -1: none */
     unsigned flows;
     bool any, cut;
@@ -125,7 +144,7 @@ static void write_names(struct trace_writing *writing, const char *name) {
     }
 }
 
-/* -- slices of ranks: none begins before the one in front of it has ended */
+/* -- slices: those of a track lie behind each other, or in each other */
 
 static bool is_asked(const struct trace_writing *writing, int rank) {
     return rank >= 0 && (size_t)rank < writing->n_ranks &&
@@ -134,23 +153,77 @@ static bool is_asked(const struct trace_writing *writing, int rank) {
 
 static struct buffer *begin_slice(struct trace_writing *writing, int rank, const char *name,
                                   const char *category, nanoseconds from, nanoseconds to) {
-    struct trace_rank *track = &writing->ranks[rank];
-    from = since(writing, from);
-    to = since(writing, to);
-    if (from < track->end) from = track->end;
-    if (to < from) to = from;
-    track->end = to;
-    struct buffer *out = begin(writing, 'X', name, process_of(writing, rank), rank + 1, from);
+    int pid = rank == OF_RUN ? RUN_PROCESS : process_of(writing, rank);
+    struct buffer *out = begin(writing, 'X', name, pid, rank == OF_RUN ? RUN_THREAD : rank + 1, from);
     buffer_text(out, ",\"dur\":");
     append_time(out, to - from);
     buffer_printf(out, ",\"cat\":\"%s\"", category);
     return out;
 }
 
+/* Times since the run's beginning. A slice begins no earlier than the one before it, which ended at `*end`, has
+ * ended: clocks go back. */
+static void put_behind(const struct trace_writing *writing, nanoseconds *end, nanoseconds *from,
+                       nanoseconds *to) {
+    *from = since(writing, *from);
+    *to = since(writing, *to);
+    if (*from < *end) *from = *end;
+    if (*to < *from) *to = *from;
+    *end = *to;
+}
+
+/* A slice of what an event tells: those of a track come in their order. */
+static struct buffer *begin_span(struct trace_writing *writing, int rank, const char *name,
+                                 const char *category, nanoseconds from, nanoseconds to) {
+    put_behind(writing, rank == OF_RUN ? &writing->end : &writing->ranks[rank].end, &from, &to);
+    struct buffer *out = begin_slice(writing, rank, name, category, from, to);
+    if (ARRAY_GROW(writing->spans, writing->n_spans) < 0)
+        out->failed = true;
+    else
+        writing->spans[writing->n_spans++] = (struct trace_span){rank, from, to};
+    return out;
+}
+
+static int by_track(const void *a, const void *b) {
+    const struct trace_span *x = a, *y = b;
+    if (x->rank != y->rank) return x->rank < y->rank ? -1 : 1;
+    if (x->from != y->from) return x->from < y->from ? -1 : 1;
+    return (x->to > y->to) - (x->to < y->to);
+}
+
+static void sort_spans(struct trace_writing *writing) {
+    if (writing->n_spans > 0) qsort(writing->spans, writing->n_spans, sizeof *writing->spans, by_track);
+}
+
+/* The first span of a track that ends behind this time, or NULL. */
+static const struct trace_span *find_span(const struct trace_writing *writing, int rank, nanoseconds time) {
+    size_t low = 0, high = writing->n_spans;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        const struct trace_span *span = &writing->spans[middle];
+        if (span->rank < rank || (span->rank == rank && span->to <= time))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < writing->n_spans && writing->spans[low].rank == rank ? &writing->spans[low] : NULL;
+}
+
+/* Cuts a slice that begins or ends within a span, and does not lie in it, at the span's edge. */
+static void fit_between(const struct trace_writing *writing, int rank, nanoseconds *from, nanoseconds *to) {
+    const struct trace_span *span;
+    while ((span = find_span(writing, rank, *from)) != NULL && span->from <= *from) {
+        if (*to <= span->to) return;
+        *from = span->to;
+    }
+    span = find_span(writing, rank, *to);
+    if (span != NULL && span->from < *to) *to = span->from;
+}
+
 static void write_phase(struct trace_writing *writing, int rank, const char *name, nanoseconds from,
                         nanoseconds to) {
     if (from <= 0 || to < from) return;
-    buffer_char(begin_slice(writing, rank, name, "start", from, to), '}');
+    buffer_char(begin_span(writing, rank, name, "start", from, to), '}');
 }
 
 /* Phases follow each other, as in the summary: spawned, loaded, in its group. */
@@ -174,30 +247,7 @@ static int write_start(struct trace_writing *writing, const struct run_event *ev
     return 0;
 }
 
-/* -- the run's own track, and instants */
-
-static void write_run_slice(struct trace_writing *writing, const char *name, const char *category,
-                            nanoseconds from, nanoseconds to) {
-    nanoseconds at = since(writing, from), end = since(writing, to);
-    struct buffer *out = begin(writing, 'X', name, RUN_PROCESS, RUN_THREAD, at);
-    buffer_text(out, ",\"dur\":");
-    append_time(out, end > at ? end - at : 0);
-    buffer_printf(out, ",\"cat\":\"%s\"", category);
-}
-
-static void write_attempt(struct trace_writing *writing, int attempt, const char *outcome, const char *cause,
-                          nanoseconds end) {
-    char name[32];
-    (void)snprintf(name, sizeof name, "attempt %d", attempt);
-    write_run_slice(writing, name, "attempt", writing->attempt_began, end);
-    struct buffer *out = &writing->outlet.text;
-    buffer_text(out, ",\"args\":{\"outcome\":");
-    buffer_json_text(out, outcome);
-    buffer_text(out, ",\"cause\":");
-    buffer_json_text(out, cause);
-    buffer_text(out, "}}");
-    writing->attempt_began = 0;
-}
+/* -- instants and ends */
 
 static void write_instant(struct trace_writing *writing, const struct run_event *event, char scope) {
     bool ranked = event->rank >= 0 && (size_t)event->rank < writing->n_ranks;
@@ -230,10 +280,9 @@ static void write_exit(struct trace_writing *writing, const struct run_event *ev
     bool bad = !exited->stopped && exited->code != 0;
     if (bad) write_instant(writing, event, 'g');
     if (!is_asked(writing, event->rank) || (!bad && !exited->stopped)) return;
-    buffer_char(begin_slice(writing, event->rank, bad ? "ended badly" : "stopped", "end", event->time,
-                            event->time + 1000),
-                '}');
-    nanoseconds at = writing->ranks[event->rank].end - 1000;
+    const char *name = bad ? "ended badly" : "stopped";
+    buffer_char(begin_span(writing, event->rank, name, "end", event->time, event->time + 1000), '}');
+    nanoseconds at = writing->n_spans > 0 ? writing->spans[writing->n_spans - 1].from : 0;
     if (bad && writing->cause_attempt != event->attempt) {
         writing->cause_attempt = event->attempt;
         writing->cause_rank = event->rank;
@@ -244,20 +293,28 @@ static void write_exit(struct trace_writing *writing, const struct run_event *ev
     }
 }
 
+/* An attempt of which nobody tells the end lasts to the last that is known of it. One that was adopted went on
+ * between two controllers. */
+static int note_attempt(struct trace_writing *writing, const struct run_event *event) {
+    size_t n = writing->n_attempts;
+    if (event->kind == EVENT_ATTEMPT) {
+        if (ARRAY_GROW(writing->attempts, n) < 0) return -ENOMEM;
+        writing->attempts[writing->n_attempts++] =
+            (struct trace_attempt){.attempt = event->attempt, .began = event->time, .last = event->time};
+        return 0;
+    }
+    struct trace_attempt *attempt = n > 0 ? &writing->attempts[n - 1] : NULL;
+    if (attempt == NULL || event->attempt != attempt->attempt) return 0;
+    if (event->kind == EVENT_ATTEMPT_END) attempt->ended = event->time;
+    if (event->time > attempt->last) attempt->last = event->time;
+    return 0;
+}
+
 static int write_event(struct trace_writing *writing, const struct run_event *event) {
     switch ((int)event->kind) {
-    case EVENT_RUN:
     case EVENT_ATTEMPT:
-        if (writing->attempt_began > 0)
-            write_attempt(writing, event->attempt, "died", "its controller died", writing->last);
-        if (event->kind == EVENT_RUN) return 0;
-        writing->attempt_began = writing->launched = event->time;
-        return 0;
     case EVENT_LAUNCHED:
         writing->launched = event->time;
-        return 0;
-    case EVENT_ADOPTED:
-        writing->attempt_began = event->time;
         return 0;
     case EVENT_STARTED:
     case EVENT_READY:
@@ -278,30 +335,8 @@ static int write_event(struct trace_writing *writing, const struct run_event *ev
     case EVENT_CHECKPOINT_LOST:
         write_instant(writing, event, 'p');
         return 0;
-    case EVENT_ATTEMPT_END:
-        if (writing->attempt_began > 0)
-            write_attempt(writing, event->attempt, event->of.attempt_end.outcome, event->of.attempt_end.cause,
-                          event->time);
-        return 0;
     default:
         return 0;
-    }
-}
-
-/* Plans and the way to the agents lie before the workers, on the track of the run. */
-static void write_run_start(struct trace_writing *writing) {
-    const struct run_replay *replay = &writing->facts.replay;
-    if (replay->began == 0) return;
-    if (replay->planned) {
-        nanoseconds took = (nanoseconds)(replay->plan_seconds * (double)NS_PER_S);
-        nanoseconds from =
-            replay->began - took > writing->facts.first ? replay->began - took : writing->facts.first;
-        write_run_slice(writing, "plan", "start", from, replay->began);
-        buffer_char(&writing->outlet.text, '}');
-    }
-    if (replay->node.event.time > replay->began) {
-        write_run_slice(writing, "agent", "start", replay->began, replay->node.event.time);
-        buffer_char(&writing->outlet.text, '}');
     }
 }
 
@@ -309,6 +344,7 @@ struct trace_events {
     struct run_event *events; /* with their memory: kept until the reading is known to be right */
     struct event_memory *memories;
     size_t n;
+    int64_t last; /* of those that the replay knows */
 };
 
 static void forget_events(struct trace_events *events) {
@@ -321,7 +357,7 @@ static void forget_events(struct trace_events *events) {
 
 static int keep_event(void *context, int64_t sequence, const struct journal_event *row) {
     struct trace_events *events = context;
-    (void)sequence;
+    if (sequence > events->last) return 0;
     if (ARRAY_GROW(events->events, events->n) < 0 || ARRAY_GROW(events->memories, events->n) < 0)
         return -ENOMEM;
     events->memories[events->n] = (struct event_memory){0};
@@ -338,16 +374,14 @@ static int read_events(void *context, struct journal *journal, ty_error *err) {
 }
 
 static int write_events(struct trace_writing *writing, const char *run_path, ty_error *err) {
-    struct trace_events events = {0};
+    struct trace_events events = {.last = writing->facts.sequence};
     int result = journal_read(run_path, read_events, &events, err);
     for (size_t i = 0; i < events.n && result == 0; i++) {
-        result = write_event(writing, &events.events[i]);
-        writing->last = events.events[i].time;
+        result = note_attempt(writing, &events.events[i]);
+        if (result == 0) result = write_event(writing, &events.events[i]);
         if (result == 0) result = view_outlet_drain(&writing->outlet);
     }
     forget_events(&events);
-    if (result == 0 && writing->attempt_began > 0)
-        write_attempt(writing, writing->facts.replay.attempt, NULL, NULL, writing->last);
     return result;
 }
 
@@ -374,9 +408,20 @@ static void sort_starts(struct trace_writing *writing) {
     writing->n_starts = kept + 1;
 }
 
+static void note_report(struct trace_writing *writing, const struct journal_report *report) {
+    size_t i = writing->reported;
+    if (i >= writing->n_attempts || writing->attempts[i].attempt != report->attempt)
+        for (i = 0; i < writing->n_attempts && writing->attempts[i].attempt != report->attempt;)
+            i++;
+    if (i == writing->n_attempts) return;
+    if (report->time > writing->attempts[i].last) writing->attempts[i].last = report->time;
+    writing->reported = i;
+}
+
 static int write_report(void *context, const struct journal_report *report) {
     struct trace_writing *writing = context;
     const struct view_trace *asked = writing->asked;
+    note_report(writing, report);
     if (!is_asked(writing, report->rank) || writing->cut) return 0;
     struct trace_rank *rank = &writing->ranks[report->rank];
     bool first = rank->last == 0 || rank->attempt != report->attempt;
@@ -384,22 +429,59 @@ static int write_report(void *context, const struct journal_report *report) {
     const struct trace_start key = {report->attempt, report->rank, 0}, *start = NULL;
     if (first && writing->n_starts > 0)
         start = bsearch(&key, writing->starts, writing->n_starts, sizeof key, by_start);
-    nanoseconds from = !first ? rank->last : start != NULL ? start->able : 0;
+    nanoseconds from = !first ? rank->last : start != NULL ? start->able : 0, to = report->time;
     char name[32];
     (void)snprintf(name, sizeof name, "report %llu", (unsigned long long)report->number);
     if (chosen && (!first || from > 0)) {
+        put_behind(writing, &rank->end, &from, &to);
+        fit_between(writing, report->rank, &from, &to);
         struct buffer *out = begin_slice(writing, report->rank, first ? "first report" : name,
-                                         first ? "start" : "report", from, report->time);
+                                         first ? "start" : "report", from, to);
         buffer_text(out, ",\"args\":");
         buffer_append(out, report->metrics, report->metrics_size);
         buffer_char(out, '}');
     }
     rank->last = report->time;
     rank->attempt = report->attempt;
-    if (report->time > writing->last) writing->last = report->time;
     int result = view_outlet_drain(&writing->outlet);
     writing->cut = writing->outlet.written > TRACE_BYTES_MAX;
     return result;
+}
+
+/* -- the run's own track */
+
+static void write_attempts(struct trace_writing *writing) {
+    const struct run_replay *replay = &writing->facts.replay;
+    for (size_t i = 0; i < writing->n_attempts && i < replay->n_attempts; i++) {
+        const struct ty_attempt_info *info = &replay->attempts[i];
+        const struct trace_attempt *attempt = &writing->attempts[i];
+        nanoseconds ended = attempt->ended > 0 ? attempt->ended : attempt->last;
+        char name[32];
+        (void)snprintf(name, sizeof name, "attempt %d", info->attempt);
+        struct buffer *out = begin_span(writing, OF_RUN, name, "attempt", attempt->began, ended);
+        buffer_text(out, ",\"args\":{\"outcome\":");
+        buffer_json_text(out, info->outcome);
+        buffer_text(out, ",\"cause\":");
+        buffer_json_text(out, info->cause);
+        buffer_text(out, "}}");
+    }
+}
+
+static void write_run_phase(struct trace_writing *writing, const char *name, nanoseconds from, nanoseconds to) {
+    from = since(writing, from);
+    to = since(writing, to);
+    fit_between(writing, OF_RUN, &from, &to);
+    buffer_char(begin_slice(writing, OF_RUN, name, "start", from, to), '}');
+}
+
+/* Plans and the way to the agents lie before the workers. */
+static void write_run_start(struct trace_writing *writing) {
+    const struct run_replay *replay = &writing->facts.replay;
+    nanoseconds took = (nanoseconds)(replay->plan_seconds * (double)NS_PER_S);
+    if (replay->began == 0) return;
+    if (replay->planned) write_run_phase(writing, "plan", replay->began - took, replay->began);
+    if (replay->node.event.time > replay->began)
+        write_run_phase(writing, "agent", replay->began, replay->node.event.time);
 }
 
 /* -- means */
@@ -489,12 +571,15 @@ static int write_all(struct trace_writing *writing, const char *name, const char
     struct view_scan scan = {0};
     buffer_text(out, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[");
     write_names(writing, name);
-    write_run_start(writing);
     int result = write_events(writing, run_path, err);
     for (size_t i = 0; i < writing->n_ranks; i++)
         writing->ranks[i].end = 0;
     sort_starts(writing);
+    sort_spans(writing);
     if (result == 0) result = view_scan(run_path, &scan, write_report, writing, err);
+    write_attempts(writing);
+    sort_spans(writing);
+    write_run_start(writing);
     if (result == 0) result = write_counters(writing, run_path, err);
     if (result == 0 && !writing->cut) result = write_usage(writing, run_path, err);
     if (result == 0 && !writing->cut && writing->asked->with_profile)
@@ -525,5 +610,7 @@ int view_trace_write(const char *name, const char *run_path, const struct view_t
     view_facts_done(&writing.facts);
     free(writing.ranks);
     free(writing.starts);
+    free(writing.spans);
+    free(writing.attempts);
     return result;
 }

@@ -93,6 +93,24 @@ def write_b(storage, name="b"):
     return journal.path
 
 
+def write_back(storage, name="back"):
+    """1 rank; attempt 1 makes 100 reports in 104.5 s and dies with its controller; the next one's clock is 55 s back, and attempt 2 makes
+    75 reports up to second 128.5."""
+    journal = Journal(storage, name, 1)
+    for attempt, began, first, last in ((1, 1, 1, 100), (2, 50, 101, 175)):
+        if attempt > 1:
+            journal.event(began * SECOND - SECOND // 2, "run", {"name": name, "num_workers": 1})
+        journal.event(began * SECOND, "plan", {"nodes": ["n1"], "ranks": [0], "devices": [""], "seconds": 0.5}, attempt)
+        journal.event(began * SECOND, "attempt", {"workers": 1, "nodes": 1}, attempt)
+        journal.event(began * SECOND + SECOND // 4, "node", {"name": "n1"}, attempt, -1, 0)
+        journal.event((began + 1) * SECOND, "started", {"pid": 1000}, attempt, 0, 0)
+        journal.event((began + 3) * SECOND, "ready", None, attempt, 0, 0)
+        journal.reports(((began + 4 + n - first) * SECOND - SECOND // 2 + SECOND * (attempt == 1), attempt, 0, n, {"loss": 1 / n})
+                        for n in range(first, last + 1))
+    journal.end(130 * SECOND, 2)
+    return journal.path
+
+
 def write_c(storage, name="c", numbers=156_250):
     """64 ranks, ten million reports of 6 metrics where `numbers` is not said otherwise: made in SQLite, which takes a minute or two."""
     journal = Journal(storage, name, 64)

@@ -84,6 +84,16 @@ class Perfetto(Case):
         self.assertEqual([[2]], arrows)
         self.assertEqual([1000, 1_000_000, 1_000_000], [first[1][0] - first[0][0], first[0][1], first[1][1]])
 
+    def test_a_clock_that_went_back(self):
+        """Slices that would overlap are cut, so that none is an error."""
+        seen.write_back(self.storage)
+        path = os.path.join(self.place, "back.json")
+        self.assert_status(0, self.trainyard("trace", "--storage-path", self.storage, "back", "-o", path))
+        errors, slices = self.ask(path, "SELECT name, value FROM stats WHERE severity = 'error' AND value > 0",
+                                  "SELECT category, count(*) FROM slice WHERE category IN ('attempt', 'report', 'start') GROUP BY 1 ORDER BY 1")
+        self.assertEqual([], errors)
+        self.assertEqual([["attempt", 2], ["report", 173], ["start", 8]], slices)
+
 
 if __name__ == "__main__":
     harness.main()

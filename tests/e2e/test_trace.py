@@ -71,6 +71,50 @@ class Trace(Case):
         self.assertEqual([2, 2], [event["tid"] for event in events if event["ph"] == "s"])
         self.assertEqual([1, 3], [event["tid"] for event in events if event["ph"] == "f"])
 
+    def attempts(self, events):
+        """Name, outcome, begin and duration in seconds."""
+        return [(event["name"], event["args"]["outcome"], event["ts"] / 1e6, event["dur"] / 1e6) for event in events if event.get("cat") == "attempt"]
+
+    def test_an_attempt_that_died_ends_with_its_last_report(self):
+        journal = seen.Journal(self.storage, "resumed", 2)
+        journal.begin(0, 1, 2)
+        journal.reports((n * seen.SECOND, 1, n % 2, (n + 1) // 2, {}) for n in range(1, 11))
+        journal.event(60 * seen.SECOND, "run", {"name": "resumed", "num_workers": 2})
+        journal.begin(61 * seen.SECOND, 2, 2)
+        journal.reports((n * seen.SECOND, 2, n % 2, 6 + (n - 62) // 2, {}) for n in range(62, 66))
+        journal.event(90 * seen.SECOND, "run", {"name": "resumed", "num_workers": 2})
+        journal.close()
+        events = self.trace("resumed")
+        self.assertEqual([("attempt 1", "died", 0, 10), ("attempt 2", "died", 61, 4)], self.attempts(events))
+        self.assertEqual({"its controller died"}, {event["args"]["cause"] for event in events if event.get("cat") == "attempt"})
+
+    def test_an_attempt_that_goes_on_ends_with_its_last_report(self):
+        journal = seen.Journal(self.storage, "on", 1)
+        journal.begin(0, 1, 1)
+        journal.reports((n * seen.SECOND, 1, 0, n, {}) for n in range(1, 8))
+        journal.close()
+        self.assertEqual([("attempt 1", None, 0, 7)], self.attempts(self.trace("on")))
+        self.assertEqual([("attempt 1", None, 0, 7)], self.attempts(self.trace("on", "--to", "3")))
+
+    def test_an_attempt_that_was_adopted_is_one(self):
+        journal = seen.Journal(self.storage, "adopted", 1)
+        journal.begin(0, 1, 1)
+        journal.reports((n * seen.SECOND, 1, 0, n, {}) for n in range(1, 8))
+        journal.event(8 * seen.SECOND, "run", {"name": "adopted", "num_workers": 1})
+        journal.event(9 * seen.SECOND, "adopted", None, 1)
+        journal.end(20 * seen.SECOND, 1)
+        self.assertEqual([("attempt 1", "succeeded", 0, 20)], self.attempts(self.trace("adopted")))
+
+    def test_a_clock_that_went_back(self):
+        seen.write_back(self.storage)
+        events = self.trace("back")
+        self.assertEqual([("attempt 1", "died", 1, 103.5), ("attempt 2", "succeeded", 104.5, 25.5)], self.attempts(events))
+        names = [event["name"] for event in events if event["ph"] == "X" and (event["pid"], event["tid"]) == (2, 1)]
+        self.assertEqual([*["first report"] * 2, "loader", "loader", "spawn", "spawn"], sorted(name for name in names if name[:7] != "report "))
+        self.assertEqual(99 + 74, sum(name[:7] == "report " for name in names))
+        self.assertEqual([("plan", 500_000, 500_000), ("agent", 1_000_000, 250_000)],
+                         [(event["name"], event["ts"], event["dur"]) for event in events if event.get("cat") == "start" and event["pid"] == 1])
+
     def test_profiles_beside_the_reports_of_their_rank(self):
         path = seen.write_b(self.storage)
         seen.write_profile(path, 0, 3 * seen.SECOND)
