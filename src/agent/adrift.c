@@ -84,30 +84,6 @@ void adrift_forget(struct node_run *run) {
     worker_channels_keep(&run->channels, false);
 }
 
-/* -- whether workers can go on */
-
-static bool worker_can_go_on(const struct node_run *run, size_t index) {
-    const struct worker_process *worker = &run->workers[index];
-    const Wire__LaunchWorker *body = run->launch.body->workers[index];
-    uint64_t unfinished = speaker_unfinished(&worker->speaker);
-    return worker->stage == PROCESS_RUNNING && worker->stop == STOP_NONE && !worker->told && !worker->hung &&
-           !body->input && !body->pty && !speaker_waits_for_sum(&worker->speaker) &&
-           (unfinished == 0 || unfinished > worker->speaker.dropped);
-}
-
-static bool can_go_on(const struct node_run *run) {
-    const struct service *service = run->service;
-    if (run->phase != NODE_RUN_ATTEMPT || !run->outbox.kept.wanted || run->outbox.failed) return false;
-    if (run->ending || run->killing || run->next != NULL || service->status >= 0) return false;
-    if (service->leased != NULL && service->leased->way == NULL) return false;
-    if (run->n_started < run->n_workers || run->storage.state == STORAGE_APART || run->channels.values.lost ||
-        stacks_busy(&run->stacks))
-        return false;
-    for (size_t i = 0; i < run->n_workers; i++)
-        if (!worker_can_go_on(run, i)) return false;
-    return run->n_workers > 0;
-}
-
 /* -- what another controller is told */
 
 struct told {
@@ -165,11 +141,9 @@ static bool fill_told(const struct node_run *run, struct told *told) {
 }
 
 /* The agent of the controller's own node says no more than who it is: that one knows the node. */
-static bool say_join(struct node_run *run, struct channel *channel) {
+static Wire__Join make_join(const struct node_run *run, struct told *told) {
     const struct agent_service *leased = run->service->leased;
-    CLEANUP(free_told) struct told told = {0};
     Wire__Join join = WIRE__JOIN__INIT;
-    if (!fill_told(run, &told)) return false;
     if (leased != NULL) join = *leased->way->join;
     join.protocol = FRAME_PROTOCOL;
     join.version = (char *)base_build;
@@ -177,14 +151,54 @@ static bool say_join(struct node_run *run, struct channel *channel) {
     join.time = clock_wall();
     join.swept = false;
     join.trial_port = 0;
-    join.adrift = &told.body;
+    join.adrift = &told->body;
     if (leased == NULL) join.node_name = run->service->start->node_name;
-    const Wire__Message *message = &WIRE_MESSAGE(JOIN, join, &join);
-    if (wire__message__get_packed_size(message) > FRAME_MAX_HELLO) return false;
-    if (channel_send(channel, message) < 0) return false;
+    return join;
+}
+
+static bool say_join(const struct node_run *run, struct channel *channel) {
+    const struct agent_service *leased = run->service->leased;
+    CLEANUP(free_told) struct told told = {0};
+    if (!fill_told(run, &told)) return false;
+    Wire__Join join = make_join(run, &told);
+    if (channel_send(channel, &WIRE_MESSAGE(JOIN, join, &join)) < 0) return false;
     if (leased != NULL) channel_keep_alive(channel, CHANNEL_LEASED);
     channel_flush(channel);
     return true;
+}
+
+/* -- whether workers can go on */
+
+static bool worker_can_go_on(const struct node_run *run, size_t index) {
+    const struct worker_process *worker = &run->workers[index];
+    const Wire__LaunchWorker *body = run->launch.body->workers[index];
+    uint64_t unfinished = speaker_unfinished(&worker->speaker);
+    return worker->stage == PROCESS_RUNNING && worker->stop == STOP_NONE && !worker->told && !worker->hung &&
+           !body->input && !body->pty && !speaker_waits_for_sum(&worker->speaker) &&
+           (unfinished == 0 || unfinished > worker->speaker.dropped);
+}
+
+/* Whatever the numbers of reports come to. */
+static bool can_be_told(const struct node_run *run) {
+    CLEANUP(free_told) struct told told = {0};
+    if (!fill_told(run, &told)) return false;
+    for (size_t i = 0; i < run->n_workers; i++)
+        told.workers[i].reports = told.workers[i].unfinished = INT64_MAX;
+    Wire__Join join = make_join(run, &told);
+    return wire__message__get_packed_size(&WIRE_MESSAGE(JOIN, join, &join)) <= FRAME_MAX_HELLO;
+}
+
+static bool can_go_on(const struct node_run *run) {
+    const struct service *service = run->service;
+    if (run->phase != NODE_RUN_ATTEMPT || !run->outbox.kept.wanted || run->outbox.failed) return false;
+    if (run->ending || run->killing || run->next != NULL || service->status >= 0) return false;
+    if (service->leased != NULL && service->leased->way == NULL) return false;
+    if (run->n_started < run->n_workers || run->storage.state == STORAGE_APART || run->channels.values.lost ||
+        stacks_busy(&run->stacks))
+        return false;
+    for (size_t i = 0; i < run->n_workers; i++)
+        if (!worker_can_go_on(run, i)) return false;
+    return run->n_workers > 0 && can_be_told(run);
 }
 
 /* -- adopted */

@@ -50,9 +50,14 @@ void outbox_close(struct outbox *outbox, struct source *source) {
 static void send_reports(struct outbox *outbox);
 static void send_events(struct outbox *outbox, struct outbox_events *events);
 
-static bool is_full(struct outbox *outbox) {
+/* Until another controller comes, or none does. */
+static bool is_full_adrift(const struct outbox *outbox) {
     const struct outbox_kept *kept = &outbox->kept;
-    if (outbox->adrift) return kept->older.size + kept->newer.size + outbox->bytes.size > KEPT_ADRIFT;
+    return outbox->adrift && kept->older.size + kept->newer.size + outbox->bytes.size > KEPT_ADRIFT;
+}
+
+static bool is_full(struct outbox *outbox) {
+    if (outbox->adrift) return is_full_adrift(outbox);
     if (outbox->channel == NULL) return false;
     if (outbox->bytes.size + outbox->early.bytes > BATCH_BYTES) {
         send_events(outbox, &outbox->early);
@@ -85,7 +90,8 @@ static void wake_all(void *context) {
 }
 
 void outbox_wake(struct outbox *outbox) {
-    if (outbox->resting == NULL || (outbox->channel != NULL && channel_full(outbox->channel))) return;
+    if (outbox->resting == NULL || is_full_adrift(outbox)) return;
+    if (outbox->channel != NULL && channel_full(outbox->channel)) return;
     outbox->wake = (struct loop_timer){.callback = wake_all, .context = outbox, .state = outbox->wake.state};
     (void)loop_timer_start(outbox->loop, &outbox->wake, 0);
 }

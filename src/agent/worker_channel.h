@@ -7,6 +7,7 @@
 #ifndef AGENT_WORKER_CHANNEL_H
 #define AGENT_WORKER_CHANNEL_H
 
+#include "agent/kept_values.h"
 #include "agent/outbox.h"
 #include "base/shared.h"
 
@@ -30,19 +31,8 @@ struct worker_channels {
     } arriving;
     size_t answer_bytes; /* of values that workers have not read yet */
     bool keeps;          /* what another controller would ask for (adrift.h) */
-    struct kept_values { /* what workers have given to the store */
-        struct kept_value {
-            char *key, *value; /* owned; no value: only added to */
-            size_t size;
-            int64_t sum;
-        } * items;
-        size_t n, bytes;
-        bool lost; /* too much, or it would not do: a gather that ran out of time, memory that was short */
-    } values;
+    struct kept_values values;
 };
-
-/* Of values that an agent keeps for another controller. */
-enum { KEPT_VALUES_MAX = 32 << 10 };
 
 /* Values of answers that an agent holds for workers that do not read them. */
 enum { WORKER_ANSWERS_MAX = 512 << 20 };

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "agent/worker_request.h"
-#include "base/array.h"
 #include "base/str.h"
 #include "worker/link.h"
 
@@ -132,46 +131,8 @@ long request_reported(struct worker_request *request) {
 void channel_keep_asked(struct worker_channel *channel, const Wire__Message *message) {
     struct worker_channels *all = channel->speaker->all;
     buffer_clear(&channel->asked);
-    if (all->keeps && frame_message(message, &channel->asked) < 0) all->outbox->failed = true;
-}
-
-static struct kept_value *find_value(struct kept_values *values, const char *key) {
-    for (size_t i = 0; i < values->n; i++)
-        if (str_equal(values->items[i].key, key)) return &values->items[i];
-    char *copy = strdup(key);
-    if (copy == NULL || ARRAY_GROW(values->items, values->n) < 0) {
-        free(copy);
-        return NULL;
-    }
-    struct kept_value *value = &values->items[values->n++];
-    *value = (struct kept_value){.key = copy};
-    values->bytes += strlen(key);
-    return value;
-}
-
-static void keep_set(struct kept_values *values, const Wire__StoreRequest *set) {
-    struct kept_value *value = find_value(values, set->key);
-    char *copy = value != NULL ? malloc(set->value.len + 1) : NULL;
-    if (copy == NULL) {
-        values->lost = true;
-        return;
-    }
-    if (set->value.len > 0) memcpy(copy, set->value.data, set->value.len);
-    values->bytes += set->value.len - value->size;
-    free(value->value);
-    value->value = copy;
-    value->size = set->value.len;
-}
-
-static void keep_sum(struct kept_values *values, const Wire__StoreRequest *add) {
-    struct kept_value *value = find_value(values, add->key);
-    char text[32] = "";
-    int64_t delta = 0;
-    bool fits = add->value.len < sizeof text;
-    if (fits) memcpy(text, add->value.data, add->value.len);
-    if (value == NULL || value->value != NULL || !fits || !str_to_int64(text, INT64_MIN, INT64_MAX, &delta) ||
-        __builtin_add_overflow(value->sum, delta, &value->sum))
-        values->lost = true; /* what is set and added to is known to the store alone */
+    if (all->keeps && !all->values.lost && frame_message(message, &channel->asked) < 0)
+        all->outbox->failed = true;
 }
 
 static Wire__Message *unpack_asked(const struct worker_channel *channel) {
@@ -186,16 +147,19 @@ void channel_note_answer(struct worker_channel *channel, Wire__Answer__Status st
     struct kept_values *values = &channel->speaker->all->values;
     if (!channel->speaker->all->keeps || channel->asked.size == 0) return;
     bool good = status == WIRE__ANSWER__STATUS__OK;
-    Wire__Message *message = unpack_asked(channel);
-    values->lost |= message == NULL;
-    if (message != NULL && message->body_case == WIRE__MESSAGE__BODY_STORE_REQUEST) {
+    Wire__Message *message = values->lost ? NULL : unpack_asked(channel);
+    if (message == NULL) {
+        kept_values_lose(values);
+    } else if (message->body_case == WIRE__MESSAGE__BODY_STORE_REQUEST) {
         const Wire__StoreRequest *asked = message->store_request;
         bool gather = asked->operation == WIRE__STORE_REQUEST__OPERATION__GATHER;
-        if (good && asked->operation == WIRE__STORE_REQUEST__OPERATION__SET) keep_set(values, asked);
-        if (good && asked->operation == WIRE__STORE_REQUEST__OPERATION__ADD) keep_sum(values, asked);
+        if (good && asked->operation == WIRE__STORE_REQUEST__OPERATION__SET)
+            kept_values_set(values, asked->key, asked->value.data, asked->value.len);
+        if (good && asked->operation == WIRE__STORE_REQUEST__OPERATION__ADD)
+            kept_values_add(values, asked->key, asked->value.data, asked->value.len);
         channel->speaker->gathers += gather && good;
-        values->lost |= gather && status == WIRE__ANSWER__STATUS__TIMEOUT; /* its piece counts all the same */
-        values->lost |= values->bytes > KEPT_VALUES_MAX;
+        if (gather && status == WIRE__ANSWER__STATUS__TIMEOUT)
+            kept_values_lose(values); /* its piece counts all the same */
     }
     wire__message__free_unpacked(message, NULL);
     buffer_done(&channel->asked);
@@ -231,12 +195,6 @@ void speaker_ask_again(struct speaker *speaker) {
 }
 
 void worker_channels_keep(struct worker_channels *all, bool keeps) {
-    struct kept_values *values = &all->values;
-    for (size_t i = 0; i < values->n; i++) {
-        free(values->items[i].key);
-        free(values->items[i].value);
-    }
-    free(values->items);
-    *values = (struct kept_values){0};
+    kept_values_done(&all->values);
     all->keeps = keeps;
 }

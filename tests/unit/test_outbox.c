@@ -1,14 +1,17 @@
 /* What an agent gathers in a turn arrives, however much it is. */
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "agent/outbox.h"
+#include "base/cleanup.h"
 
 enum { WORKERS = 80, TAIL = 1 << 20 };
 
@@ -69,7 +72,57 @@ static void a_node_full_of_failures_is_told(void **state) {
     loop_destroy(outbox.loop);
 }
 
+static int n_read;
+
+static void on_readable(void *context, unsigned events_there) {
+    struct outbox *outbox = context;
+    (void)events_there;
+    n_read++;
+    Wire__Report report = WIRE__REPORT__INIT;
+    report.kind = WIRE__REPORT__KIND__METRICS;
+    CLEANUP_FREE char *metrics = calloc(1, TAIL);
+    assert_non_null(metrics);
+    outbox_report(outbox, report, metrics, TAIL);
+}
+
+static void no_half_is_full(void *context) {
+    (void)context;
+}
+
+/* Nothing wakes it before there is room: it sleeps. */
+static void who_is_adrift_and_full_rests(void **state) {
+    (void)state;
+    int fds[2];
+    struct source source = {0};
+    struct outbox outbox = {.loop = loop_create(NULL), .adrift = true, .kept.turned = no_half_is_full};
+    outbox_keep(&outbox, true);
+    assert_int_equal(pipe2(fds, O_CLOEXEC | O_NONBLOCK), 0);
+    assert_int_equal(outbox_watch(&outbox, &source, fds[0], on_readable, &outbox), 0);
+    while (!outbox_must_rest(&outbox, &source)) {
+        on_readable(&outbox, 0);
+        outbox_flush(&outbox);
+    }
+    assert_int_equal(write(fds[1], "x", 1), 1);
+    n_read = 0;
+    outbox_flush(&outbox);
+    assert_int_equal(loop_timeout_ms(outbox.loop), -1);
+    (void)loop_turn(outbox.loop, false);
+    assert_int_equal(n_read, 0);
+    outbox.adrift = false; /* nobody came: all may go */
+    outbox_wake(&outbox);
+    for (int turn = 0; turn < 100 && n_read == 0; turn++)
+        (void)loop_turn(outbox.loop, false);
+    assert_true(n_read > 0);
+    outbox_close(&outbox, &source);
+    (void)close(fds[1]);
+    outbox_done(&outbox);
+    while (loop_turn(outbox.loop, false)) {
+    }
+    loop_destroy(outbox.loop);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_node_full_of_failures_is_told)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_node_full_of_failures_is_told),
+                                       cmocka_unit_test(who_is_adrift_and_full_rests)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
