@@ -27,17 +27,21 @@
 #include "view/scan.h"
 #include "view/values.h"
 
-enum { INDEX_METRICS = 500, INDEX_SLOTS = 65536, TIME_SLOTS = 16384, INDEX_VERSION = 2 };
+enum { INDEX_METRICS = 500, INDEX_SLOTS = 65536, TIME_SLOTS = 16384, INDEX_VERSION = 3 };
 
 /* INDEX_BYTES: what all slots take of memory together. A row that has few is not asked to have fewer. */
 enum { INDEX_NAME_BYTES = 1025, INDEX_BYTES = 32 << 20, FEW_SLOTS = 64 };
 
-/* X(enumerator, name): each x that has buckets */
-#define INDEX_AXES(X)         \
-    X(INDEX_NUMBER, "number") \
-    X(INDEX_TIME, "time")     \
-    X(INDEX_STEP_X, "step")   \
-    X(INDEX_EPOCH, "epoch")   \
+/* X(enumerator, name): each x that has buckets; from INDEX_STEP_X on, what reports call theirs. The first that
+ * most of them have, up to the epoch, is the step. */
+#define INDEX_AXES(X)                                 \
+    X(INDEX_NUMBER, "number")                         \
+    X(INDEX_TIME, "time")                             \
+    X(INDEX_STEP_X, "step")                           \
+    X(INDEX_GLOBAL_STEP, "global_step")               \
+    X(INDEX_ITERATION, "iteration")                   \
+    X(INDEX_TRAINING_ITERATION, "training_iteration") \
+    X(INDEX_EPOCH, "epoch")                           \
     X(INDEX_AXES_N, NULL)
 
 enum index_axis {
@@ -46,7 +50,11 @@ enum index_axis {
 #undef X
 };
 
-static const char *const steps[] = {"step", "global_step", "iteration", "training_iteration"};
+static const char *const axis_names[] = {
+#define X(name, text) text,
+    INDEX_AXES(X)
+#undef X
+};
 
 /* Buckets side by side: slot i holds the x from (base + i) / scale on. */
 struct index_row {
@@ -59,7 +67,7 @@ struct index_row {
 struct index_metric {
     char *name; /* owned */
     size_t name_size;
-    uint32_t step;                          /* place in `steps`; none behind the last */
+    enum index_axis axis;                   /* whose x its values are; INDEX_AXES_N: none */
     struct index_row rows[2][INDEX_AXES_N]; /* of what counts, and of what was lost */
     struct view_bucket gathered;            /* values of the group, whose x are the group's */
     int64_t report;                         /* id of the last with a value, which it is */
@@ -69,8 +77,8 @@ struct index_metric {
 /* Reports behind each other with the same metrics, whose x fall into the same slot of every row, as those of
  * all ranks with the same number mostly do. Their values are gathered first and go into the rows together. */
 struct index_group {
-    uint64_t n, with_step, with_epoch; /* reports */
-    int64_t last;                      /* id of the last of them */
+    uint64_t n, with[INDEX_AXES_N]; /* reports; those that have an x */
+    int64_t last;                   /* id of the last of them */
     bool lost;
     struct {
         double low, high; /* x; NAN: they have none */
@@ -82,13 +90,13 @@ struct index_group {
 
 /* What the cache keeps in front. */
 struct index_head {
-    uint32_t version, step; /* place in `steps`; 4: there is none */
+    uint32_t version;
+    uint32_t unlike; /* bits: axes whose x is not the number of every report, which need buckets of their own */
     uint64_t device, inode;
-    int64_t first; /* event, ns */
-    int64_t last;  /* id of the last report that it has */
-    uint64_t rows, with_step, with_epoch;
+    int64_t first;                     /* event, ns */
+    int64_t last;                      /* id of the last report that it has */
+    uint64_t rows, with[INDEX_AXES_N]; /* reports; those that have an x */
     uint64_t n_attempts, n_metrics;
-    uint64_t same_step; /* every step was the report's number: it needs no buckets of its own */
 };
 
 struct view_index {
@@ -133,10 +141,19 @@ static void free_metrics(struct view_index *index) {
 }
 
 /* Begins anew: the journal is another one, or another attempt took reports back. */
-static void forget(struct view_index *index, bool same_step) {
+static void forget(struct view_index *index) {
     free_metrics(index);
-    index->head =
-        (struct index_head){.version = INDEX_VERSION, .step = ARRAY_SIZE(steps), .same_step = same_step};
+    index->head = (struct index_head){.version = INDEX_VERSION};
+}
+
+/* Of the same journal. */
+static void forget_reports(struct view_index *index) {
+    struct index_head before = index->head;
+    forget(index);
+    index->head.device = before.device;
+    index->head.inode = before.inode;
+    index->head.first = before.first;
+    index->head.n_attempts = before.n_attempts;
 }
 
 /* -- buckets */
@@ -235,8 +252,8 @@ static int end_group(struct view_index *index) {
         result = merge_gathered(index, &index->metrics[group->values[i]]);
     if (result == 0) {
         head->rows += group->n;
-        head->with_step += group->with_step;
-        head->with_epoch += group->with_epoch;
+        for (int axis = 0; axis < INDEX_AXES_N; axis++)
+            head->with[axis] += group->with[axis];
         head->last = group->last;
     }
     (void)pthread_mutex_unlock(&index->lock);
@@ -295,11 +312,12 @@ static void gather(struct view_index *index, const struct journal_report *report
 
 /* -- reports */
 
-static uint32_t step_of(const char *name, size_t size) {
-    uint32_t i = 0;
-    while (i < ARRAY_SIZE(steps) && (strlen(steps[i]) != size || memcmp(steps[i], name, size) != 0))
-        i++;
-    return i;
+static enum index_axis axis_of(const char *name, size_t size) {
+    int axis = INDEX_STEP_X;
+    while (axis < INDEX_AXES_N &&
+           (strlen(axis_names[axis]) != size || memcmp(axis_names[axis], name, size) != 0))
+        axis++;
+    return (enum index_axis)axis;
 }
 
 /* Takes the name, also where it fails. */
@@ -310,7 +328,7 @@ static int add_metric(struct view_index *index, char *name) {
         return -ENOMEM;
     }
     size_t size = strlen(name);
-    index->metrics[place] = (struct index_metric){.name = name, .name_size = size, .step = step_of(name, size)};
+    index->metrics[place] = (struct index_metric){.name = name, .name_size = size, .axis = axis_of(name, size)};
     index->head.n_metrics++;
     return 0;
 }
@@ -337,13 +355,6 @@ static struct index_metric *find_metric(struct view_index *index, const struct v
     return NULL;
 }
 
-/* The first report says by which name. */
-static void choose_step(struct view_index *index, uint32_t step) {
-    (void)pthread_mutex_lock(&index->lock);
-    index->head.step = step;
-    (void)pthread_mutex_unlock(&index->lock);
-}
-
 static bool note_value(void *context, const struct value *value) {
     struct view_index *index = context;
     size_t none = 0, *known = value->member < VALUES_MEMBERS ? &index->members[value->member] : &none;
@@ -352,14 +363,8 @@ static bool note_value(void *context, const struct value *value) {
     struct index_metric *metric = *known > 0 ? &index->metrics[*known - 1] : find_metric(index, value);
     if (index->n_values == SIZE_MAX) return false;
     if (metric != NULL) *known = (size_t)(metric - index->metrics) + 1;
-    uint32_t step = metric != NULL ? metric->step : step_of(value->name, value->name_size);
-    if (value->type == VALUE_NUMBER && step < ARRAY_SIZE(steps) && step <= index->head.step) {
-        if (index->head.rows + index->group.n == 0) choose_step(index, step);
-        if (step == index->head.step) index->xs[INDEX_STEP_X] = value->number;
-    }
-    if (value->type == VALUE_NUMBER && value->name_size == strlen("epoch") &&
-        memcmp(value->name, "epoch", value->name_size) == 0)
-        index->xs[INDEX_EPOCH] = value->number;
+    enum index_axis axis = metric != NULL ? metric->axis : axis_of(value->name, value->name_size);
+    if (axis < INDEX_AXES_N) index->xs[axis] = value->type == VALUE_NUMBER ? value->number : (double)NAN;
     if (metric == NULL) return true;
     if (metric->report != index->report) index->values[index->n_values++] = (size_t)(metric - index->metrics);
     metric->report = index->report; /* of a name given twice the last counts */
@@ -369,6 +374,21 @@ static bool note_value(void *context, const struct value *value) {
 
 enum { INDEX_ANEW = 1 };
 
+/* Axes whose x is the number of each report have no buckets of their own: INDEX_ANEW where that ends behind
+ * reports of which it was so. */
+static int note_unlike(struct view_index *index) {
+    uint32_t unlike = index->head.unlike;
+    for (int axis = INDEX_STEP_X; axis < INDEX_AXES_N; axis++)
+        if (index->xs[axis] != index->xs[INDEX_NUMBER]) unlike |= 1U << axis;
+    if (unlike == index->head.unlike) return 0;
+    bool anew = index->head.rows + index->group.n > 0;
+    (void)pthread_mutex_lock(&index->lock);
+    if (anew) forget_reports(index);
+    index->head.unlike = unlike;
+    (void)pthread_mutex_unlock(&index->lock);
+    return anew ? INDEX_ANEW : 0;
+}
+
 static int add_report(void *context, const struct journal_report *report) {
     struct view_index *index = context;
     double *xs = index->xs;
@@ -376,22 +396,26 @@ static int add_report(void *context, const struct journal_report *report) {
     index->report = report->id;
     xs[INDEX_NUMBER] = (double)report->number;
     xs[INDEX_TIME] = (double)(report->time - index->head.first) / (double)NS_PER_S;
-    xs[INDEX_STEP_X] = xs[INDEX_EPOCH] = (double)NAN;
+    for (int axis = INDEX_STEP_X; axis < INDEX_AXES_N; axis++)
+        xs[axis] = (double)NAN;
     (void)values_each_like(&index->shape, report->metrics, report->metrics_size, note_value, index);
     if (index->n_values == SIZE_MAX) return -ENOMEM;
-    bool step = !isnan(xs[INDEX_STEP_X]), epoch = !isnan(xs[INDEX_EPOCH]);
-    if (step && index->head.same_step && xs[INDEX_STEP_X] != xs[INDEX_NUMBER]) return INDEX_ANEW;
-    if (index->head.same_step) xs[INDEX_STEP_X] = (double)NAN;
-    for (int axis = 0; axis < INDEX_AXES_N; axis++)
-        if (!(fabs(xs[axis]) < 1e15)) xs[axis] = (double)NAN;
+    int result = note_unlike(index);
+    if (result != 0) return result;
+    bool has[INDEX_AXES_N];
+    for (int axis = 0; axis < INDEX_AXES_N; axis++) {
+        has[axis] = !isnan(xs[axis]);
+        bool own = axis < INDEX_STEP_X || (index->head.unlike >> axis & 1) != 0;
+        if (!own || !(fabs(xs[axis]) < 1e15)) xs[axis] = (double)NAN;
+    }
     bool lost = !view_facts_count(&index->facts, report->attempt, report->number);
     if (!joins_group(index, lost)) {
-        int result = end_group(index);
+        result = end_group(index);
         if (result < 0) return result;
         begin_group(index, lost);
     }
-    index->group.with_step += step;
-    index->group.with_epoch += epoch;
+    for (int axis = 0; axis < INDEX_AXES_N; axis++)
+        index->group.with[axis] += has[axis];
     gather(index, report);
     return 0;
 }
@@ -414,7 +438,7 @@ static int check(struct view_index *index, ty_error *err) {
     same = same && head->first == facts->first && (int64_t)facts->reports >= head->last &&
            head->n_attempts == facts->n_attempts;
     if (!same) {
-        forget(index, true);
+        forget(index);
         head->device = status.st_dev;
         head->inode = status.st_ino;
         head->first = facts->first;
@@ -452,17 +476,7 @@ int view_index_grow(struct view_index *index, ty_error *err) {
     if (result == 0) result = ended;
     if (result == 0) note_last(index, scan.last);
     if (result < 0 || scan.last >= (int64_t)index->there) scan_rows_done(&index->rows);
-    if (result == INDEX_ANEW) { /* steps go their own way: they need buckets of their own */
-        (void)pthread_mutex_lock(&index->lock);
-        struct index_head before = index->head;
-        forget(index, false);
-        index->head.device = before.device;
-        index->head.inode = before.inode;
-        index->head.first = before.first;
-        index->head.n_attempts = before.n_attempts;
-        (void)pthread_mutex_unlock(&index->lock);
-        return 1;
-    }
+    if (result == INDEX_ANEW) return 1;
     if (result < 0) return result == -ENOMEM ? ty_fail_memory(err) : result;
     index->done = index->head.last;
     return index->done < (int64_t)index->there;
@@ -480,20 +494,23 @@ double view_index_scanned(const struct view_index *index) {
 
 /* -- asked */
 
-static int find_axis(const struct view_index *index, const struct view_query *query, const char **x) {
+/* The axis whose row has the query's x, -1 where there is none, and by which name: one for the whole run, so that
+ * all that an answer is made of has the same. */
+static int find_axis(const struct view_index *index, const char *asked, const char **x) {
     const struct index_head *head = &index->head;
-    *x = query->x == NULL ? "step" : query->x;
+    *x = asked == NULL ? "step" : asked;
     if (str_equal(*x, "number")) return INDEX_NUMBER;
     if (str_equal(*x, "time") || str_equal(*x, "relative")) return INDEX_TIME;
-    bool step = head->with_step * 100 >= head->rows * 99, epoch = head->with_epoch * 100 >= head->rows * 99;
-    if (str_equal(*x, "step") && step && head->step < ARRAY_SIZE(steps)) {
-        *x = steps[head->step];
-        return head->same_step ? INDEX_NUMBER : INDEX_STEP_X;
+    bool epoch = str_equal(*x, "epoch");
+    if (!epoch && !str_equal(*x, "step")) return -1;
+    int last = epoch ? INDEX_EPOCH : INDEX_TRAINING_ITERATION;
+    for (int axis = epoch ? INDEX_EPOCH : INDEX_STEP_X; axis <= last && head->rows > 0; axis++) {
+        if (head->with[axis] * 100 < head->rows * 99) continue;
+        *x = axis_names[axis];
+        return (head->unlike >> axis & 1) != 0 ? axis : INDEX_NUMBER;
     }
-    if (str_equal(*x, "epoch") && epoch) return INDEX_EPOCH;
-    bool falls_back = str_equal(*x, "step") || str_equal(*x, "epoch");
-    *x = "number";
-    return falls_back ? INDEX_NUMBER : -1;
+    *x = axis_names[INDEX_NUMBER];
+    return INDEX_NUMBER;
 }
 
 /* Where a slot with x lies in the row, or its nearest end. */
@@ -528,6 +545,16 @@ struct facts_kept *index_facts(const struct view_index *index) {
     return index != NULL ? &((struct view_index *)index)->answering : NULL; /* likewise */
 }
 
+const char *index_x(const struct view_index *const_index, const char *x) {
+    struct view_index *index = (struct view_index *)const_index; /* its lock */
+    const char *chosen;
+    (void)pthread_mutex_lock(&index->lock);
+    bool known = index->head.rows > 0 && (int64_t)index->there - index->head.last <= VIEW_WHOLE;
+    int axis = find_axis(index, x, &chosen);
+    (void)pthread_mutex_unlock(&index->lock);
+    return known && axis >= 0 ? chosen : NULL;
+}
+
 int index_take(const struct view_index *const_index, const struct view_query *query, bool lost,
                struct index_piece *piece) {
     struct view_index *index = (struct view_index *)const_index; /* its lock */
@@ -537,7 +564,7 @@ int index_take(const struct view_index *const_index, const struct view_query *qu
     if ((int64_t)index->there - piece->last > VIEW_WHOLE) return 0;
     (void)pthread_mutex_lock(&index->lock);
     piece->last = index->head.last;
-    int axis = find_axis(index, query, &piece->x), result = 0;
+    int axis = find_axis(index, query->x, &piece->x), result = 0;
     const uintptr_t *place = index->places != NULL ? hash_get(index->places, query->metric) : NULL;
     if (axis >= 0 && place != NULL) {
         double shift = str_equal(piece->x, "time") ? (double)index->head.first / (double)NS_PER_S : 0;
@@ -662,7 +689,7 @@ static bool take_metric(struct view_index *index, struct cache_reading *reading)
 static bool take_all(struct view_index *index, struct cache_reading *reading) {
     struct index_head head;
     if (!take(reading, &head, sizeof head) || head.version != INDEX_VERSION || head.n_metrics > INDEX_METRICS ||
-        head.step > ARRAY_SIZE(steps) || head.last < 0)
+        head.last < 0)
         return false;
     uint64_t n = head.n_metrics;
     head.n_metrics = 0;
@@ -680,7 +707,7 @@ static void read_cache(struct view_index *index) {
     if (file == NULL) return;
     struct cache_reading reading = {file, (size_t)status.st_size};
     (void)pthread_mutex_lock(&index->lock);
-    if (!take_all(index, &reading)) forget(index, true);
+    if (!take_all(index, &reading)) forget(index);
     index->kept = index->head.last;
     (void)pthread_mutex_unlock(&index->lock);
     (void)fclose(file);
@@ -695,7 +722,7 @@ int view_index_open(const char *run_path, bool cached, struct view_index **out, 
     index->run_path = strdup(run_path);
     index->cached = cached;
     index->done = -1;
-    forget(index, true);
+    forget(index);
     if (index->run_path == NULL || index->places == NULL) {
         view_index_close(index);
         return ty_fail_memory(err);

@@ -35,6 +35,10 @@ struct scan_sample *index_sample(const struct view_index *index);
 /* The facts that answers about the run go by; NULL without an index. */
 struct facts_kept *index_facts(const struct view_index *index);
 
+/* By which name most of all reports have the x of a query: "global_step", or "number" where it has none; NULL
+ * where the index has not enough of them, or knows nothing of this x. Static, or the query's. */
+const char *index_x(const struct view_index *index, const char *x);
+
 /* A piece of the index: copies of the buckets of a metric, by x, and what is to be read beside them. */
 struct index_piece {
     struct view_bucket *buckets; /* n, owned */

@@ -39,7 +39,8 @@ struct point_gathering {
     enum axis axis;
     const char *names[CANDIDATES_MAX];
     size_t n_names, name_sizes[CANDIDATES_MAX], metric_size;
-    double *xs; /* n_names for each point */
+    bool decided; /* which of the names it is: the first, if any */
+    double *xs;   /* n_names for each point */
     size_t room;
     uint64_t rows, have[CANDIDATES_MAX];
     struct values_shape shape;
@@ -222,7 +223,22 @@ static int by_x(const void *a, const void *b) {
 
 /* -- together */
 
-static void begin(struct point_gathering *gathering, const struct view_query *query) {
+/* From now on x is this name alone; none of them: the number. */
+static void decide(struct point_gathering *gathering, const char *name) {
+    size_t n = gathering->n_names;
+    if (gathering->axis == AXIS_METRIC || n == 0 || name == NULL) return;
+    gathering->decided = true;
+    gathering->n_names = 0;
+    for (size_t i = 0; i < n && gathering->n_names == 0; i++) {
+        if (!str_equal(gathering->names[i], name)) continue;
+        gathering->names[0] = gathering->names[i];
+        gathering->name_sizes[0] = gathering->name_sizes[i];
+        gathering->n_names = 1;
+    }
+    if (gathering->n_names == 0) gathering->axis = AXIS_NUMBER;
+}
+
+static void begin(struct point_gathering *gathering, const struct view_query *query, const char *x) {
     int axis = find_axis(query->x);
     gathering->axis = (enum axis)axis;
     gathering->made = MADE_NONE;
@@ -232,12 +248,14 @@ static void begin(struct point_gathering *gathering, const struct view_query *qu
     if (axis == AXIS_METRIC) {
         gathering->names[0] = query->x + strlen("metric:");
         gathering->n_names = 1;
+        gathering->decided = true;
     } else {
         gathering->n_names = candidates[axis].n;
         memcpy(gathering->names, candidates[axis].names, sizeof gathering->names);
     }
     for (size_t i = 0; i < gathering->n_names; i++)
         gathering->name_sizes[i] = strlen(gathering->names[i]);
+    decide(gathering, x);
 }
 
 static int scan(const char *run_path, struct point_gathering *gathering, struct view_scan *scan,
@@ -249,7 +267,8 @@ static int scan(const char *run_path, struct point_gathering *gathering, struct 
     int result = view_scan(run_path, scan, on_report, gathering, err);
     if (result == -ENOMEM) return ty_fail_memory(err);
     if (result < 0) return result;
-    int chosen = gathering->axis == AXIS_METRIC ? 0 : -1; /* else the first that 99 of 100 reports have */
+    int chosen = gathering->decided && gathering->n_names > 0 ? 0 : -1;
+    /* Not decided: the first that 99 of 100 reports have. */
     for (size_t i = 0; i < gathering->n_names && chosen < 0; i++)
         if (gathering->have[i] * 100 >= gathering->rows * 99 && gathering->rows > 0) chosen = (int)i;
     points->x = gathering->axis == AXIS_METRIC ? gathering->query->x
@@ -294,6 +313,7 @@ static int gather(const char *run_path, struct point_gathering *gathering, struc
     if (result == 0 && !points->exact && narrow(gathering, reading)) {
         double share = (double)(reading->last - reading->after), there = (double)gathering->facts->reports;
         reading->sample = NULL; /* which is of all */
+        decide(gathering, points->x);
         result = scan(run_path, gathering, reading, err);
         points->exact = false;
         points->scanned = share > 0 && there > 0 ? points->scanned * share / there : 1;
@@ -318,7 +338,7 @@ int points_gather(const char *run_path, const struct view_query *query, const st
     *points = (struct points){0};
     int result = points_check_query(query, err);
     if (result < 0) return result;
-    begin(&gathering, query);
+    begin(&gathering, query, query->index != NULL ? index_x(query->index, query->x) : NULL);
     /* Made metrics compare a report with those of the same rank or number, which lie about as many reports
      * apart as there are ranks. */
     int64_t wanted = gathering.made == MADE_NONE ? 0 : (int64_t)facts->replay.n_workers * 3;
@@ -331,12 +351,13 @@ int points_gather(const char *run_path, const struct view_query *query, const st
     return gather(run_path, &gathering, &reading, err);
 }
 
-int points_gather_between(const char *run_path, const struct view_query *query, const struct view_facts *facts,
-                          int64_t after, int64_t last, struct points *points, ty_error *err) {
+int points_gather_between(const char *run_path, const struct view_query *query, const char *x,
+                          const struct view_facts *facts, int64_t after, int64_t last, struct points *points,
+                          ty_error *err) {
     struct point_gathering gathering = {.query = query, .facts = facts, .points = points};
     struct view_scan reading = {.after = after, .last = last};
     *points = (struct points){0};
-    begin(&gathering, query);
+    begin(&gathering, query, x);
     return gather(run_path, &gathering, &reading, err);
 }
 

@@ -27,9 +27,11 @@ struct points {
 /* The points of the query's ranks, history and range. TY_EUSAGE for an x that is none. */
 int points_gather(const char *run_path, const struct view_query *query, const struct view_facts *facts,
                   struct points *points, ty_error *err);
-/* The same of the reports with ids behind `after` up to `last`, all of which are read. */
-int points_gather_between(const char *run_path, const struct view_query *query, const struct view_facts *facts,
-                          int64_t after, int64_t last, struct points *points, ty_error *err);
+/* The same of the reports with ids behind `after` up to `last`, all of which are read. `x` is by which name the
+ * whole run has the query's (index_x): a piece of it could have another. */
+int points_gather_between(const char *run_path, const struct view_query *query, const char *x,
+                          const struct view_facts *facts, int64_t after, int64_t last, struct points *points,
+                          ty_error *err);
 void points_done(struct points *points);
 
 /* The bucket of x of `n` from `from` to `to`. */

@@ -313,7 +313,8 @@ static void find_ends(struct index_answer *answer) {
 static int gather_between(const struct index_answer *answer, const struct view_query *query, int64_t after,
                           int64_t last, struct points *points, ty_error *err) {
     if (last > after)
-        return points_gather_between(answer->run_path, query, answer->facts, after, last, points, err);
+        return points_gather_between(answer->run_path, query, answer->piece.x, answer->facts, after, last,
+                                     points, err);
     *points = (struct points){.exact = true, .from = (double)NAN, .to = (double)NAN};
     return 0;
 }

@@ -848,6 +848,64 @@ static void test_index_of_unlike_reports(void **state) {
     view_world_remove(path);
 }
 
+/* 60,000 reports of 4 ranks; those with the numbers from `bare` to `bare_to` have no global step, and a tenth of
+ * all have no step, which is another number. */
+static void write_bare(const char *path, int bare, int bare_to) {
+    struct journal *journal = view_world_open(path, 4);
+    view_world_event(journal, 0, EVENT_ATTEMPT, 1, -1, "{\"workers\": 4}");
+    for (int n = 1; n <= 15000; n++)
+        for (int rank = 0; rank < 4; rank++) {
+            char metrics[96], step[32] = "", named[32] = "";
+            if (n < bare || n > bare_to) (void)snprintf(step, sizeof step, ",\"global_step\":%d", 3 * n);
+            if (n % 10 > 0) (void)snprintf(named, sizeof named, "\"step\":%d,", n + 100000);
+            (void)snprintf(metrics, sizeof metrics, "{%s\"loss\":0.5%s}", named, step);
+            view_world_report(journal, n * 10 * NS_PER_MS + rank, 1, rank, (uint64_t)n, metrics);
+        }
+    view_world_close(journal);
+}
+
+static struct view_series read_between(const char *path, const struct view_index *index, double from,
+                                       double to) {
+    struct view_query query = view_query_new("loss");
+    query.index = index;
+    query.from = from;
+    query.to = to;
+    return read_series(path, &query);
+}
+
+/* Which name is the step is asked of all reports: neither the first of them nor those of a zoom decide it. */
+static void test_the_step_of_a_long_run(void **state) {
+    (void)state;
+    static const int bare[][2] = {{1, 1}, {7000, 7100}, {14900, 15000}};
+    for (size_t i = 0; i < ARRAY_SIZE(bare); i++) {
+        char path[64];
+        struct view_index *index = NULL;
+        int lacking = 4 * (bare[i][1] - bare[i][0] + 1);
+        view_world_make(path);
+        write_bare(path, bare[i][0], bare[i][1]);
+        assert_int_equal(view_index_open(path, false, &index, NULL), 0);
+        grow(index);
+        CLEANUP(view_series_done) struct view_series all = read_between(path, index, NAN, NAN);
+        assert_true(all.exact);
+        assert_string_equal(all.x, "global_step");
+        assert_int_equal(sum_up(&all, 0).n, 60000 - lacking);
+        for (size_t at = 0; at < all.lines[0].n; at++)
+            assert_near(0, fmod(all.lines[0].buckets[at].x, 3));
+        int from = bare[i][0] > 50 ? bare[i][0] - 50 : 1;
+        CLEANUP(view_series_done)
+        struct view_series zoom = read_between(path, index, 3 * from, 3 * (from + 200));
+        assert_true(zoom.exact);
+        assert_string_equal(zoom.x, "global_step");
+        int to = from + 200 < 15000 ? from + 200 : 15000;
+        assert_int_equal(sum_up(&zoom, 0).n, 4 * (to - from + 1) - lacking);
+        CLEANUP(view_series_done)
+        struct view_series sampled = read_between(path, NULL, 3 * from, 3 * (from + 200));
+        assert_string_equal(sampled.x, "global_step");
+        view_index_close(index);
+        view_world_remove(path);
+    }
+}
+
 /* Somebody took rows out of a journal, and one says that it is the last of very many: what there is is read,
  * in time. */
 static void test_reports_that_are_missing(void **state) {
@@ -900,6 +958,7 @@ int main(void) {
         cmocka_unit_test(test_index),
         cmocka_unit_test(test_index_of_unlike_reports),
         cmocka_unit_test(test_index_of_a_run_that_is_resumed),
+        cmocka_unit_test(test_the_step_of_a_long_run),
         cmocka_unit_test(test_reports_that_are_missing),
         cmocka_unit_test(test_json),
         cmocka_unit_test(test_wrong_parameters),
