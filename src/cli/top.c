@@ -24,8 +24,9 @@
 #include "view/runs.h"
 #include "view/series.h"
 #include "view/usage.h"
+#include "web/run_output.h"
 
-enum { TOP_LOOK_MS = 1000, TOP_METRICS = 4, TOP_RANKS = 64, TOP_NODES = 16 };
+enum { TOP_LOOK_MS = 1000, TOP_METRICS = 4, TOP_RANKS = 64, TOP_NODES = 16, TOP_LINES = 4, TOP_FILTER = 64 };
 
 struct top_options {
     bool once;
@@ -42,10 +43,36 @@ struct top_view {
     bool alone;        /* the run was asked for by name: there is no list to go back to */
     bool by_lag, paused, typing;
     size_t chosen, first_row; /* place in the list that is shown, and the line of its first row */
-    char filter[64];
+    char run_filter[TOP_FILTER], metric_filter[TOP_FILTER];
 };
 
+/* Of what is shown. */
+static char *filter_of(struct top_view *top) {
+    return top->path != NULL ? top->metric_filter : top->run_filter;
+}
+
 /* -- frames */
+
+/* A name of anybody's, in so many columns and a blank. */
+static void put_name(const char *name, size_t columns, struct buffer *out) {
+    CLEANUP(buffer_done) struct buffer text = {0};
+    size_t at = 0, column = 0;
+    utf8_escape(name, strlen(name), &text);
+    for (; at < text.size && column < columns; column++) {
+        int length = utf8_sequence(text.data + at, text.size - at, NULL);
+        at += (size_t)(length > 0 ? length : -length);
+    }
+    buffer_append(out, text.size > 0 ? text.data : "", at);
+    buffer_printf(out, "%*s", (int)(columns - column) + 1, "");
+}
+
+/* The end of a line: what the keys have changed. */
+static void put_modes(struct top_view *top, struct buffer *out) {
+    const char *filter = filter_of(top);
+    if (*filter != '\0' || top->typing) buffer_text(out, "   filter: ");
+    utf8_escape(filter, strlen(filter), out);
+    buffer_printf(out, "%s%s\n", top->typing ? "_" : "", top->paused ? "   paused" : "");
+}
 
 static void run_row(const struct view_run *run, struct text_table *table) {
     const struct view_summary *summary = &run->summary;
@@ -74,7 +101,7 @@ static void run_row(const struct view_run *run, struct text_table *table) {
 static const struct view_run *nth_run(const struct top_view *top, size_t n) {
     const struct view_run *run;
     for (size_t i = 0; (run = view_runs_at(top->runs, i)) != NULL; i++)
-        if (run->there && strstr(run->name, top->filter) != NULL && n-- == 0) return run;
+        if (run->there && strstr(run->name, top->run_filter) != NULL && n-- == 0) return run;
     return NULL;
 }
 
@@ -85,13 +112,15 @@ static int put_sparklines(const struct top_view *top, bool ascii, struct buffer 
     int result = view_metrics_read(top->path, &all, false, &metrics, err);
     if (result < 0) return result;
     for (size_t i = 0; i < metrics.n && shown < TOP_METRICS && result >= 0; i++) {
-        if (metrics.items[i].text) continue;
-        struct view_query query = view_query_new(metrics.items[i].name);
+        const char *name = metrics.items[i].name;
+        if (metrics.items[i].text || strstr(name, top->metric_filter) == NULL) continue;
+        struct view_query query = view_query_new(name);
         struct view_series series;
         query.buckets = 30;
         result = view_series_read(top->path, &query, &series, err);
         if (result < 0) break;
-        buffer_printf(out, "  %-24.24s ", metrics.items[i].name);
+        buffer_text(out, "  ");
+        put_name(name, 24, out);
         braille_sparkline(&series.lines[0], 30, ascii, out);
         buffer_printf(out, " %.6g\n", metrics.items[i].last);
         view_series_done(&series);
@@ -118,8 +147,9 @@ static int put_ranks(struct top_view *top, struct buffer *out, ty_error *err) {
                   top->by_lag ? "INTERVAL    *LAG s" : "*INTERVAL   LAG s");
     for (size_t i = 0; i < ranks.n && i < TOP_RANKS; i++) {
         const struct view_rank *rank = &ranks.items[i];
-        buffer_printf(out, "  %6d  %-16.16s %-10s %8llu ", rank->rank,
-                      rank->node >= 0 ? ranks.nodes[rank->node] : "-", worker_standing_name(rank->standing),
+        buffer_printf(out, "  %6d  ", rank->rank);
+        put_name(rank->node >= 0 ? ranks.nodes[rank->node] : "-", 16, out);
+        buffer_printf(out, "%-10s %8llu ", worker_standing_name(rank->standing),
                       (unsigned long long)rank->number);
         if (isnan(rank->interval))
             buffer_text(out, "       -        - ");
@@ -180,6 +210,18 @@ static int put_hardware(const struct top_view *top, bool runs, struct buffer *ou
     return result == -ENOMEM ? result : 0;
 }
 
+static void put_log(const struct top_view *top, int rank, struct buffer *out) {
+    CLEANUP(buffer_done) struct buffer lines = {0};
+    run_output_last(top->path, rank, TOP_LINES, &lines);
+    if (lines.size > 0) buffer_printf(out, "  log of rank %d:\n", rank);
+    for (size_t at = 0; at < lines.size;) {
+        size_t size = strcspn(lines.data + at, "\n") + 1;
+        buffer_text(out, "    ");
+        buffer_append(out, lines.data + at, size);
+        at += size;
+    }
+}
+
 static int run_frame(struct top_view *top, bool ascii, struct buffer *out, ty_error *err) {
     struct view_summary summary;
     int result = view_summary_read(top->name, top->path, &summary, err);
@@ -192,19 +234,22 @@ static int run_frame(struct top_view *top, bool ascii, struct buffer *out, ty_er
                   (long long)summary.workers, summary.workers == 1 ? "" : "s", summary.nodes,
                   summary.nodes == 1 ? "" : "s");
     duration_format(view_summary_time(&summary), out);
-    buffer_printf(out, "%s\n", top->paused ? "   paused" : "");
-    buffer_printf(out, "%llu reports, %zu checkpoints\n", (unsigned long long)summary.reports,
+    buffer_printf(out, "\n%llu reports, %zu checkpoints", (unsigned long long)summary.reports,
                   summary.checkpoints);
+    put_modes(top, out);
     if (summary.cause != NULL) {
         buffer_text(out, "first cause: ");
         utf8_escape(summary.cause, strcspn(summary.cause, "\n"), out);
         buffer_char(out, '\n');
     }
     bool runs = summary.ended == 0;
+    int told = summary.cause_rank >= 0 ? summary.cause_rank : 0;
     view_summary_done(&summary);
     if (put_hardware(top, runs, out) < 0) return ty_fail_memory(err);
     result = put_sparklines(top, ascii, out, err);
-    return result < 0 ? result : put_ranks(top, out, err);
+    if (result < 0) return result;
+    put_log(top, told, out);
+    return put_ranks(top, out, err); /* as many as there is room for */
 }
 
 static int make_frame(struct top_view *top, bool ascii, struct buffer *out, ty_error *err) {
@@ -220,9 +265,8 @@ static int make_frame(struct top_view *top, bool ascii, struct buffer *out, ty_e
         table_cell(&table, heads[i]);
     for (; (run = nth_run(top, n)) != NULL; n++)
         run_row(run, &table);
-    buffer_printf(out, "trainyard top   %zu run%s%s%s%s%s\n", n, n == 1 ? "" : "s",
-                  top->filter[0] != '\0' ? "   filter: " : "", top->filter, top->typing ? "_" : "",
-                  top->paused ? "   paused" : "");
+    buffer_printf(out, "trainyard top   %zu run%s", n, n == 1 ? "" : "s");
+    put_modes(top, out);
     if (n == 0) buffer_text(out, "No runs here. To begin: trainyard run -n 4 -- PROG\n");
     if (n > 0) table_format(&table, out);
     top->first_row = 2;
@@ -300,13 +344,14 @@ static void note_signal(int number) {
 }
 
 static void type(struct top_view *top, int key) {
-    size_t size = strlen(top->filter);
+    char *filter = filter_of(top);
+    size_t size = strlen(filter);
     if (key == SCREEN_ENTER || key == SCREEN_BACK) top->typing = false;
-    if (key == SCREEN_BACK) top->filter[0] = '\0';
-    if (key == SCREEN_ERASE && size > 0) top->filter[size - 1] = '\0';
-    if (key >= ' ' && key < 256 && size + 1 < sizeof top->filter) {
-        top->filter[size] = (char)key;
-        top->filter[size + 1] = '\0';
+    if (key == SCREEN_BACK) filter[0] = '\0';
+    if (key == SCREEN_ERASE && size > 0) filter[size - 1] = '\0';
+    if (key >= ' ' && key < 256 && size + 1 < TOP_FILTER) {
+        filter[size] = (char)key;
+        filter[size + 1] = '\0';
     }
 }
 
@@ -315,6 +360,7 @@ static void open_chosen(struct top_view *top) {
     if (run == NULL || run->error != NULL) return;
     top->name = strdup(run->name);
     top->path = strdup(run->path);
+    top->metric_filter[0] = '\0';
     if (top->name != NULL && top->path != NULL) return;
     free(TAKE(top->name));
     free(TAKE(top->path));
@@ -353,7 +399,7 @@ static bool obey(struct top_view *top, int key) {
         top->paused = !top->paused;
         break;
     case '/':
-        top->typing = top->path == NULL;
+        top->typing = true;
         break;
     default:
         break;
@@ -446,12 +492,13 @@ const struct command command_top = {
     .name = "top",
     .summary = "watch the runs, or the ranks of one of them",
     .usage = (const char *const[]){"[NAME] [OPTION...]", NULL},
-    .description = "The runs, newest first; or of one run its state, first cause, metrics, and its ranks, the "
-                   "slowest first. "
-                   "Keys: arrows and Enter choose a run, Esc goes back, / filters, F6 or s sorts ranks by "
-                   "interval or lag, "
-                   "space pauses, q ends. Without a terminal that can place its cursor it is printed once, as "
-                   "with --once.",
+    .description =
+        "The runs, newest first; or of one run its state, first cause, hardware, metrics, the last lines of "
+        "the rank that failed first, else of rank 0, and its ranks, the slowest first. "
+        "Keys: arrows and Enter choose a run, Esc goes back, / filters runs, or the metrics of one, by "
+        "name, F6 or s sorts ranks by interval or lag, "
+        "space pauses, q ends. Without a terminal that can place its cursor it is printed once, as "
+        "with --once.",
     .groups = (const struct option_group *const[]){&top_group, &storage_group, &format_group, NULL},
     .max_words = 1,
     .run = top_run,

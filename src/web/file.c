@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/str.h"
@@ -26,7 +25,6 @@ enum {
     FIGURES = 24,
     BUCKETS = 240,
     SLOWEST = 10,
-    LINES = 4096,
     CHECKPOINTS = 20,
     NAME_SHOWN = 120,
     PAGE_MAX = 1 << 20
@@ -583,42 +581,13 @@ static int put_checkpoints(struct buffer *out, const char *path, ty_error *err) 
     return 0;
 }
 
-/* Without colours; other escapes stay, and are told. */
-static void put_plain(struct buffer *line, const char *text, size_t size) {
-    CLEANUP(buffer_done) struct buffer bare = {0};
-    for (size_t i = 0; i < size;) {
-        size_t n = size - i > 2 && text[i] == '\033' && text[i + 1] == '[' ? 2 : 0;
-        while (n > 0 && i + n < size && ((text[i + n] >= '0' && text[i + n] <= '9') || text[i + n] == ';'))
-            n++;
-        if (n > 0 && i + n < size && text[i + n] == 'm')
-            i += n + 1;
-        else
-            buffer_char(&bare, text[i++]);
-    }
-    if (bare.size > 0) utf8_escape(bare.data, bare.size, line);
-}
-
 /* The last lines of the rank that failed first; there may be none. */
 static void put_last_lines(struct buffer *out, const struct view_summary *summary) {
-    CLEANUP_FREE char *text = malloc(LINES);
-    if (summary->cause_rank < 0 || text == NULL) return;
-    CLEANUP_FD int fd = run_output_open(summary->path, summary->cause_rank, NULL);
-    off_t size = fd >= 0 ? lseek(fd, 0, SEEK_END) : 0;
-    ssize_t got = size > 0 ? pread(fd, text, LINES, size > LINES ? size - LINES : 0) : 0;
-    if (got <= 0) return;
-    const char *at = text + got;
-    for (int lines = 0; at > text && (lines += at[-1] == '\n' && at < text + got) < LAST_LINES; at--)
-        continue;
+    CLEANUP(buffer_done) struct buffer lines = {0};
+    if (summary->cause_rank >= 0) run_output_last(summary->path, summary->cause_rank, LAST_LINES, &lines);
+    if (lines.size == 0) return;
     buffer_printf(out, "<h2>Last lines of rank %d</h2><pre>", summary->cause_rank);
-    for (const char *end = text + got; at < end;) {
-        CLEANUP(buffer_done) struct buffer line = {0};
-        const char *newline = memchr(at, '\n', (size_t)(end - at));
-        size_t length = (size_t)((newline != NULL ? newline : end) - at);
-        put_plain(&line, at, length);
-        if (line.size > 0) put_escaped(out, line.data, line.size);
-        buffer_char(out, '\n');
-        at += length + 1;
-    }
+    put_escaped(out, lines.data, lines.size);
     buffer_text(out, "</pre>\n");
 }
 

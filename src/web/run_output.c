@@ -20,7 +20,7 @@
 #include "controller/run_directory.h"
 #include "view/export.h"
 
-enum { LINE_SHOWN = 400, CHUNK = 256 << 10 };
+enum { LINE_SHOWN = 400, CHUNK = 256 << 10, LAST_BYTES = 4096 };
 
 static int open_logs(const char *run_path, ty_error *err) {
     CLEANUP_FD int run = open(run_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -176,6 +176,43 @@ int run_output_read(const char *run_path, int rank, int64_t from, int64_t bytes,
     buffer_json_string(out, text, kept);
     buffer_char(out, '}');
     return 0;
+}
+
+static void add_plain(const char *text, size_t size, struct buffer *out) {
+    CLEANUP(buffer_done) struct buffer bare = {0};
+    while (size > 0 && text[size - 1] == '\r')
+        size--;
+    const char *drawn = memrchr(text, '\r', size);
+    for (size_t i = drawn != NULL ? (size_t)(drawn + 1 - text) : 0; i < size;) {
+        size_t n = size - i > 2 && text[i] == '\033' && text[i + 1] == '[' ? 2 : 0;
+        while (n > 0 && i + n < size && ((text[i + n] >= '0' && text[i + n] <= '9') || text[i + n] == ';'))
+            n++;
+        if (n > 0 && i + n < size && text[i + n] == 'm')
+            i += n + 1;
+        else
+            buffer_char(&bare, text[i++]);
+    }
+    if (bare.size > 0) utf8_escape(bare.data, bare.size, out);
+    buffer_char(out, '\n');
+}
+
+void run_output_last(const char *run_path, int rank, int lines, struct buffer *out) {
+    char text[LAST_BYTES];
+    struct stat status;
+    CLEANUP_FD int fd = open_rank(run_path, rank, &status, NULL);
+    if (fd < 0) return;
+    int64_t from = status.st_size > LAST_BYTES ? status.st_size - LAST_BYTES : 0;
+    ssize_t got = read_at(fd, text, LAST_BYTES, from);
+    if (got <= 0) return;
+    const char *end = text + got, *at = end;
+    for (int n = 0; at > text && (n += at[-1] == '\n' && at < end) < lines; at--)
+        continue;
+    while (at < end) {
+        const char *newline = memchr(at, '\n', (size_t)(end - at));
+        size_t size = (size_t)((newline != NULL ? newline : end) - at);
+        add_plain(at, size, out);
+        at += size + 1;
+    }
 }
 
 /* -- search */

@@ -34,6 +34,10 @@ void run_output_profiles(const char *run_path, struct buffer *out);
 int run_output_read(const char *run_path, int rank, int64_t from, int64_t bytes, struct buffer *out,
                     ty_error *err);
 
+/* Appends the last lines of rank's log, at most so many and 4 KiB, each as it stands on a terminal at last:
+ * behind its last CR, and without colours; other escapes are told. Nothing where there is no log. */
+void run_output_last(const char *run_path, int rank, int lines, struct buffer *out);
+
 /* Lines with the text in them, capitals or not (ASCII), rank after rank: {"hits": [{"rank", "offset", "line"}],
  * "counts": [{"rank", "hits"}], "cursor": where the next call goes on, or null}. OUTPUT_HITS hits and
  * OUTPUT_SEARCH_MS a call. `chosen` ranks, NULL: all; `cursor` NULL: from the beginning. */

@@ -94,6 +94,57 @@ class Top(Case):
         one = json.loads(self.trainyard("top", "--storage-path", self.storage, "a", "--format", "json").out)
         self.assertEqual(("succeeded", 8), (one["run"]["state"], one["ranks"]["ranks"]))
 
+    def top(self, name, **more):
+        return self.assert_status(0, self.trainyard("top", "--storage-path", self.storage, name, "--once", **more)).out
+
+    def test_names_of_others_are_shown_and_not_obeyed(self):
+        hostile = "\x1b]0;title\x07\n\u202eab"
+        journal = seen.Journal(self.storage, "hostile", 1)
+        journal.event(0, "plan", {"nodes": [hostile], "ranks": [0], "devices": [""]}, 1)
+        journal.event(0, "attempt", {"workers": 1, "nodes": 1}, 1)
+        journal.event(0, "started", {"pid": 1000}, 1, 0, 0)
+        journal.reports((n * seen.SECOND, 1, 0, n, {hostile: n, "e\u0301t\u00e9": 2 * n}) for n in range(1, 9))
+        journal.end(9 * seen.SECOND, 1)
+        shown = self.top("hostile", env={"LC_ALL": "C.UTF-8"})
+        self.assertFalse([character for character in shown if ord(character) in (7, 27, 0x202e)], shown)
+        [metric] = [line for line in shown.splitlines() if line.startswith("  \\x1b]0;title")]
+        self.assertIn("\\x07\\x0a\\u20 ", metric)  # 24 columns of it
+        [rank] = [line for line in shown.splitlines() if line.startswith("       0  ")]
+        self.assertTrue(rank.startswith("       0  \\x1b]0;title\\x07 "), rank)
+        self.assertIn("\n  e\u0301t\u00e9" + " " * 21, shown)
+
+    def test_the_last_lines_of_a_rank(self):
+        def write(name, rank, text):
+            with open(os.path.join(self.storage, name, "logs", "rank-%d.log" % rank), "wb") as file:
+                file.write(text)
+        self.assertNotIn("log of", self.top("a"))
+        write("a", 0, b"1\n2\n3\n\x1b[32mgreen\x1b[0m \x1b]0;title\x07\n10%\r 50%\r100%\r\n\xffend")
+        write("a", 5, b"of rank 5\n")
+        lines = self.top("a").splitlines()
+        at = lines.index("  log of rank 0:")
+        self.assertEqual(["    3", "    green \\x1b]0;title\\x07", "    100%", "    \\xffend"], lines[at + 1:at + 5])
+        self.assertIn("RANK", lines[at + 5])
+        journal = seen.Journal(self.storage, "failed", 2)
+        journal.begin(0, 1, 2)
+        journal.end(seen.SECOND, 1, "failed", 7, rank=1, cause="rank 1 exited with code 7")
+        write("failed", 0, b"well\n")
+        write("failed", 1, b"x" * 10000 + b"\nthe reason\n")
+        self.assertRegex(self.top("failed"), r"\n  log of rank 1:\n    x{900,1000}\n    the reason\n +RANK")
+        os.unlink(os.path.join(self.storage, "failed", "logs", "rank-1.log"))
+        os.symlink("/etc/passwd", os.path.join(self.storage, "failed", "logs", "rank-1.log"))
+        self.assertNotIn("log of", self.top("failed"))
+
+    def test_metrics_by_name(self):
+        self.begin(80, 24, "a")
+        self.see("  loss ", "  step ", "  epoch ")
+        self.tmux("send-keys", "/", "o", "s", "Enter")
+        self.see("filter: os\n", "  loss ", "RANK")
+        self.wait_for(lambda: "  step " not in self.screen() and "  epoch " not in self.screen(), "the others to go")
+        self.tmux("send-keys", "/", "Escape")
+        self.see("  loss ", "  step ", "  epoch ")
+        self.tmux("send-keys", "q")
+        self.see("status 0")
+
     def test_rests_between_looks(self):
         self.begin(80, 24, "a")
         self.see("run a")
