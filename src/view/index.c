@@ -494,8 +494,8 @@ double view_index_scanned(const struct view_index *index) {
 
 /* -- asked */
 
-/* The axis whose row has the query's x, -1 where there is none, and by which name: one for the whole run, so that
- * all that an answer is made of has the same. */
+/* The axis whose row has the query's x, -1 where there is none, and by which name: one for the whole run, so
+ * that all that an answer is made of has the same. */
 static int find_axis(const struct view_index *index, const char *asked, const char **x) {
     const struct index_head *head = &index->head;
     *x = asked == NULL ? "step" : asked;

@@ -192,16 +192,27 @@ static double plain_x(const struct point_gathering *gathering, const struct poin
 
 /* -- the selection */
 
-static void keep(struct points *points, const struct view_query *query, bool in_range) {
+static void keep(struct points *points, const struct view_query *query) {
     size_t kept = 0;
     for (size_t i = 0; i < points->n; i++) {
         const struct point *point = &points->items[i];
-        bool chosen = !(point->lost && query->history == VIEW_EFFECTIVE) && !isnan(point->x) &&
-                      (query->ranks == NULL || idset_has(query->ranks, point->rank));
-        if (in_range ? point->x >= points->from && point->x <= points->to : chosen)
+        if (!(point->lost && query->history == VIEW_EFFECTIVE) && !isnan(point->x) &&
+            (query->ranks == NULL || idset_has(query->ranks, point->rank)))
             points->items[kept++] = *point;
     }
     points->n = kept;
+}
+
+/* Those in the range come to the front, in their order. */
+static void divide(struct points *points) {
+    points->n_all = points->n;
+    points->n = 0;
+    for (size_t i = 0; i < points->n_all; i++) {
+        struct point point = points->items[i];
+        if (!(point.x >= points->from && point.x <= points->to)) continue;
+        points->items[i] = points->items[points->n];
+        points->items[points->n++] = point;
+    }
 }
 
 static void set_range(struct points *points, const struct view_query *query) {
@@ -281,7 +292,7 @@ static int scan(const char *run_path, struct point_gathering *gathering, struct 
     if (gathering->made == MADE_LAG) make_lags(points);
     if (gathering->made == MADE_INTERVAL || gathering->made == MADE_RATE)
         make_intervals(points, gathering->made == MADE_RATE);
-    keep(points, gathering->query, false);
+    keep(points, gathering->query);
     points->exact = scan->exact;
     points->scanned = scan->scanned;
     return 0;
@@ -324,7 +335,7 @@ static int gather(const char *run_path, struct point_gathering *gathering, struc
         return result;
     }
     set_range(points, gathering->query);
-    keep(points, gathering->query, true);
+    divide(points);
     bool sorted = true;
     for (size_t i = 1; i < points->n && sorted; i++)
         sorted = by_x(&points->items[i - 1], &points->items[i]) <= 0;

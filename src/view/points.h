@@ -15,8 +15,8 @@ struct point {
 };
 
 struct points {
-    struct point *items; /* owned; by x, then by id */
-    size_t n;
+    struct point *items; /* owned; n by x, then by id; behind them those that lie out of the range */
+    size_t n, n_all;
     bool exact;
     double scanned;
     const char *x;   /* what was taken for it */

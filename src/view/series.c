@@ -203,10 +203,14 @@ static char *format(const char *pattern, ...) {
     return text;
 }
 
-/* x of the first point at or behind a place in the run; NAN where there is none. */
+static double x_within(const struct points *points, const struct point *point) {
+    return point->x >= points->from && point->x <= points->to ? point->x : (double)NAN;
+}
+
+/* x of the first point at or behind a place in the run; NAN where that lies out of the range, or is none. */
 static double find_x(const struct points *points, int attempt, uint64_t number) {
     const struct point *best = NULL;
-    for (size_t i = 0; i < points->n; i++) {
+    for (size_t i = 0; i < points->n_all; i++) {
         const struct point *point = &points->items[i];
         if (point->lost || point->attempt < attempt || (point->attempt == attempt && point->number < number))
             continue;
@@ -214,19 +218,34 @@ static double find_x(const struct points *points, int attempt, uint64_t number) 
             (point->attempt == best->attempt && point->number < best->number))
             best = point;
     }
-    return best != NULL ? best->x : (double)NAN;
+    return best != NULL ? x_within(points, best) : (double)NAN;
 }
 
-/* The first point of all that is not finite, and how many there are. */
-static int mark_nonfinite(struct view_series *series, const struct points *points) {
+/* The same of a time; what nothing followed, as where a rank hangs, is told at the last point. */
+static double find_x_at(const struct points *points, nanoseconds time) {
+    const struct point *behind = NULL, *last = NULL;
+    for (size_t i = 0; i < points->n_all; i++) {
+        const struct point *point = &points->items[i];
+        if (point->time >= time && (behind == NULL || point->time < behind->time)) behind = point;
+        if (last == NULL || point->time > last->time) last = point;
+    }
+    if (behind == NULL) behind = last;
+    return behind != NULL ? x_within(points, behind) : (double)NAN;
+}
+
+/* The first point in the range that is not finite, and how many are so; NULL: none. */
+static const struct point *find_nonfinite(const struct points *points, uint64_t *n) {
     const struct point *first = NULL;
-    uint64_t n = 0;
     for (size_t i = 0; i < points->n; i++) {
         const struct point *point = &points->items[i];
         if (isfinite(point->value) || point->lost) continue;
         if (first == NULL || point->id < first->id) first = point;
-        n++;
+        ++*n;
     }
+    return first;
+}
+
+static int mark_nonfinite(struct view_series *series, const struct point *first, uint64_t n) {
     if (first == NULL) return 0;
     return add_mark(series, first->x, VIEW_MARK_NONFINITE,
                     format("not finite first at rank %d, report %llu; %llu in all", first->rank,
@@ -240,10 +259,10 @@ static int by_mark(const void *a, const void *b) {
     return (x->x > y->x) - (x->x < y->x);
 }
 
-/* The newest of each kind where there are too many. */
+/* Of what the facts tell of, the newest of each kind where there are too many. */
 static int add_marks(struct view_series *series, const struct points *points, const struct view_facts *facts) {
     size_t n = facts->n_attempts, from = n > MARKS_MAX ? n - MARKS_MAX : 1;
-    int result = mark_nonfinite(series, points);
+    int result = 0;
     for (size_t i = from; i < n && result == 0; i++) {
         double x = find_x(points, facts->attempts[i].attempt, 0);
         if (!isnan(x))
@@ -258,12 +277,7 @@ static int add_marks(struct view_series *series, const struct points *points, co
     n = facts->n_faults;
     for (size_t i = n > MARKS_MAX ? n - MARKS_MAX : 0; i < n && result == 0; i++) {
         const struct fact_fault *fault = &facts->faults[i];
-        const struct point *behind = NULL; /* a fault is found by its time: the first point behind it */
-        for (size_t k = 0; k < points->n; k++) {
-            const struct point *point = &points->items[k];
-            if (point->time >= fault->time && (behind == NULL || point->time < behind->time)) behind = point;
-        }
-        double x = behind != NULL ? behind->x : points->n > 0 ? points->to : (double)NAN;
+        double x = find_x_at(points, fault->time);
         if (!isnan(x)) result = add_mark(series, x, fault->kind, strdup(fault->text));
     }
     if (series->n_marks > 0) qsort(series->marks, series->n_marks, sizeof *series->marks, by_mark);
@@ -281,6 +295,8 @@ struct index_answer {
     double from, to;
     int64_t first, last; /* ids of what is selected */
 };
+
+enum { MARGIN = 2048 }; /* reports beside those of a bucket that may have its x too */
 
 static bool is_selected(const struct index_answer *answer, const struct view_bucket *bucket) {
     return bucket->x_last >= answer->from && bucket->x <= answer->to;
@@ -424,7 +440,6 @@ static int merge_line(const struct index_answer *answer, const struct index_piec
  * or with *points; 0: the index has not enough. */
 static int answer_by_index(struct index_answer *answer, struct view_series *series, struct points *points,
                            ty_error *err) {
-    enum { MARGIN = 2048 };
     const struct view_query *query = answer->query;
     int result = query->index != NULL ? index_take(query->index, query, false, &answer->piece) : 0;
     if (result > 0 && query->history == VIEW_ALL) result = index_take(query->index, query, true, &answer->lost);
@@ -458,13 +473,39 @@ static int answer_by_index(struct index_answer *answer, struct view_series *seri
 
 /* -- together */
 
-/* Whether there may be anything to mark in what was merged of the index. */
-static bool has_marks(const struct view_series *series, const struct view_facts *facts) {
-    bool any = facts->n_attempts > 1 || facts->n_checkpoints > 0 || facts->n_faults > 0;
-    for (size_t i = 0; i < series->n_lines && !any; i++)
-        for (size_t at = 0; at < series->lines[i].n && !any; at++)
-            any = series->lines[i].buckets[at].nonfinite > 0;
-    return any;
+/* The reports of a bucket of the index, by its x, up to `most` of them. */
+static int read_bucket(const struct index_answer *answer, const struct view_bucket *bucket, int64_t *most,
+                       struct points *points, ty_error *err) {
+    struct view_query query = *answer->query;
+    query.from = bucket->x > answer->from ? bucket->x : answer->from;
+    query.to = bucket->x_last < answer->to ? bucket->x_last : answer->to;
+    int64_t after = bucket->id_first > MARGIN ? bucket->id_first - MARGIN : 0, last = bucket->id_last + MARGIN;
+    if (last - after > *most) last = after + *most;
+    *most -= last - after;
+    return gather_between(answer, &query, after, last, points, err);
+}
+
+/* As the index counts them; which was the first is in the reports of the first bucket that has one. */
+static int mark_nonfinite_of(const struct index_answer *answer, struct view_series *series, ty_error *err) {
+    uint64_t n = 0, n_found = 0;
+    int64_t most = VIEW_WHOLE;
+    int result = 0;
+    bool found = false;
+    for (size_t i = 0; i < series->n_lines; i++)
+        for (size_t at = 0; at < series->lines[i].n && !series->lines[i].lost; at++)
+            n += series->lines[i].buckets[at].nonfinite;
+    for (size_t i = 0; i < answer->piece.n && n > 0 && !found && result == 0; i++) {
+        const struct view_bucket *bucket = &answer->piece.buckets[i];
+        struct points points;
+        if (bucket->nonfinite == 0 || !is_selected(answer, bucket)) continue;
+        result = read_bucket(answer, bucket, &most, &points, err);
+        const struct point *first = find_nonfinite(&points, &n_found);
+        found = first != NULL;
+        if (result == 0) result = mark_nonfinite(series, first, n);
+        points_done(&points);
+    }
+    if (found || result < 0) return result;
+    return mark_nonfinite(series, find_nonfinite(&answer->rest, &n_found), n);
 }
 
 /* Marks are found among the points, or a sample of them. */
@@ -474,15 +515,20 @@ static int draw_series(const char *run_path, const struct view_query *query, con
     struct points points = {0};
     int result = answer_by_index(&answer, series, &points, err);
     bool merged = result > 0 && series->n_lines > 0;
-    if (result == 0 || (merged && has_marks(series, facts))) {
-        result = points_gather(run_path, query, facts, &points, err);
-        if (merged) points.to = answer.to;
-    }
+    bool marked = facts->n_attempts > 1 || facts->n_checkpoints > 0 || facts->n_faults > 0;
+    if (result == 0 || (merged && marked)) result = points_gather(run_path, query, facts, &points, err);
     if (result >= 0 && !merged) {
         series->exact = points.exact;
         series->scanned = points.scanned;
         series->x = points.x;
         result = add_lines(series, &points, query);
+    }
+    if (result >= 0 && merged) {
+        result = mark_nonfinite_of(&answer, series, err);
+    } else if (result >= 0) {
+        uint64_t n = 0;
+        const struct point *first = find_nonfinite(&points, &n);
+        result = mark_nonfinite(series, first, n);
     }
     if (result >= 0) result = add_marks(series, &points, facts);
     series->behind =

@@ -159,6 +159,48 @@ static void test_what_counts(void **state) {
     assert_near(150, all.lines[1].buckets[49].x);
 }
 
+/* "attempt 2@101 checkpoint_000100@100" */
+static void assert_marks(const struct view_query *query, const char *path, const char *expected) {
+    CLEANUP(view_series_done) struct view_series series = read_series(path, query);
+    CLEANUP(buffer_done) struct buffer found = {0};
+    for (size_t i = 0; i < series.n_marks; i++)
+        buffer_printf(&found, "%s%s@%g", i > 0 ? ", " : "", series.marks[i].text, series.marks[i].x);
+    assert_string_equal(found.size > 0 ? found.data : "", expected);
+}
+
+/* What lies out of the range is told at no end of it; what nothing followed is told at the last point. */
+static void test_marks_of_a_zoom(void **state) {
+    (void)state;
+    static const struct {
+        double from, to;
+        const char *marks;
+    } zooms[] = {
+        {(double)NAN, (double)NAN, "checkpoint_000100@100, attempt 2@101, rank 1 hangs@150, rank 0 hangs@200"},
+        {120, 140, ""},
+        {100, 100, "checkpoint_000100@100"},
+        {101, 160, "attempt 2@101, rank 1 hangs@150"},
+        {151, 300, "rank 0 hangs@200"},
+        {1, 99, ""},
+        {300, 400, ""},
+    };
+    char path[64];
+    struct journal *journal = NULL;
+    view_world_make(path);
+    view_world_b(path);
+    assert_int_equal(journal_open(path, JOURNAL_APPEND, &journal, NULL), 0);
+    view_world_event(journal, 199 * NS_PER_S + 500 * NS_PER_MS, EVENT_HUNG, 2, 1,
+                     "{\"cause\": \"rank 1 hangs\"}");
+    view_world_event(journal, 252 * NS_PER_S, EVENT_HUNG, 2, 0, "{\"cause\": \"rank 0 hangs\"}");
+    view_world_close(journal);
+    for (size_t i = 0; i < ARRAY_SIZE(zooms); i++) {
+        struct view_query query = view_query_new("loss");
+        query.from = zooms[i].from;
+        query.to = zooms[i].to;
+        assert_marks(&query, path, zooms[i].marks);
+    }
+    view_world_remove(path);
+}
+
 static void test_lines_of_ranks(void **state) {
     (void)state;
     struct view_query query = view_query_new("loss");
@@ -760,6 +802,27 @@ static void test_index_of_a_run_that_is_resumed(void **state) {
     view_world_remove(path);
 }
 
+/* Values that are not finite are told as they were counted, and where they were first, however rare. */
+static void test_marks_of_an_index(void **state) {
+    (void)state;
+    char path[64];
+    struct view_index *index = NULL;
+    view_world_make(path);
+    write_large(path, true);
+    assert_int_equal(view_index_open(path, false, &index, NULL), 0);
+    grow(index);
+    struct view_query query = view_query_new("loss");
+    query.index = index;
+    assert_marks(&query, path, "not finite first at rank 4, report 1; 10 in all@2");
+    query.from = 3;
+    query.to = 19997;
+    assert_marks(&query, path, "not finite first at rank 4, report 1001; 9 in all@2002");
+    query.to = 15000;
+    assert_marks(&query, path, "not finite first at rank 4, report 1001; 7 in all@2002");
+    view_index_close(index);
+    view_world_remove(path);
+}
+
 enum { UNLIKE_RANKS = 6, UNLIKE_NUMBERS = 6000, UNLIKE_KEPT = 4001 };
 
 static const char *const unlike_xs[] = {"number", "step", "epoch", "time", "relative"};
@@ -848,8 +911,8 @@ static void test_index_of_unlike_reports(void **state) {
     view_world_remove(path);
 }
 
-/* 60,000 reports of 4 ranks; those with the numbers from `bare` to `bare_to` have no global step, and a tenth of
- * all have no step, which is another number. */
+/* 60,000 reports of 4 ranks; those with the numbers from `bare` to `bare_to` have no global step, and a tenth
+ * of all have no step, which is another number. */
 static void write_bare(const char *path, int bare, int bare_to) {
     struct journal *journal = view_world_open(path, 4);
     view_world_event(journal, 0, EVENT_ATTEMPT, 1, -1, "{\"workers\": 4}");
@@ -942,6 +1005,7 @@ int main(void) {
         cmocka_unit_test(test_made_metrics),
         cmocka_unit_test(test_buckets_that_do_not_divide),
         cmocka_unit_test(test_what_counts),
+        cmocka_unit_test(test_marks_of_a_zoom),
         cmocka_unit_test(test_lines_of_ranks),
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_names_that_are_none),
@@ -956,6 +1020,7 @@ int main(void) {
         cmocka_unit_test(test_what_counts_of_attempts_before_a_place),
         cmocka_unit_test(test_facts_that_are_kept),
         cmocka_unit_test(test_index),
+        cmocka_unit_test(test_marks_of_an_index),
         cmocka_unit_test(test_index_of_unlike_reports),
         cmocka_unit_test(test_index_of_a_run_that_is_resumed),
         cmocka_unit_test(test_the_step_of_a_long_run),
