@@ -13,15 +13,21 @@
 #include "view/encode.h"
 #include "view/scan.h"
 
+/* A report of the window. */
+struct ranks_seen {
+    nanoseconds time;
+    uint64_t number;
+    int rank;
+};
+
 struct ranks_reading {
     struct view_ranks *ranks;
     struct pace *pace;
     int attempt;
-    nanoseconds *first; /* of the last LAG_NUMBERS numbers, by number modulo that */
-    uint64_t *first_of;
+    struct ranks_seen *seen; /* n of `room`, owned */
+    size_t n, room;
+    bool whole; /* the window has all reports of the run */
 };
-
-enum { LAG_NUMBERS = 1024 };
 
 static double seconds(nanoseconds time) {
     return (double)time / (double)NS_PER_S;
@@ -35,50 +41,95 @@ static int on_report(void *context, const struct journal_report *report) {
     pace_note(reading->pace, (uint32_t)report->rank, report->time);
     if (report->time > rank->last_report) rank->last_report = report->time;
     rank->number = report->number;
-    size_t slot = report->number % LAG_NUMBERS;
-    if (reading->first_of[slot] != report->number || report->time < reading->first[slot]) {
-        reading->first_of[slot] = report->number;
-        reading->first[slot] = report->time;
-    }
-    rank->lag = seconds(report->time - reading->first[slot]);
+    if (reading->n < reading->room)
+        reading->seen[reading->n++] = (struct ranks_seen){report->time, report->number, report->rank};
     return 0;
 }
 
-/* The last `limit` reports. */
+static int by_number(const void *a, const void *b) {
+    const struct ranks_seen *x = a, *y = b;
+    if (x->number != y->number) return x->number < y->number ? -1 : 1;
+    return (x->time > y->time) - (x->time < y->time);
+}
+
+static const struct ranks_seen *first_of(const struct ranks_reading *reading, uint64_t number) {
+    size_t low = 0, high = reading->n;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (reading->seen[middle].number < number)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return &reading->seen[low];
+}
+
+/* Each against the first report of the same number, which is there if the window has, of every rank, that number
+ * or an earlier one. False: of some it has not, and they are not known. */
+static bool find_lags(struct ranks_reading *reading) {
+    struct view_ranks *ranks = reading->ranks;
+    CLEANUP_FREE struct ranks_seen *last = calloc(ranks->n + 1, sizeof *last);
+    CLEANUP_FREE uint64_t *least = calloc(ranks->n + 1, sizeof *least);
+    uint64_t from = 0; /* numbers from there on were seen of every rank that made them */
+    bool known = true;
+    if (last == NULL || least == NULL) return true;
+    for (size_t i = 0; i < reading->n; i++) {
+        const struct ranks_seen *seen = &reading->seen[i];
+        last[seen->rank] = *seen;
+        if (least[seen->rank] == 0 || seen->number < least[seen->rank]) least[seen->rank] = seen->number;
+    }
+    for (size_t i = 0; i < ranks->n && !reading->whole; i++)
+        if (least[i] > from) from = least[i];
+    if (reading->n > 0) qsort(reading->seen, reading->n, sizeof *reading->seen, by_number);
+    for (size_t i = 0; i < ranks->n; i++) {
+        ranks->items[i].lag = (double)NAN;
+        if (least[i] == 0) continue;
+        if (last[i].number >= from)
+            ranks->items[i].lag = seconds(last[i].time - first_of(reading, last[i].number)->time);
+        else
+            known = false;
+    }
+    return known;
+}
+
+/* The last `limit` reports. 1: those of the lags lie farther back. */
 static int read_last(const char *run_path, struct view_ranks *ranks, int attempt, uint64_t reports,
                      uint64_t limit, ty_error *err) {
-    nanoseconds first[LAG_NUMBERS] = {0};
-    uint64_t first_of[LAG_NUMBERS] = {0};
-    struct ranks_reading reading = {.ranks = ranks, .attempt = attempt, .first = first, .first_of = first_of};
     struct view_scan scan = {.after = reports > limit ? (int64_t)(reports - limit) : 0,
                              .last = (int64_t)reports};
+    size_t room = (size_t)(scan.last - scan.after);
+    struct ranks_reading reading = {.ranks = ranks, .attempt = attempt, .room = room, .whole = scan.after == 0};
     reading.pace = pace_create((uint32_t)ranks->n);
-    if (reading.pace == NULL) return ty_fail_memory(err);
-    int result = reports == 0 ? 0 : view_scan(run_path, &scan, on_report, &reading, err);
-    for (size_t i = 0; i < ranks->n; i++) {
+    reading.seen = calloc(room + 1, sizeof *reading.seen);
+    int result = reading.pace == NULL || reading.seen == NULL ? ty_fail_memory(err) : 0;
+    if (result == 0 && reports > 0) result = view_scan(run_path, &scan, on_report, &reading, err);
+    for (size_t i = 0; i < ranks->n && result == 0; i++) {
         nanoseconds interval;
         if (pace_interval(reading.pace, (uint32_t)i, &interval)) ranks->items[i].interval = seconds(interval);
     }
     nanoseconds usual;
-    ranks->usual = pace_usual(reading.pace, &usual) ? seconds(usual) : (double)NAN;
+    ranks->usual = result == 0 && pace_usual(reading.pace, &usual) ? seconds(usual) : (double)NAN;
+    if (result == 0 && !find_lags(&reading)) result = 1;
     pace_destroy(reading.pace);
+    free(reading.seen);
     return result;
 }
 
 /* Reports of one that is far behind may be all that were made last: who made none of them is looked for
- * farther back. */
+ * farther back, and so is whom one that is behind is measured against. */
 static int read_pace(const char *run_path, struct view_ranks *ranks, int attempt, uint64_t reports,
                      ty_error *err) {
     enum { WIDER = 8, WIDEST = 8192 };
     uint64_t limit = ranks->n * PACE_REPORTS;
     if (limit > PACE_REPORTS_MAX) limit = PACE_REPORTS_MAX;
-    int result = read_last(run_path, ranks, attempt, reports, limit, err);
-    for (size_t i = 0; i < ranks->n && result == 0; i++)
-        while (result == 0 && ranks->items[i].number == 0 && limit < reports && limit < WIDEST) {
-            limit = limit * WIDER < WIDEST ? limit * WIDER : WIDEST;
-            result = read_last(run_path, ranks, attempt, reports, limit, err);
-        }
-    return result;
+    for (;;) {
+        int result = read_last(run_path, ranks, attempt, reports, limit, err);
+        bool all = result == 0;
+        for (size_t i = 0; i < ranks->n && all; i++)
+            all = ranks->items[i].number > 0;
+        if (result < 0 || all || limit >= reports || limit >= WIDEST) return result < 0 ? result : 0;
+        limit = limit * WIDER < WIDEST ? limit * WIDER : WIDEST;
+    }
 }
 
 static int copy_texts(const struct event_texts *texts, char ***copies, size_t *n) {

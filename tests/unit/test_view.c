@@ -378,6 +378,56 @@ static void test_ranks(void **state) {
     view_ranks_done(&ranks);
 }
 
+/* Two ranks report once a second, the second of them `behind` numbers behind. */
+static double lag_of(int rank, int behind, int numbers) {
+    char path[64];
+    struct view_ranks ranks;
+    double lag = (double)NAN;
+    view_world_make(path);
+    struct journal *journal = view_world_open(path, 2);
+    view_world_event(journal, 0, EVENT_ATTEMPT, 1, -1, "{\"workers\": 2}");
+    for (int n = 1; n <= numbers; n++) {
+        view_world_report(journal, n * NS_PER_S, 1, 0, (uint64_t)n, "{}");
+        if (n > behind) view_world_report(journal, n * NS_PER_S + 1, 1, 1, (uint64_t)(n - behind), "{}");
+    }
+    view_world_close(journal);
+    assert_int_equal(view_ranks_read(path, &ranks, NULL), 0);
+    for (size_t i = 0; i < ranks.n; i++)
+        if (ranks.items[i].rank == rank) lag = ranks.items[i].lag;
+    view_ranks_done(&ranks);
+    view_world_remove(path);
+    return lag;
+}
+
+/* Whom a rank lags behind made its number long ago; where that is too far back, the lag is not known. */
+static void test_lags_of_one_that_is_far_behind(void **state) {
+    (void)state;
+    assert_near(3 + 1e-9, lag_of(1, 3, 100));
+    assert_near(1000 + 1e-9, lag_of(1, 1000, 3000));
+    assert_near(0, lag_of(0, 1000, 3000));
+    assert_near(2000 + 1e-9, lag_of(1, 2000, 3000));
+    assert_true(isnan(lag_of(1, 20000, 30000)));
+    assert_near(0, lag_of(0, 20000, 30000));
+}
+
+/* The report of another arrives later, and was made before. */
+static void test_lags_of_reports_that_came_late(void **state) {
+    (void)state;
+    char path[64];
+    struct view_ranks ranks;
+    view_world_make(path);
+    struct journal *journal = view_world_open(path, 2);
+    view_world_event(journal, 0, EVENT_ATTEMPT, 1, -1, "{\"workers\": 2}");
+    view_world_report(journal, 5 * NS_PER_S, 1, 0, 1, "{}");
+    view_world_report(journal, 3 * NS_PER_S, 1, 1, 1, "{}");
+    view_world_close(journal);
+    assert_int_equal(view_ranks_read(path, &ranks, NULL), 0);
+    for (size_t i = 0; i < 2; i++)
+        assert_near(ranks.items[i].rank == 0 ? 2 : 0, ranks.items[i].lag);
+    view_ranks_done(&ranks);
+    view_world_remove(path);
+}
+
 static void test_timeline(void **state) {
     (void)state;
     struct view_timeline timeline;
@@ -1012,6 +1062,8 @@ int main(void) {
         cmocka_unit_test(test_heat),
         cmocka_unit_test(test_histogram),
         cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_lags_of_one_that_is_far_behind),
+        cmocka_unit_test(test_lags_of_reports_that_came_late),
         cmocka_unit_test(test_timeline),
         cmocka_unit_test(test_events_and_checkpoints),
         cmocka_unit_test(test_runs),
