@@ -22,7 +22,7 @@ VALIDATION = "$validation"  # how the checkpoint of the report is to be validate
 _NOTES = {TYPES: "the types of the others", VALIDATION: "the checkpoint's validation"}
 _NOT_FINITE = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 _PLAIN = frozenset((float, bool, type(None)))
-_INTEGER_MAX = 2**63
+_INTEGER_MAX = 2**1023  # whoever reads JSON's numbers as doubles has these
 _REPR_MOST = 4096  # characters
 _NO_REPR = re.compile(r" at 0x[0-9a-fA-F]+>$")  # tells where the value is, not what
 _NUMPY = frozenset("bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64".split())
@@ -158,9 +158,7 @@ def _as_array(value: Any) -> tuple[str, Any] | None:
         return None
     name = array.dtype.name
     if name in _NUMPY and array.ndim == 0:
-        item = array.item()
-        fits = not isinstance(item, int) or item < _INTEGER_MAX
-        return f"numpy.{name}", item if fits else str(item)
+        return f"numpy.{name}", array.item()
     if name in _NUMPY:
         return "numpy", {"dtype": name, "shape": list(array.shape), "values": array.ravel().tolist()}
     if array.dtype.kind in "cmM":

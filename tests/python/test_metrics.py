@@ -83,6 +83,11 @@ def test_what_has_no_word_comes_back_as_what_it_is_made_of(value, back):
 
 def test_integers_of_any_size():
     assert metrics.load(metrics.dump({"huge": -(7**9999)}))["huge"] == -(7**9999)
+    large = {"seed": 2**64 + 1, "deep": [-(10**300)], "numpy": numpy.uint64(2**64 - 1)}
+    text = metrics.dump(large)
+    assert metrics.load(text) == large and type(metrics.load(text)["numpy"]) is numpy.uint64
+    told = json.loads(text)  # as whoever knows no types reads it
+    assert (told["seed"], told["deep"], told["numpy"]) == (2**64 + 1, [-(10**300)], 2**64 - 1)
 
 
 def test_not_a_number_and_numpy():

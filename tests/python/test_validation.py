@@ -110,6 +110,18 @@ def test_what_fails_is_told_and_nothing_else_fails(storage, capfd, tmp_path):
     assert "ended with status -9" in told and "took longer than its timeout_s" in told
 
 
+def test_a_score_beyond_64_bits_ranks(storage):
+    def train():
+        for number, score in enumerate([2**64, 2**65, 3], 1):
+            report(number, False, score=score)
+
+    keep = CheckpointConfig(num_to_keep=1, checkpoint_score_attribute="score")
+    result = trainer(train, lambda checkpoint: {}, storage, checkpoint_config=keep).fit()
+    left = [name for name in os.listdir(result.path) if name.startswith("checkpoint_")]
+    assert sorted(left) == ["checkpoint_000002", "checkpoint_000003"]
+    assert rows(result) == [("checkpoint_000002", {"score": 2**65})]
+
+
 def test_what_is_no_finite_number_is_found_as_well(storage):
     def validate(checkpoint):
         return {"found": float("nan"), "seed": 2**64}
