@@ -94,7 +94,8 @@ TY_API int ty_storage_path(char **path, ty_error *err);
 /* Forks a copy of this process, which must have one thread, for workers of the next run with `start_method`
  * "fork" to be forked from as from a template (it has to speak what src/agent/template/template.h tells of the
  * run's). Returns 1 here, and 0 in the copy with its socket in `*control_fd`: it belongs to the agent of that
- * run, and is killed when that ends. Negative: TY_ESTART, -errno. */
+ * run, and is killed when that ends. Where this process is a worker itself, the copy is none. Negative:
+ * TY_ESTART, -errno. */
 TY_API int ty_run_fork(int *control_fd, ty_error *err);
 /* Ends the copy if no run has taken it. */
 TY_API void ty_run_fork_drop(void);

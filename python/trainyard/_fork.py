@@ -17,7 +17,7 @@ import traceback
 import weakref
 from typing import Any, NoReturn
 
-from . import _core, _template, defaults, seeds
+from . import _core, _template, defaults, runtime, seeds
 from .payload import Payload
 
 
@@ -94,6 +94,7 @@ def _forget_driver() -> None:
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     _forget_exits()
+    runtime.end()
     sys.excepthook = sys.__excepthook__
     sys.settrace(None)
     sys.setprofile(None)

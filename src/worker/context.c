@@ -67,6 +67,11 @@ ty_worker *ty_worker_self(ty_error *err) {
     return &self.worker;
 }
 
+void worker_forget(void) {
+    self.worker = (struct ty_worker){0};
+    self.made = false;
+}
+
 int worker_link(struct ty_worker *worker, struct link **link, ty_error *err) {
     pid_t pid = getpid();
     if (worker->link == NULL || worker->pid != pid) {

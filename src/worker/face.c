@@ -102,7 +102,10 @@ int ty_run_fork(int *control_fd, ty_error *err) {
     const struct driver *driver;
     if (control_fd == NULL) return ty_fail(err, TY_EUSAGE, "ty_run_fork: control_fd is NULL");
     int rc = load_driver(&driver, err);
-    return rc < 0 ? rc : driver->run_fork(control_fd, err);
+    if (rc < 0) return rc;
+    rc = driver->run_fork(control_fd, err);
+    if (rc == 0) worker_forget(); /* in the copy: what this process is in a run its workers are not */
+    return rc;
 }
 
 void ty_run_fork_drop(void) {

@@ -29,6 +29,10 @@ struct ty_worker {
 int worker_read_environment(struct ty_worker *worker, ty_error *err);
 void worker_done(struct ty_worker *worker);
 
+/* In a process that was forked to make workers of another run: the next ty_worker_self reads the environment
+ * anew. What callers were given stays as it is. */
+void worker_forget(void);
+
 /* The link of this process: after a fork a child gets a channel of its own. */
 int worker_link(struct ty_worker *worker, struct link **link, ty_error *err);
 
