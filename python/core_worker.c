@@ -113,6 +113,13 @@ static PyObject *report_drain(PyObject *module, PyObject *nothing) {
     return reported(module, result, &err);
 }
 
+/* Without the lock of those who speak: it asks nobody. */
+static PyObject *report_is_writing(PyObject *module, PyObject *nothing) {
+    (void)nothing;
+    const ty_worker *self = self_of(module);
+    return self != NULL ? PyBool_FromLong(ty_report_is_writing(self)) : NULL;
+}
+
 static PyObject *report_begin(PyObject *module, PyObject *args) {
     const char *metrics, *name = NULL;
     ty_worker *self = self_of(module);
@@ -312,6 +319,8 @@ static PyMethodDef methods[] = {
      "ty_report_with; the text says "
      "why a checkpoint was lost."},
     {"report_drain", report_drain, METH_NOARGS, "report_drain() -> str | None\n\nSee ty_report_drain."},
+    {"report_is_writing", report_is_writing, METH_NOARGS,
+     "report_is_writing() -> bool\n\nSee ty_report_is_writing."},
     {"report_begin", report_begin, METH_VARARGS,
      "report_begin(metrics_json, name=None) -> (number, directory)\n\nSee ty_report_begin."},
     {"report_end", report_end, METH_VARARGS,

@@ -55,6 +55,10 @@ TY_API int ty_report_with(ty_worker *worker, const char *metrics_json, const ty_
  * end by exit do so without being asked. As ty_report_with. */
 TY_API int ty_report_drain(ty_worker *worker, ty_error *err);
 
+/* Whether files of a checkpoint that was handed over (TY_ASYNC) are still being written in this process. While
+ * they are not, ty_report_drain waits for other ranks and the run. Any thread may call it; false for NULL. */
+TY_API bool ty_report_is_writing(const ty_worker *worker);
+
 /* For an upload function of the program's own: makes the report, and gives its number and the directory (which
  * may not exist yet) into which files may be written to become the checkpoint; `*path` is malloc'd, the
  * caller's. Each is to be followed by ty_report_end, in any order. As ty_report_with. */

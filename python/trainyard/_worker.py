@@ -22,7 +22,8 @@ _TRACEBACK_LIMIT = 16 << 10
 _MESSAGE_LIMIT = 4 << 10
 _PICKLE_LIMIT = 512 << 10
 
-_pid = os.getpid()  # of the worker: its children may come up through `main` as well
+# Of the worker: its children may come up through `main` as well, and be the first to import this.
+_pid = int(os.environ.get("TRAINYARD_PID") or os.getpid())
 
 
 def main(payload: payloads.Payload | None = None) -> int:
@@ -42,7 +43,7 @@ def main(payload: payloads.Payload | None = None) -> int:
     except BaseException as error:
         _tell(error)
         code = 130 if isinstance(error, KeyboardInterrupt) else 1
-    if not _is_child() and not _send_reports():
+    if not _is_child() and not send_reports():
         _leave(code)
     return code
 
@@ -112,7 +113,7 @@ def fail(error: BaseException, frame: FrameType | None) -> NoReturn:
     os._exit(1)
 
 
-def _send_reports() -> bool:
+def send_reports() -> bool:
     """Of a worker that failed; what cannot be sent any more is lost with it. False: the channel is still in use, by a question to
     which no answer came."""
     session = runtime.current()

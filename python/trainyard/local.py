@@ -89,7 +89,8 @@ def run(trainer: Any) -> Result:
 
 
 def _run_in(session: LocalSession, backend: Any, function: Any) -> Any:
-    if runtime.in_session():
+    outer = runtime.current()
+    if outer is not None and not outer.by_itself:
         raise RuntimeError("`fit` with num_workers=0 was called inside of a training function")
     if session.torchrun:
         backend.on_start(session)
@@ -98,6 +99,6 @@ def _run_in(session: LocalSession, backend: Any, function: Any) -> Any:
         with backend.train_func_context():
             return function()
     finally:
-        runtime.end()
+        runtime.end(outer)
         if session.torchrun:
             backend.on_shutdown(session)

@@ -11,8 +11,10 @@ import functools
 import itertools
 import os
 import signal
+import sys
 import threading
 import time
+import traceback
 from typing import TYPE_CHECKING, Any, Callable, Mapping
 
 from . import metrics as _metrics
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from .there import There
 
 _session: Session | None = None
+_inherited: Session | None = None  # in a child, its parent's, until the child's own first call
+_beginning = threading.Lock()
 
 
 class Session:
@@ -36,6 +40,7 @@ class Session:
     """
 
     local = False
+    by_itself = False  # begun by the first call of a program, not for a training function
     world_rank = 0
     world_size = 1
     local_rank = 0
@@ -230,12 +235,16 @@ class WorkerSession(Session):
         self._tell_lost(self.core.report_drain())
 
     def finish_failed(self) -> bool:
-        self.finish()
         if self.made == 0 or self.world_size == 1:
+            self.finish()
             return True
         from . import waiting
 
         return waiting.until_others_came(self, self.made)
+
+    def is_writing(self) -> bool:
+        """Whether files of its own, which wait for nobody, are on their way."""
+        return self.core.report_is_writing() or (self._uploads is not None and self._uploading().is_writing)
 
     def _tell_lost(self, why: str | None) -> None:
         """An earlier checkpoint was lost, which the run is allowed to lose."""
@@ -268,22 +277,18 @@ def begin(session: Session) -> None:
         session.datasets["context"].make_current()
 
 
-def end() -> None:
-    global _session
-    _session = None
+def end(outer: Session | None = None) -> None:
+    """Makes `outer` the session of this process again."""
+    global _session, _inherited
+    _session, _inherited = outer, None
 
 
 def session(function: str = "this") -> Session:
     """The session of this process; RuntimeError when no training function runs in it, and it is no worker by itself."""
-    if _session is None and in_worker():
-        from . import stacks
-
-        try:
-            begin(WorkerSession({}))
-        except ValueError as error:
-            raise RuntimeError(f"`{function}`: {error}") from None
-        atexit.register(_finish, os.getpid())
-        stacks.register()
+    if _session is None and (_inherited is not None or in_worker()):
+        with _beginning:
+            if _session is None:
+                _begin_here(function)
     if _session is None:
         from . import defaults
 
@@ -294,24 +299,72 @@ def session(function: str = "this") -> Session:
     return _session
 
 
-def _finish(worker: int) -> None:
-    """At the end of a program that is a worker by itself: waits for its reports, and fails with what became of them."""
-    if _session is None or os.getpid() != worker:
+def _begin_here(function: str) -> None:
+    """In a program that is a worker by itself, and in a child of any worker: nobody else looks after its end."""
+    global _session
+    own = _inherited
+    if own is None:
+        from . import stacks
+
+        try:
+            own = WorkerSession({})
+        except ValueError as error:
+            raise RuntimeError(f"`{function}`: {error}") from None
+        own.by_itself = True
+        stacks.register()
+    _at_end(_finish)
+    _session = own
+
+
+def _at_end(function: Callable[[], None]) -> None:
+    """Has it called at the end of this process; a child of multiprocessing's does without `atexit`."""
+    processes = sys.modules.get("multiprocessing.process")
+    if processes is not None and processes.parent_process() is not None:
+        from multiprocessing import util
+
+        util.Finalize(None, function, exitpriority=0)
+    else:
+        atexit.register(function)
+
+
+def _finish() -> None:
+    """At the end of this process: waits for its reports, and fails with what became of them. One that ends by an exception waits as
+    a worker that failed does."""
+    if _session is None:
+        return
+    from . import _template, _worker
+
+    error = sys.exc_info()[1]  # inside of which a child of multiprocessing's ends
+    if hasattr(sys, "last_type") or not isinstance(error, (SystemExit, type(None))):
+        if not _worker.send_reports():
+            if error is not None:
+                traceback.print_exc()
+            _template.flush()
+            os._exit(1)
         return
     try:
         _session.finish()
-    except Exception as error:
-        from . import _worker
+    except Exception as lost:
+        _worker.fail(lost, None)
 
-        _worker.fail(error, None)
+
+def _begin_child() -> None:
+    """The session is the child's from its first call on, which has its end looked after; the lock may be held by a thread that a
+    child does not have."""
+    global _session, _inherited, _beginning
+    _session, _inherited = None, _session or _inherited
+    _beginning = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_begin_child)
 
 
 def current() -> Session | None:
-    return _session
+    return _session or _inherited
 
 
 def in_session() -> bool:
-    return _session is not None
+    return current() is not None
 
 
 def in_worker() -> bool:

@@ -32,7 +32,7 @@ class Uploads:
     def __init__(self, session: runtime.WorkerSession):
         self._session = session
         self._core = session.core
-        self._pool: Any = None
+        self.is_writing = False  # an upload function, or a copy from another file system
         self._running: list[Any] = []
         self._brought: set[str] = set()  # names that were on the other side
 
@@ -77,7 +77,7 @@ class Uploads:
             with waiting.watched(self._session, "report"):
                 self._put_away(*arguments)
         else:
-            self._running.append(self._threads().submit(self._put_away, *arguments))
+            self._put_away_later(*arguments)
 
     def drain(self) -> None:
         """Waits for all that is on its way; raises what failed."""
@@ -121,11 +121,7 @@ class Uploads:
         self, number: int, staging: str, checkpoint: Checkpoint, name: str, delete: bool, function: Callable[..., Any] | None
     ) -> None:
         try:
-            with _slow(self._session):
-                if function is None:
-                    place = checkpoint._add_to(staging)
-                else:
-                    place = self._placed(function(checkpoint, name), staging, name)
+            place = self._written(staging, checkpoint, name, function)
         except BaseException:
             with contextlib.suppress(Exception):
                 self._core.report_end(number, None)
@@ -137,6 +133,33 @@ class Uploads:
         is_local = filesystem.is_local(checkpoint._filesystem)
         if delete and lost is None and is_local and self._is_given(checkpoint.path, place):
             shutil.rmtree(checkpoint.path, ignore_errors=True)
+
+    def _written(self, staging: str, checkpoint: Checkpoint, name: str, function: Callable[..., Any] | None) -> str:
+        self.is_writing = True
+        try:
+            with _slow(self._session):
+                if function is None:
+                    return checkpoint._add_to(staging)
+                return self._placed(function(checkpoint, name), staging, name)
+        finally:
+            self.is_writing = False
+
+    def _put_away_later(self, *arguments: Any) -> None:
+        """Behind those before it, in a thread that a program which fails can end without."""
+        from concurrent.futures import Future
+
+        before, future = self._running[-1:], Future[None]()
+
+        def run() -> None:
+            for earlier in before:
+                earlier.exception()
+            try:
+                future.set_result(self._put_away(*arguments))
+            except BaseException as error:
+                future.set_exception(error)
+
+        threading.Thread(target=run, name="trainyard-upload", daemon=True).start()
+        self._running.append(future)
 
     def _placed(self, made: Any, staging: str, name: str) -> str:
         """Where the files lie by what an upload function gave: the staging directory, with a note, for those on the other side."""
@@ -166,13 +189,6 @@ class Uploads:
         if mode is CheckpointUploadMode.ASYNC:
             return contextlib.nullcontext()
         return waiting.watched(self._session, "report")
-
-    def _threads(self) -> Any:
-        if self._pool is None:
-            from concurrent.futures import ThreadPoolExecutor
-
-            self._pool = ThreadPoolExecutor(1, "trainyard-upload")
-        return self._pool
 
     def _raise_what_failed(self) -> None:
         done = [future for future in self._running if future.done()]

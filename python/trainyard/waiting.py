@@ -53,12 +53,14 @@ def _reached(session: runtime.WorkerSession, least: int, most: int) -> int:
 
 
 def until_others_came(session: runtime.WorkerSession, made: int) -> bool:
-    """Of a rank that failed, before it ends and all others with it: waits until they have made the reports that it has made, and
-    their checkpoints are committed, as long as they come nearer; whether they came. Nobody waits for ranks that have ended."""
+    """Of a rank that failed, before it ends and all others with it: writes what it has handed over, and waits until they have made
+    the reports that it has made, and their checkpoints are committed, as long as they come nearer; whether they came. Nobody waits
+    for ranks that have ended."""
     done = threading.Event()
 
     def ask() -> None:
         with contextlib.suppress(Exception):
+            session.finish()
             session.core.checkpoints_reported()
         done.set()
 
@@ -67,7 +69,7 @@ def until_others_came(session: runtime.WorkerSession, made: int) -> bool:
     since = time.monotonic()
     while not done.wait(_LOOK_S):
         before, reached = reached, _reached(session, reached, made)
-        if reached > before:
+        if reached > before or session.is_writing():
             since = time.monotonic()
         if time.monotonic() - since > (_COMMIT_S if reached == made else _BEHIND_S):
             return False

@@ -223,11 +223,14 @@ int ty_report_with(ty_worker *worker, const char *metrics_json, const ty_report_
 }
 
 int ty_report_drain(ty_worker *worker, ty_error *err) {
-    struct link *link;
     if (worker == NULL) return ty_fail(err, TY_EUSAGE, "report: the worker is NULL");
-    int rc = worker_link(worker, &link, err);
-    if (rc == 0) rc = link_flush(link, err);
+    /* A child without a channel of its own has nothing to send, and opens none for that. */
+    int rc = worker->link != NULL && worker->pid == getpid() ? link_flush(worker->link, err) : 0;
     return rc < 0 ? rc : settle(upload_drain(err));
+}
+
+bool ty_report_is_writing(const ty_worker *worker) {
+    return worker != NULL && upload_is_writing();
 }
 
 int ty_report_begin(ty_worker *worker, const char *metrics_json, const char *name, uint64_t *number,

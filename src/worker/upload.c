@@ -24,6 +24,7 @@ static struct {
     struct link *link;
     struct upload *first, **end; /* waiting, and in front the one under way */
     unsigned under_way;
+    bool asks;        /* the one under way is written, and waits for its commit */
     ty_error failure; /* the first that nobody was told of */
     char *latest;
     uint64_t latest_number;
@@ -56,11 +57,19 @@ static int give_up(const struct upload *upload, int code, const char *why) {
     return code;
 }
 
+static void set_asks(bool asks) {
+    (void)pthread_mutex_lock(&uploads.lock);
+    uploads.asks = asks;
+    (void)pthread_mutex_unlock(&uploads.lock);
+}
+
 static int commit(const struct upload *upload, const char *files, ty_error *err) {
     CLEANUP(buffer_done) struct buffer line = {0};
     CLEANUP(buffer_done) struct buffer answer = {0};
     buffer_printf(&line, "commit %" PRIu64 " %s\n", upload->number, files);
+    set_asks(true);
     int rc = ask(&line, &answer, err);
+    set_asks(false);
     if (rc < 0) return rc;
     const char *path;
     if (!str_prefix(answer.data, "ok ", &path))
@@ -130,6 +139,7 @@ static void forget(void) {
     uploads.first = NULL;
     uploads.end = &uploads.first;
     uploads.under_way = 0;
+    uploads.asks = false;
     uploads.failure = (ty_error){0};
     uploads.latest = NULL;
     uploads.pid = 0;
@@ -226,6 +236,13 @@ int upload_drain(ty_error *err) {
     int code = take_failure(err);
     (void)pthread_mutex_unlock(&uploads.lock);
     return code;
+}
+
+bool upload_is_writing(void) {
+    (void)pthread_mutex_lock(&uploads.lock);
+    bool writes = uploads.pid == getpid() && uploads.under_way > 0 && !uploads.asks;
+    (void)pthread_mutex_unlock(&uploads.lock);
+    return writes;
 }
 
 char *upload_take_latest(uint64_t *number) {

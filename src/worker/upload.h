@@ -40,6 +40,9 @@ int upload_drain(ty_error *err);
 /* The same without waiting. */
 int upload_failure(ty_error *err);
 
+/* Whether one is being written or about to be; false where all wait for the commit of the first. */
+bool upload_is_writing(void);
+
 /* In a child that was forked: nothing is under way there, whatever the thread was about. */
 void upload_begin_child(void);
 

@@ -468,6 +468,47 @@ def test_a_rank_that_failed_does_not_wait_for_one_that_reports_nothing(storage):
     assert list(caught.value.worker_failures) == [0]
 
 
+@pytest.mark.parametrize("puts_away", [False, True])
+def test_nor_for_its_part_of_a_checkpoint(storage, puts_away):
+    def train(config):
+        import time
+
+        if trainyard.get_context().get_world_rank() == 1:
+            time.sleep(100000)
+        options = {"checkpoint_upload_mode": trainyard.CheckpointUploadMode.ASYNC}
+        if config["puts_away"]:
+            options["checkpoint_upload_fn"] = lambda checkpoint, name: checkpoint
+        os.makedirs(f"{storage}/made/model")
+        trainyard.report({"a": 1}, checkpoint=Checkpoint(f"{storage}/made"), **options)
+        raise ValueError
+
+    with pytest.raises(WorkerGroupError) as caught:
+        fit(storage, train, config={"puts_away": puts_away})
+    assert list(caught.value.worker_failures) == [0]
+
+
+def test_but_it_writes_what_it_has_begun(storage):
+    def train():
+        import time
+
+        def writes(checkpoint, name):
+            time.sleep(4)
+            return checkpoint
+
+        if trainyard.get_context().get_world_rank() == 1:
+            trainyard.report({"a": 1})
+            time.sleep(100000)
+        options = {"checkpoint_upload_mode": trainyard.CheckpointUploadMode.ASYNC, "checkpoint_upload_fn": writes}
+        os.makedirs(f"{storage}/made/model")
+        trainyard.report({"a": 1}, checkpoint=Checkpoint(f"{storage}/made"), **options)
+        trainyard.report({"a": 2})
+        raise ValueError
+
+    with pytest.raises(WorkerGroupError):
+        fit(storage, train)
+    assert [metrics["a"] for _, metrics in Result.from_path(f"{storage}/run").best_checkpoints] == [1]
+
+
 def test_a_rank_that_failed_does_not_wait_for_one_that_has_returned(storage):
     def train():
         if trainyard.get_context().get_world_rank() == 1:

@@ -195,3 +195,202 @@ def test_no_worker_says_so(place):
     )
     assert finished.returncode == 1
     assert "cannot be used outside of a Trainyard training function" in finished.stderr
+
+
+def test_the_first_calls_of_two_threads_begin_one_session(run):
+    finished = run(
+        """
+        import threading, time
+        from trainyard import _core, runtime
+
+        worker = _core.worker
+
+        def slow():
+            time.sleep(0.2)
+            return worker()
+
+        _core.worker = slow
+        sessions = []
+        threads = [threading.Thread(target=lambda: sessions.append(runtime.session())) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(sessions) == 4 and len(set(map(id, sessions))) == 1, sessions
+        """
+    )
+    assert finished.returncode == 0, finished
+
+
+def test_a_child_that_is_forked_while_a_thread_begins(run):
+    finished = run(
+        """
+        import os, signal, threading, trainyard
+        from trainyard import _core
+
+        worker, begins, forked = _core.worker, threading.Event(), threading.Event()
+
+        def slow():
+            begins.set()
+            forked.wait()
+            return worker()
+
+        _core.worker = slow
+        thread = threading.Thread(target=trainyard.report, args=({"of": "worker"},))
+        thread.start()
+        begins.wait()
+        pid = os.fork()
+        if pid == 0:
+            signal.alarm(60)
+            _core.worker = worker
+            trainyard.report({"of": "child"})
+            raise SystemExit
+        forked.set()
+        thread.join()
+        assert os.waitpid(pid, 0)[1] == 0
+        """,
+        "--name",
+        "forked",
+    )
+    assert finished.returncode == 0, finished
+    assert [of for _, of in metrics(finished, "forked", "of")] == ["child", "worker"]
+
+
+FITS = """
+    import os, trainyard
+    from trainyard import DataParallelTrainer, RunConfig, ScalingConfig
+
+    def train():
+        here = trainyard.get_context()
+        trainyard.report({"size": here.get_world_size(), "rank": here.get_world_rank(), "of": here.get_experiment_name()})
+
+    trainyard.init(num_cpus=16)
+    rank = trainyard.get_context().get_world_rank()
+    options = {"scaling_config": ScalingConfig(num_workers=%d), "run_config": RunConfig(name=f"inner-{rank}"%s)}
+    if %d == 0 or rank == 1:
+        print("inner", rank, DataParallelTrainer(train, **options).fit().metrics)
+    trainyard.report({"size": trainyard.get_context().get_world_size(), "rank": rank})
+"""
+
+
+def test_workers_forked_from_a_worker_have_ranks_of_their_own(run):
+    finished = run(FITS % (1, ", start_method='fork'", 1), "-n", "2", "--name", "outer")
+    assert finished.returncode == 0, finished
+    assert "inner 1 {'size': 1, 'rank': 0, 'of': 'inner-1'}" in finished.stdout, finished
+    assert metrics(finished, "outer", "size", "rank") == [(0, 2, 0), (1, 2, 1)]
+
+
+def test_a_function_runs_in_the_program_itself(run):
+    finished = run(FITS % (0, "", 0), "-n", "2", "--name", "outer")
+    assert finished.returncode == 0, finished
+    for rank in (0, 1):
+        assert f"inner {rank} {{'size': 1, 'rank': 0, 'of': 'inner-{rank}'}}" in finished.stdout, finished
+    assert metrics(finished, "outer", "size", "rank") == [(0, 2, 0), (1, 2, 1)]
+
+
+LATER = """
+    import multiprocessing, os, sys, time, trainyard
+    from trainyard import Checkpoint, CheckpointUploadMode
+
+    def refuses(checkpoint, name):
+        raise OSError("the other side is full")
+
+    def report_later(i, **options):
+        os.mkdir(f"made-{os.getpid()}")
+        open(f"made-{os.getpid()}/state", "wb").write(b"x" * 30_000_000)
+        mode = CheckpointUploadMode.ASYNC
+        trainyard.report({"i": i}, checkpoint=Checkpoint(f"made-{os.getpid()}"), checkpoint_upload_mode=mode, **options)
+
+    def forks(function, *arguments):
+        # The exit status of a child that returns from it to its own end.
+        if sys.argv[1] == "multiprocessing":
+            child = multiprocessing.get_context("fork").Process(target=function, args=arguments)
+            child.start()
+            child.join()
+            return child.exitcode
+        pid = os.fork()
+        if pid == 0:
+            function(*arguments)
+            sys.exit()
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+"""
+
+
+@pytest.mark.parametrize("how", ["multiprocessing", "os"])
+@pytest.mark.parametrize("first", ["the worker's", "the child's"])
+def test_what_is_on_its_way_at_the_end_of_a_child_is_kept(run, how, first):
+    finished = run(
+        LATER
+        + f"""
+    sys.argv[1:] = [{how!r}]
+    if {first == "the worker's"}:
+        trainyard.report({{"i": 0}})
+    assert forks(report_later, 1) == 0
+    """,
+        "--name",
+        "child",
+    )
+    assert finished.returncode == 0, finished
+    [kept] = finished.runs.glob("child/checkpoint_*/state")
+    assert kept.stat().st_size == 30_000_000
+
+
+@pytest.mark.parametrize("how", ["multiprocessing", "os"])
+@pytest.mark.parametrize("first", ["the worker's", "the child's"])
+def test_a_checkpoint_that_a_child_loses_is_the_child_s_failure(run, how, first):
+    finished = run(
+        LATER
+        + f"""
+    def loses():
+        report_later(1, checkpoint_upload_fn=refuses)
+
+    sys.argv[1:] = [{how!r}]
+    if {first == "the worker's"}:
+        trainyard.report({{"i": 0}})
+    assert forks(loses) == 1
+    print("the worker goes on")
+    """
+    )
+    assert finished.returncode == 0, finished
+    assert "the worker goes on" in finished.stdout, finished
+    assert finished.stderr.count("OSError: the other side is full") == 1, finished
+
+
+@pytest.mark.parametrize("how", ["multiprocessing", "os"])
+def test_a_child_that_reports_nothing_needs_no_channel(run, how):
+    finished = run(
+        LATER
+        + f"""
+    def looks():
+        assert trainyard.get_context().get_world_size() == 1
+        os.close(int(os.environ["TRAINYARD_FD"]))
+
+    sys.argv[1:] = [{how!r}]
+    trainyard.report({{"i": 0}})
+    assert forks(looks) == 0
+    """
+    )
+    assert finished.returncode == 0, finished
+    assert "Traceback" not in finished.stderr, finished
+
+
+@pytest.mark.parametrize("options", ["", "checkpoint_upload_fn=lambda checkpoint, name: checkpoint"])
+@pytest.mark.parametrize("where", ["worker", "multiprocessing", "os"])
+def test_who_fails_does_not_wait_for_a_rank_that_reports_nothing(run, options, where):
+    finished = run(
+        LATER
+        + f"""
+    def fails():
+        report_later(1, {options})
+        raise ValueError("right after its report")
+
+    sys.argv[1:] = [{where!r}]
+    if trainyard.get_context().get_world_rank() == 1:
+        time.sleep(100000)
+    sys.exit(forks(fails) if {where != "worker"} else fails())
+    """,
+        "-n",
+        "2",
+    )
+    assert finished.returncode == 1, finished
+    assert finished.stderr.count("ValueError: right after its report") >= 1, finished

@@ -313,6 +313,26 @@ static void test_refused_commit(void **state) {
     heard_done(&heard);
 }
 
+static void body_written(void) {
+    ty_worker *worker = begin_worker();
+    CHECK(!ty_report_is_writing(NULL) && !ty_report_is_writing(worker));
+    give(worker, "written-0");
+    while (ty_report_is_writing(worker)) /* not until it is committed: that needs the second */
+        (void)usleep(1000);
+    CHECK(ty_checkpoint_latest(worker) == NULL);
+    give(worker, "written-1");
+    CHECK(ty_report_drain(worker, NULL) == 0);
+    CHECK(!ty_report_is_writing(worker) && is_latest(worker, 2));
+}
+
+static void test_what_is_written_waits_for_others(void **state) {
+    (void)state;
+    struct heard heard = {.hold_until = 2};
+    serve(body_written, &heard);
+    assert_string_equal(heard.commits.data, "own 1 own 2 ");
+    heard_done(&heard);
+}
+
 static void body_odd_names(void) {
     ty_worker *worker = begin_worker();
     static const char *const names[] = {"a b",       "-rf",         "\"quoted\"", "back\\slash",
@@ -497,6 +517,7 @@ int main(void) {
         cmocka_unit_test(test_exit_drains),
         cmocka_unit_test(test_failing_copy_is_told_once),
         cmocka_unit_test(test_refused_commit),
+        cmocka_unit_test(test_what_is_written_waits_for_others),
         cmocka_unit_test(test_odd_names),
         cmocka_unit_test(test_threads),
 #ifndef __SANITIZE_THREAD__
