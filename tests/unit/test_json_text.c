@@ -13,6 +13,7 @@
 
 #include "agent/metrics.h"
 #include "base/cleanup.h"
+#include "base/metrics.h"
 #include "worker/metrics.h"
 
 static bool scanned(const char *text) {
@@ -24,10 +25,15 @@ static bool scanned(const char *text) {
     return result == 0;
 }
 
-/* 0 as it stands, 1 when it had to be corrected, negative. */
+/* 0 as it stands, 1 when it had to be corrected, negative. What is taken can be read. */
 static int parse(const char *text) {
     CLEANUP(buffer_done) struct buffer corrected = {0};
-    return metrics_check(text, strlen(text), &corrected, NULL);
+    int result = metrics_check(text, strlen(text), &corrected, NULL);
+    const char *kept = result > 0 ? corrected.data : text;
+    json_t *read = result < 0 ? NULL : metrics_read(kept, strlen(kept));
+    if (result >= 0 && read == NULL) fail_msg("taken, and cannot be read: %s", kept);
+    json_decref(read);
+    return result;
 }
 
 static const char *const objects[] = {
@@ -38,6 +44,7 @@ static const char *const objects[] = {
     "{\"a\": NaN, \"b\": Infinity, \"c\": -Infinity, \"d\": 1e999, \"e\": [NaN]}",
     "{\"\\u00e9\\n\\t\\\\\\\"\\/\": \"\\ud83d\\ude00\", \"\xc3\xa9\": \"\xe2\x82\xac\"}",
     "{\"long\": 123456789012345678901234567890}",
+    "{\"long\": [-123456789012345678901234567890, 1e999, 18446744073709551615, 7]}",
     "\r\n{\t\"a\"\n:\r1\n}\n",
 };
 
