@@ -49,23 +49,14 @@ static bool any_adrift(const struct ty_run *run) {
     return found;
 }
 
-static int last_report(void *context, const struct journal_report *report) {
-    const struct ty_run *run = context;
-    if (report->attempt == run->past.attempts) run->adoption.recorded[report->rank] = report->number;
-    return 0;
-}
-
 int adoption_read(struct ty_run *run, struct journal *journal, ty_error *err) {
     struct adoption *adoption = &run->adoption;
     size_t n = run->replay.n_workers;
-    int result = 0;
     if (!any_adrift(run)) return 0;
     adoption->recorded = calloc(n + 1, sizeof *adoption->recorded);
     if (adoption->recorded == NULL) return ty_fail_memory(err);
     adoption->n_recorded = n;
-    for (size_t rank = 0; rank < n && result >= 0; rank++)
-        result = journal_each_report(journal, (int)rank, 1, last_report, run, err);
-    return result;
+    return journal_last_reports(journal, run->past.attempts, adoption->recorded, n, err);
 }
 
 /* -- whether it goes on; NULL, or why not */
@@ -219,7 +210,7 @@ static const char *find_all(struct finding *finding) {
 
 bool adoption_find(struct ty_run *run) {
     struct finding finding = {.run = run, .adoption = &run->adoption};
-    if (!run->past.exists || !any_adrift(run)) return false;
+    if (run->adoption.recorded == NULL) return false;
     const char *why = find_all(&finding);
     if (why == NULL) {
         memcpy(run->token, finding.token, sizeof finding.token);

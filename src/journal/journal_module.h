@@ -41,6 +41,9 @@
     X(journal_find_report, find_report,                                                                       \
       (struct journal * journal, int attempt, int rank, uint64_t number, char **metrics, ty_error *err),      \
       (journal, attempt, rank, number, metrics, err))                                                         \
+    X(journal_last_reports, last_reports,                                                                     \
+      (struct journal * journal, int attempt, uint64_t *numbers, size_t n, ty_error *err),                    \
+      (journal, attempt, numbers, n, err))                                                                    \
     X(journal_count_reports, count_reports,                                                                   \
       (struct journal * journal, uint64_t * count, nanoseconds * first, ty_error * err),                      \
       (journal, count, first, err))                                                                           \

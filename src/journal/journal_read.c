@@ -217,6 +217,34 @@ int module_find_report(struct journal *journal, int attempt, int rank, uint64_t 
     return result;
 }
 
+struct last_reports {
+    int attempt;
+    uint64_t *numbers;
+    size_t n, *unknown;
+};
+
+/* 1: no earlier row has any more of it. */
+static int hand_last_report(struct journal *journal, sqlite3_stmt *row, const void *call, ty_error *err) {
+    (void)journal, (void)err;
+    const struct last_reports *to = call;
+    int attempt = sqlite3_column_int(row, 0);
+    int64_t rank = sqlite3_column_int64(row, 1);
+    if (attempt < to->attempt) return 1;
+    if (attempt > to->attempt || rank < 0 || (size_t)rank >= to->n || to->numbers[rank] > 0) return 0;
+    to->numbers[rank] = (uint64_t)sqlite3_column_int64(row, 2);
+    return --*to->unknown == 0;
+}
+
+/* Attempts come one behind the other: one pass from the end of the table, without an index. */
+int module_last_reports(struct journal *journal, int attempt, uint64_t *numbers, size_t n, ty_error *err) {
+    size_t unknown = n;
+    struct last_reports call = {attempt, numbers, n, &unknown};
+    memset(numbers, 0, n * sizeof *numbers);
+    int result = query(journal, "SELECT attempt, rank, number FROM reports ORDER BY id DESC", 0, 0,
+                       hand_last_report, &call, err);
+    return result < 0 ? result : 0;
+}
+
 struct numbers {
     int64_t *first, *second; /* the second may be NULL */
 };

@@ -235,6 +235,40 @@ static void written_is_read(void **state) {
     assert_false(exists("run.db-shm"));
 }
 
+static void put_reports_of(struct journal *journal, int attempt, int rank, uint64_t first, uint64_t last) {
+    for (uint64_t number = first; number <= last; number++) {
+        struct journal_report report = {
+            .attempt = attempt, .rank = rank, .number = number, .time = 10, .metrics = "{}", .metrics_size = 2};
+        assert_int_equal(journal_report(journal, &report, NULL), 0);
+    }
+}
+
+static void expect_last_reports(struct journal *journal, int attempt, const uint64_t expected[4]) {
+    uint64_t numbers[4] = {99, 99, 99, 99};
+    assert_int_equal(journal_last_reports(journal, attempt, numbers, 4, NULL), 0);
+    assert_memory_equal(numbers, expected, sizeof numbers);
+}
+
+static void the_last_reports_of_an_attempt(void **state) {
+    (void)state;
+    struct journal *journal = opened(JOURNAL_CREATE);
+    expect_last_reports(journal, 1, (const uint64_t[]){0, 0, 0, 0});
+    put_reports_of(journal, 1, 0, 1, 5);
+    put_reports_of(journal, 1, 2, 1, 9);
+    put_reports_of(journal, 1, 0, 6, 7);
+    expect_last_reports(journal, 1, (const uint64_t[]){7, 0, 9, 0});
+    expect_last_reports(journal, 2, (const uint64_t[]){0, 0, 0, 0});
+    put_reports_of(journal, 2, 3, 10, 12);
+    put_reports_of(journal, 2, 7, 10, 20); /* one rank too many */
+    put_reports_of(journal, 2, 1, 10, 10);
+    expect_last_reports(journal, 2, (const uint64_t[]){0, 10, 0, 12});
+    put_reports_of(journal, 2, 0, 10, 11);
+    put_reports_of(journal, 2, 2, 10, 10);
+    expect_last_reports(journal, 2, (const uint64_t[]){11, 10, 10, 12}); /* of all, and no more is read */
+    expect_last_reports(journal, 1, (const uint64_t[]){7, 0, 9, 0});
+    journal_close(journal);
+}
+
 static void appending_goes_on(void **state) {
     (void)state;
     struct journal *journal = opened(JOURNAL_CREATE);
@@ -550,6 +584,7 @@ int main(void) {
         TEST(a_newer_journal_is_refused),
         TEST(an_empty_journal),
         TEST(written_is_read),
+        TEST(the_last_reports_of_an_attempt),
         TEST(appending_goes_on),
         TEST(a_reader_beside_the_writer),
         TEST(a_path_that_looks_like_an_address),
