@@ -20,6 +20,7 @@
 #include "base/cleanup.h"
 #include "base/document.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "base/str.h"
 
 #define PREFIX "trainyard-"
@@ -256,10 +257,13 @@ static bool read_holder(int fd, const char *name, struct lease_holder *holder) {
     json_int_t pid = json_integer_value(json_object_get(json, "pid"));
     if (pid > 0 && pid <= INT32_MAX) {
         char path[32];
-        struct stat process;
+        struct stat entry;
+        struct process process;
         (void)snprintf(path, sizeof path, "/proc/%d", (int)pid);
-        if (stat(path, &process) == 0 && process.st_uid == status.st_uid) holder->pid = (int)pid;
+        bool is_his = stat(path, &entry) == 0 && entry.st_uid == status.st_uid;
+        if (is_his && process_read((pid_t)pid, &process) && process.state != 'Z') holder->pid = (int)pid;
     }
+    holder->owner = status.st_uid;
     holder->since = json_integer_value(json_object_get(json, "since"));
     copy_text(holder->run, sizeof holder->run, json_object_get(json, "run"));
     memcpy(holder->file, name, strlen(name) + 1); /* is_lease_name has measured it */

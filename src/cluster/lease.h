@@ -14,6 +14,7 @@
 #define CLUSTER_LEASE_H
 
 #include <stdbool.h>
+#include <sys/types.h>
 
 #include "base/buffer.h"
 #include "base/duration.h"
@@ -32,7 +33,8 @@ struct lease_claim {
 
 /* A lease of somebody's, as read: the claims are believed, the user is the owner of the file. */
 struct lease_holder {
-    int pid; /* 0 unless it is that of a process of the user which can be seen from here */
+    int pid; /* 0 unless it is that of a process of the user which lives, and can be seen from here */
+    uid_t owner;
     char run[128];
     char user[64];
     nanoseconds since; /* wall clock */

@@ -526,7 +526,8 @@ static void forget_live(struct peer *peer) {
 static void lose_remote(struct peer *peer, nanoseconds heard_at, const ty_error *reason) {
     struct ty_run *run = peer->run;
     CLEANUP(buffer_done) struct buffer why = {0};
-    if (!peer->left_clean) peer->fenced_at = heard_at + CHANNEL_FENCED;
+    bool is_swept = peer->left_clean || peer->adopted; /* of this machine: as of any agent here */
+    if (!is_swept) peer->fenced_at = heard_at + CHANNEL_FENCED;
     buffer_printf(&why, "node %s was lost: %s", peer->name,
                   reason->code != 0 ? reason->message : "its agent ended before its time");
     const char *said = scheduler_says(run, peer);
@@ -612,12 +613,13 @@ int peer_start(struct peer *peer, ty_error *err) {
     return channel_create(run->loop, peer->handle.channel_fd, &peer_events, peer, &peer->channel, err);
 }
 
-static int adopt(struct peer *peer, ty_error *err) {
+/* Its channel is there then; else the node is lost. */
+static void adopt(struct peer *peer) {
     struct ty_run *run = peer->run;
     CLEANUP(buffer_done) struct buffer log = {0};
     Wire__Start start = WIRE__START__INIT;
     buffer_printf(&log, "%s/logs/agent-%s.log", run->path, peer->name);
-    if (log.failed) return ty_fail_memory(err);
+    if (log.failed) return;
     start.node = peer->node;
     start.node_name = peer->name;
     start.log_path = log.data;
@@ -625,24 +627,22 @@ static int adopt(struct peer *peer, ty_error *err) {
     start.adopt = true;
     peer->asked = clock_wall();
     peer->adopted = rendezvous_is_local(run->prepared.rendezvous, peer->name);
-    int result = rendezvous_adopt(run->prepared.rendezvous, peer->name, &start, &peer->channel, err);
-    if (result == 0) channel_adopt(peer->channel, &peer_events, peer);
-    return result;
+    if (rendezvous_adopt(run->prepared.rendezvous, peer->name, &start, &peer->channel, NULL) == 0)
+        channel_adopt(peer->channel, &peer_events, peer);
 }
 
 void agents_adopt(struct ty_run *run, const struct run_adoption *adoption) {
-    CLEANUP(buffer_done) struct buffer lost = {0};
-    uint32_t lost_node = 0;
-    for (uint32_t node = 0; node < run->agents.n; node++) {
-        ty_error err = {0};
-        if (run->agents.peers[node].node_rank == NODE_UNUSED) continue;
-        if (adopt(&run->agents.peers[node], &err) < 0 && lost.size == 0) {
-            lost_node = node;
-            buffer_text(&lost, err.message);
-        }
-    }
+    struct run_agents *agents = &run->agents;
+    for (uint32_t node = 0; node < agents->n; node++)
+        if (agents->peers[node].node_rank != NODE_UNUSED) adopt(&agents->peers[node]);
     run_adopt(run->core, adoption);
-    if (lost.size > 0) run_node_lost(run->core, lost_node, lost.data);
+    for (uint32_t node = 0; node < agents->n; node++) {
+        const struct peer *peer = &agents->peers[node];
+        ty_error why = {0};
+        if (peer->node_rank == NODE_UNUSED || peer->channel != NULL) continue;
+        (void)ty_fail(&why, TY_ENODE, "node %s, whose workers had gone on, is gone", peer->name);
+        run_node_lost(run->core, node, why.message);
+    }
 }
 
 nanoseconds agents_fence(struct ty_run *run) {

@@ -18,7 +18,7 @@ struct prepared {
     struct cluster *cluster;
     struct plan *plan;
     size_t most_nodes; /* that workers are planned on, where others are spare; 0: any number */
-    const char *left;  /* the run whose agent is still there, with what it holds on this machine; NULL: none */
+    const char *left;  /* the run of whose dead controller an agent is still here, with its lease; NULL: none */
     struct lease *lease;   /* on this machine; NULL: no device is needed, or the nodes are logical, or others */
     nanoseconds plan_time; /* what probing and planning took */
 };

@@ -12,6 +12,7 @@
 #include "base/error.h"
 
 enum { BACKLOG = 1024, ACCEPTS_A_TURN = 16 };
+#define REST (100 * NS_PER_MS)
 
 /* -- visitors */
 
@@ -89,6 +90,18 @@ static void receive(struct gate *gate, int fd) {
         gate_turn_away(visitor, err.code < 0 ? err.message : "out of memory");
 }
 
+static void on_rested(void *context) {
+    struct listener *listener = context;
+    (void)loop_watch_start(listener->gate->loop, &listener->watch, listener->fd, LOOP_READABLE);
+}
+
+/* Who knocks can neither be let in nor be sent away: it waits until others of the process have closed some. */
+static void rest(struct listener *listener) {
+    struct loop *loop = listener->gate->loop;
+    if (loop_timer_start(loop, &listener->rest, REST) == 0)
+        (void)loop_watch_start(loop, &listener->watch, listener->fd, 0);
+}
+
 static void on_knock(void *context, unsigned events) {
     (void)events;
     struct listener *listener = context;
@@ -99,6 +112,8 @@ static void on_knock(void *context, unsigned events) {
             receive(gate, fd);
         else if ((errno == EMFILE || errno == ENFILE) && gate->oldest != NULL)
             gate_turn_away(gate->oldest, "no descriptor is left"); /* or nobody could come */
+        else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+            return rest(listener);
         else if (errno != ECONNABORTED && errno != EINTR)
             return;
     }
@@ -121,7 +136,10 @@ int gate_listen(struct gate *gate, const struct address *address) {
     if (bind(fd, (const struct sockaddr *)&address->socket, address->size) < 0 || listen(fd, BACKLOG) < 0)
         return -errno;
     struct listener *listener = &gate->listeners[gate->n_listeners];
-    *listener = (struct listener){.gate = gate, .fd = fd, .watch = {.callback = on_knock, .context = listener}};
+    *listener = (struct listener){.gate = gate,
+                                  .fd = fd,
+                                  .watch = {.callback = on_knock, .context = listener},
+                                  .rest = {.callback = on_rested, .context = listener}};
     int result = loop_watch_start(gate->loop, &listener->watch, fd, LOOP_READABLE);
     if (result < 0) return result;
     descriptors_withhold(fd);
@@ -131,6 +149,7 @@ int gate_listen(struct gate *gate, const struct address *address) {
 
 void gate_stop_listening(struct gate *gate) {
     for (size_t i = 0; i < gate->n_listeners; i++) {
+        loop_timer_stop(gate->loop, &gate->listeners[i].rest);
         loop_watch_stop(gate->loop, &gate->listeners[i].watch);
         (void)close(gate->listeners[i].fd);
     }

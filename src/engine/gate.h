@@ -41,6 +41,7 @@ struct gate { /* zero-initialised but for what stands before `tls` */
         struct gate *gate;
         int fd;
         struct loop_watch watch;
+        struct loop_timer rest; /* while no descriptor is left */
     } listeners[GATE_LISTENERS_MAX];
     size_t n_listeners;
     struct visitor *oldest, *newest;

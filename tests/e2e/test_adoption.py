@@ -168,6 +168,18 @@ class Adopted(JoinCase):
             attempts = [attempt for _, attempt, _ in self.notes(rank)]
             self.assertEqual(sorted(attempts), attempts)
 
+    def test_an_adopted_agent_of_this_machine_is_lost(self):
+        self.begin(STEPS, "--max-failures", 1)
+        self.kill_controller()
+        self.resume()
+        self.wait_for_line(self.nodes[0], "attempt 1 goes on")
+        self.wait_for_steps()
+        with open(os.path.join(self.place, "agent.0")) as file:
+            os.kill(int(file.read()), signal.SIGKILL)
+        self.wait_for(lambda: all(note[1] == 2 for rank in (0, 1) for note in self.notes(rank)[-1:]), "attempt 2", self.nodes[0])
+        first, _ = self.end()
+        self.assertIn("its agent ended before its time", first.err)
+
     def test_another_command_begins_anew(self):
         self.begin()
         self.kill_controller()

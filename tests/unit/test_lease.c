@@ -222,6 +222,40 @@ static void test_lock_is_inherited(void **state) {
     free(lease);
 }
 
+/* Also before anybody has waited for it: whose agents still hold the lease is nobody then. */
+static void test_a_dead_holder_has_no_pid(void **state) {
+    (void)state;
+    int alive[2];
+    siginfo_t end;
+    struct lease_holder *holders = NULL;
+    assert_int_equal(pipe2(alive, O_CLOEXEC), 0);
+    pid_t controller = fork();
+    if (controller == 0) {
+        (void)claim("0", QUANTITY_ONE);
+        pid_t agent = fork();
+        if (agent == 0)
+            for (;;)
+                (void)pause();
+        (void)!write(alive[1], &agent, sizeof agent);
+        _exit(0);
+    }
+    pid_t agent = 0;
+    assert_int_equal(read(alive[0], &agent, sizeof agent), sizeof agent);
+    assert_int_equal(waitid(P_PID, (id_t)controller, &end, WEXITED | WNOWAIT), 0);
+    size_t n = look(NULL, &holders);
+    struct lease_holder holder = n == 1 ? holders[0] : (struct lease_holder){.pid = -1};
+    lease_holders_free(holders, n);
+    assert_int_equal(kill(agent, SIGKILL), 0);
+    assert_int_equal(waitpid(controller, NULL, 0), controller);
+    assert_int_equal(holder.pid, 0);
+    assert_int_equal(holder.owner, geteuid());
+    (void)close(alive[1]);
+    char byte;
+    assert_int_equal(read(alive[0], &byte, 1), 0); /* the agent has gone, and its descriptors */
+    (void)close(alive[0]);
+    assert_int_equal(count_holders(NULL), 0);
+}
+
 static void test_planted(void **state) {
     (void)state;
     char path[PATH_MAX + 64];
@@ -776,6 +810,7 @@ int main(void) {
         TEST(test_watch),
         TEST(test_change),
         TEST(test_lock_is_inherited),
+        TEST(test_a_dead_holder_has_no_pid),
         TEST(test_another_user),
         TEST(test_another_user_cannot_disturb),
         TEST(test_a_lie_is_told_of),
