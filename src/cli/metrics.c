@@ -36,7 +36,7 @@ static const char *const histories[] = {"effective", "all", NULL};
 
 struct metrics_options {
     struct rank_choice wanted;
-    bool follow, plot, per_rank;
+    bool follow, plot, per_rank, per_device;
     int format, history;
     const char *output, *x, *metrics[METRICS_NAMED];
     size_t n_metrics;
@@ -78,6 +78,8 @@ static const struct option_spec specs[] = {
      NULL},
     {"per-rank", 0, NULL, "with openmetrics: the last value of each rank", option_flag,
      offsetof(struct metrics_options, per_rank), NULL},
+    {"per-device", 0, NULL, "with openmetrics: all nodes and devices, not the first 128 alone", option_flag,
+     offsetof(struct metrics_options, per_device), NULL},
 };
 static const struct option_group metrics_group = {"Options", specs, ARRAY_SIZE(specs)};
 
@@ -282,8 +284,10 @@ static int write_format(const char *name, struct metrics_writing *writing,
         return write_table(writing->path, &writing->selection, writing->outlet, err);
     if (options->format != METRICS_OPENMETRICS) return write_rows(writing, options, err);
     CLEANUP(buffer_done) struct buffer text = {0};
-    const struct view_exposition how = {.openmetrics = true, .per_rank = options->per_rank};
-    int result = view_exposition_encode(&(struct view_exposed){name, writing->path}, 1, &how, &text, err);
+    const struct view_exposition how = {
+        .openmetrics = true, .per_rank = options->per_rank, .per_device = options->per_device};
+    int result = view_exposition_encode(&(struct view_exposed){.name = name, .path = writing->path}, 1, &how,
+                                        &text, err);
     return result < 0 ? result : write_out(writing->outlet, text.data, text.size, err);
 }
 

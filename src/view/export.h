@@ -53,17 +53,40 @@ int tensorboard_open(const char *run_path, const char *directory, const struct v
 int tensorboard_write(struct tensorboard *board, bool last, ty_error *err);
 void tensorboard_close(struct tensorboard *board); /* NULL is fine */
 
+/* How many values of each metric were not finite, counted on from one exposition to the next; of the metrics
+ * that appeared first. Zero-initialised: none were counted. */
+enum { VIEW_COUNTS_MAX = 100 };
+struct view_counts {
+    char *run_path; /* owned; of which, and when that began */
+    nanoseconds began;
+    int64_t last; /* id of the last report that was counted */
+    struct view_count {
+        char *name; /* owned */
+        size_t size;
+        uint64_t n;
+    } items[VIEW_COUNTS_MAX];
+    size_t n;
+};
+
+void view_counts_done(struct view_counts *counts);
+/* Counts what was reported up to `last`, some 200,000 reports at most with `piece`: then `last` may not be
+ * reached yet. */
+int view_counts_renew(struct view_counts *counts, const char *run_path, nanoseconds began, int64_t last,
+                      bool piece, ty_error *err);
+
 /* Runs as Prometheus reads them: OpenMetrics 1.0, or the text format 0.0.4. */
 struct view_exposed {
     const char *name, *path;
+    struct view_counts *counts; /* that are kept; NULL: all reports are counted each time */
 };
 
 struct view_exposition {
     bool openmetrics; /* else 0.0.4 */
     bool per_rank;    /* adds the label rank to `metric`, 10,000 series a run at most */
+    bool per_device;  /* all nodes and devices, not the first 128 alone */
 };
 
-/* A run that cannot be read is left out. -ENOMEM. */
+/* A run that cannot be read is left out; runs of one name are told apart by their paths. -ENOMEM. */
 int view_exposition_encode(const struct view_exposed *runs, size_t n, const struct view_exposition *how,
                            struct buffer *out, ty_error *err);
 

@@ -31,12 +31,12 @@ struct exposed_metric {
 };
 
 struct exposed_run {
-    const char *name;
+    const char *name; /* the label run */
     struct view_summary summary;
     struct view_facts facts;
     struct view_ranks ranks;
-    struct view_metrics names;      /* exact: whole; else nothing is counted */
-    struct exposed_metric *metrics; /* n_metrics, owned */
+    struct view_counts *counts, own; /* own: where none are kept */
+    struct exposed_metric *metrics;  /* n_metrics, owned */
     size_t n_metrics, omitted;
     uint64_t *numbers;          /* of the last report of each rank; owned */
     int64_t *ids;               /* of these reports; owned */
@@ -65,15 +65,46 @@ static bool is_of_last_attempt(const struct exposed_run *run, const struct journ
            (size_t)report->rank < run->ranks.n;
 }
 
+static int note_first(struct exposed_run *run, const struct journal_report *report) {
+    if (report->rank > 0) return 0;
+    buffer_clear(&run->first);
+    buffer_append(&run->first, report->metrics, report->metrics_size);
+    return run->first.failed ? -ENOMEM : 0;
+}
+
 static int note_last(void *context, const struct journal_report *report) {
     struct exposed_run *run = context;
     if (!is_of_last_attempt(run, report)) return 0;
     run->numbers[report->rank] = report->number;
     run->ids[report->rank] = report->id;
-    if (report->rank > 0) return 0;
-    buffer_clear(&run->first);
-    buffer_append(&run->first, report->metrics, report->metrics_size);
-    return run->first.failed ? -ENOMEM : 0;
+    return note_first(run, report);
+}
+
+struct earlier_taking {
+    struct exposed_run *run;
+    bool any; /* of the last attempt */
+};
+
+static int take_earlier(void *context, const struct journal_report *report) {
+    struct earlier_taking *taking = context;
+    if (!is_of_last_attempt(taking->run, report)) return 0;
+    taking->any = true;
+    return note_first(taking->run, report);
+}
+
+/* Where rank 0 reports more seldom than the others do, its last report lies farther back. */
+static int find_first(struct exposed_run *run, const char *path, int64_t before, ty_error *err) {
+    enum { CHUNK = 8192 };
+    struct earlier_taking taking = {run, true};
+    int result = 0;
+    for (int64_t left = VIEW_WHOLE; taking.any && run->first.size == 0 && before > 0 && left > 0 && result == 0;
+         left -= CHUNK) {
+        struct view_scan scan = {.after = before > CHUNK ? before - CHUNK : 0, .last = before};
+        taking.any = false;
+        result = view_scan(path, &scan, take_earlier, &taking, err);
+        before = scan.after;
+    }
+    return result;
 }
 
 struct metric_taking {
@@ -141,6 +172,7 @@ static int take_reports(struct exposed_run *run, const char *path, bool per_rank
     run->rank_left = RANK_SERIES_MAX;
     if (run->numbers == NULL || run->ids == NULL) return -ENOMEM;
     int result = view_scan(path, &scan, note_last, run, err);
+    if (result == 0) result = find_first(run, path, scan.after, err);
     for (size_t i = 0; i < run->ranks.n; i++)
         if (run->numbers[i] < common) common = run->numbers[i];
     run->common = run->ranks.n > 0 && common > 0 ? common : UINT64_MAX;
@@ -156,8 +188,9 @@ static int gather_run(struct exposed_run *run, const char *path, bool per_rank, 
     if (result >= 0) result = view_facts_read(path, &run->facts, err);
     if (result >= 0) result = view_ranks_read(path, &run->ranks, err);
     if (result < 0) return result;
-    const struct view_selection all = {.history = VIEW_ALL};
-    if (run->facts.reports <= VIEW_WHOLE) result = view_metrics_read(path, &all, false, &run->names, err);
+    if (run->facts.reports > 0)
+        result = view_counts_renew(run->counts, path, run->facts.first, (int64_t)run->facts.reports,
+                                   run->counts != &run->own, err);
     if (result >= 0 && run->facts.reports > 0) result = take_reports(run, path, per_rank, err);
     if (result < 0) return result;
     /* Samples that cannot be read take nothing from the rest. */
@@ -168,7 +201,7 @@ static void forget_run(struct exposed_run *run) {
     view_summary_done(&run->summary);
     view_facts_done(&run->facts);
     view_ranks_done(&run->ranks);
-    view_metrics_done(&run->names);
+    view_counts_done(&run->own);
     for (size_t i = 0; i < run->n_metrics; i++)
         free(run->metrics[i].name);
     free(run->metrics);
@@ -336,20 +369,24 @@ static void write_metric_max(const struct exposition_writing *writing, const str
         if (run->metrics[i].n > 0) sample(writing, run, "metric", run->metrics[i].name, run->metrics[i].max);
 }
 
-/* Only of runs that are read whole: a count made of samples would fall at times. */
+/* Once all were counted, as it may take several calls until those of a long run are. */
 static void write_nonfinite(const struct exposition_writing *writing, const struct exposed_run *run) {
-    for (size_t i = 0; run->names.exact && i < run->names.n && i < METRICS_SHOWN; i++)
-        if (!run->names.items[i].text)
-            sample(writing, run, "metric", run->names.items[i].name, (double)run->names.items[i].nonfinite);
+    const struct view_counts *counts = run->counts;
+    for (size_t i = 0; counts->last >= (int64_t)run->facts.reports && i < counts->n; i++)
+        sample(writing, run, "metric", counts->items[i].name, (double)counts->items[i].n);
 }
 
-/* What was sampled last of all nodes, or their devices, up to DEVICES_SHOWN of them. `total`: of a counter,
+static size_t devices_shown(const struct exposition_writing *writing) {
+    return writing->how->per_device ? SIZE_MAX : DEVICES_SHOWN;
+}
+
+/* What was sampled last of all nodes, or their devices, up to so many of them. `total`: of a counter,
  * what it grew by in the run. */
 static void write_usage(const struct exposition_writing *writing, const struct exposed_run *run,
                         enum usage_what what, const char *kind) {
     struct buffer *out = writing->out;
     bool total = usage_table[what].kind == USAGE_COUNTER;
-    size_t left = DEVICES_SHOWN;
+    size_t left = devices_shown(writing);
     for (size_t i = 0; i < run->usage.n; i++) {
         const struct view_usage_node *node = &run->usage.nodes[i];
         for (size_t k = 0; k < node->n; k++) {
@@ -363,7 +400,7 @@ static void write_usage(const struct exposition_writing *writing, const struct e
             if (item->number >= 0) buffer_printf(out, "\",device=\"%d", item->number);
             if (kind != NULL) buffer_printf(out, "\",kind=\"%s", kind);
             buffer_text(out, "\"} ");
-            append_value(out, total ? item->value - item->first : item->value);
+            append_value(out, total ? view_usage_total(item) : item->value);
             buffer_char(out, '\n');
         }
     }
@@ -416,7 +453,7 @@ static void write_node_devices(const struct exposition_writing *writing, const s
 }
 
 static void write_devices(const struct exposition_writing *writing, const struct exposed_run *run) {
-    size_t left = DEVICES_SHOWN;
+    size_t left = devices_shown(writing);
     for (size_t i = 0; i < run->usage.n && left > 0; i++)
         write_node_devices(writing, run, &run->usage.nodes[i], &left);
 }
@@ -504,6 +541,13 @@ const char *view_exposition_type(bool openmetrics) {
                        : "text/plain; version=0.0.4; charset=utf-8";
 }
 
+/* Storage paths may have runs of one name each: no two series may have the same labels. */
+static const char *label_of(const struct view_exposed *runs, size_t n, size_t of) {
+    for (size_t i = 0; i < n; i++)
+        if (i != of && str_equal(runs[i].name, runs[of].name)) return runs[of].path;
+    return runs[of].name;
+}
+
 int view_exposition_encode(const struct view_exposed *runs, size_t n, const struct view_exposition *how,
                            struct buffer *out, ty_error *err) {
     static const char *const suffixes[] = {"", "_total", "_info"};
@@ -511,7 +555,8 @@ int view_exposition_encode(const struct view_exposed *runs, size_t n, const stru
     size_t kept = 0;
     int result = gathered == NULL ? -ENOMEM : 0;
     for (size_t i = 0; i < n && result != -ENOMEM; i++) {
-        gathered[kept].name = runs[i].name;
+        gathered[kept].name = label_of(runs, n, i);
+        gathered[kept].counts = runs[i].counts != NULL ? runs[i].counts : &gathered[kept].own;
         result = gather_run(&gathered[kept], runs[i].path, how->per_rank, n == 1 ? err : NULL);
         if (result >= 0) {
             kept++;

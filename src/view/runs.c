@@ -18,6 +18,7 @@
 #include "controller/run_directory.h"
 #include "controller/run_lock.h"
 #include "view/encode.h"
+#include "view/export.h"
 
 struct files_look {
     struct stat file, log;
@@ -73,6 +74,8 @@ static void free_entry(struct run_entry *entry) {
     free(entry->run.name);
     free(entry->run.path);
     free(entry->run.error);
+    if (entry->run.counts != NULL) view_counts_done(entry->run.counts);
+    free(entry->run.counts);
     view_summary_done(&entry->run.summary);
     free(entry);
 }
@@ -130,7 +133,9 @@ static struct run_entry *add_entry(struct view_runs *runs, const char *id, const
     (void)snprintf(entry->run.id, sizeof entry->run.id, "%s", id);
     entry->run.name = strdup(name);
     entry->run.path = realpath(path, NULL);
-    if (entry->run.name == NULL || entry->run.path == NULL || hash_set(runs->by_id, id, (uintptr_t)entry) < 0) {
+    entry->run.counts = calloc(1, sizeof *entry->run.counts);
+    if (entry->run.name == NULL || entry->run.path == NULL || entry->run.counts == NULL ||
+        hash_set(runs->by_id, id, (uintptr_t)entry) < 0) {
         free_entry(entry);
         return NULL;
     }

@@ -15,7 +15,7 @@
 
 enum { STALE_PERIODS = 3 };
 #define LAST_WITHIN (180 * NS_PER_S)  /* three of the longest periods */
-#define FIRST_WITHIN (120 * NS_PER_S) /* all nodes have begun by then, or count from where they begin */
+#define FIRST_WITHIN (120 * NS_PER_S) /* most nodes have begun by then; others are looked for one by one */
 #define STALE_LEAST (5 * NS_PER_S)
 
 static double seconds(nanoseconds time) {
@@ -108,13 +108,39 @@ static int take_first(void *context, const struct usage_row *row) {
     return 0;
 }
 
+struct later_taking {
+    struct view_usage_node *node;
+    size_t missing;
+};
+
+/* Of a node, or a device, that came later: its own first row. */
+static int take_later(void *context, const struct usage_row *row) {
+    struct later_taking *taking = context;
+    struct view_usage_last *item =
+        usage_table[row->what].kind == USAGE_COUNTER ? find_item(taking->node, row) : NULL;
+    if (item == NULL || !isnan(item->first)) return 0;
+    item->first = row->min;
+    return --taking->missing == 0;
+}
+
+static int read_later(struct view_usage_node *node, struct journal *db, ty_error *err) {
+    const struct usage_query own = {.node = node->name, .to = INT64_MAX};
+    struct later_taking taking = {.node = node};
+    for (size_t i = 0; i < node->n; i++)
+        taking.missing += usage_table[node->items[i].what].kind == USAGE_COUNTER && isnan(node->items[i].first);
+    return taking.missing > 0 ? usage_db_each(db, &own, take_later, &taking, err) : 0;
+}
+
 static int read_lasts(void *context, struct journal *db, ty_error *err) {
     struct view_usage *usage = context;
     const struct usage_query newest = {.to = INT64_MAX, .newest = LAST_WITHIN}, all = {.to = INT64_MAX};
     struct first_taking first = {usage, 0};
     view_usage_done(usage);
     int result = usage_db_each(db, &newest, take_last, usage, err);
-    return result == 0 ? usage_db_each(db, &all, take_first, &first, err) : result;
+    if (result == 0) result = usage_db_each(db, &all, take_first, &first, err);
+    for (size_t i = 0; i < usage->n && result >= 0; i++)
+        result = read_later(&usage->nodes[i], db, err);
+    return result;
 }
 
 int view_usage_read(const char *run_path, nanoseconds now, struct view_usage *usage, ty_error *err) {
@@ -140,6 +166,11 @@ int view_usage_read(const char *run_path, nanoseconds now, struct view_usage *us
 
 double view_usage_shown(const struct view_usage_last *last) {
     return usage_table[last->what].kind == USAGE_COUNTER ? last->rate : last->value;
+}
+
+double view_usage_total(const struct view_usage_last *last) {
+    double grown = last->value - last->first;
+    return grown < 0 ? 0 : grown;
 }
 
 void view_usage_text(enum usage_what what, double value, struct buffer *out) {
@@ -178,7 +209,7 @@ static void encode_item(const struct view_usage_last *item, struct buffer *out) 
     encode_number_if(out, isfinite(view_usage_shown(item)), view_usage_shown(item));
     if (counts) {
         buffer_text(out, ", \"total\": ");
-        encode_number_if(out, isfinite(item->first), item->value - item->first);
+        encode_number_if(out, isfinite(item->first), view_usage_total(item));
     }
     buffer_printf(out, ", \"unit\": \"%s%s\", \"text\": ", usage_table[item->what].unit, counts ? "/s" : "");
     view_usage_text(item->what, view_usage_shown(item), &text);

@@ -18,7 +18,7 @@ struct view_usage_last {
     double value;             /* as sampled */
     double rate;              /* of a counter, per second; NAN where it was seen once, and of a gauge */
     nanoseconds time, before; /* of the last two samples, wall; 0: there was one */
-    double first;             /* of a counter: its least in the whole run */
+    double first;             /* of a counter: what it stood at when the run began, or its node came */
 };
 
 struct view_usage_node {
@@ -41,6 +41,8 @@ void view_usage_done(struct view_usage *usage);
 
 /* What is looked at: the rate of a counter, the value of a gauge; NAN where it is not known. */
 double view_usage_shown(const struct view_usage_last *last);
+/* What a counter grew by in the run; 0 where it began anew, as the node did. */
+double view_usage_total(const struct view_usage_last *last);
 /* For people: "31 %", "58.2 GiB", "412 W", "12.4 MiB/s". */
 void view_usage_text(enum usage_what what, double value, struct buffer *out);
 /* {"nodes": [{"node", "name", "at", "stale", "last": [{"what", "number", "value", "unit", "text"}]}]} and, for

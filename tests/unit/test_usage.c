@@ -381,6 +381,32 @@ static void damaged_begins_anew(void **state) {
 
 /* -- what is looked at */
 
+static double total_of(const struct view_usage *usage, size_t node) {
+    assert_int_equal(usage->nodes[node].n, 1);
+    return view_usage_total(&usage->nodes[node].items[0]);
+}
+
+/* A node that joined counts from where it began, and one that began anew has no less than nothing. */
+static void totals(void **state) {
+    struct journal *db = NULL;
+    ty_error err = {0};
+    struct view_usage usage;
+    const nanoseconds begin = 1700000000 * NS_PER_S;
+    assert_int_equal(usage_db_open(*state, &db, &err), 0);
+    for (int i = 0; i < 100; i++) {
+        add(db, "a", begin + i * 10 * NS_PER_S, USAGE_NODE_RECEIVE, 5e9 + i * 1000);
+        if (i >= 60) add(db, "b", begin + i * 10 * NS_PER_S, USAGE_NODE_RECEIVE, 7e9 + i * 1000);
+        add(db, "c", begin + i * 10 * NS_PER_S, USAGE_NODE_RECEIVE, i < 90 ? 9e9 : i);
+    }
+    journal_close(db);
+    assert_int_equal(view_usage_read(*state, 0, &usage, &err), 0);
+    assert_int_equal(usage.n, 3);
+    assert_true(total_of(&usage, 0) == 99000);
+    assert_true(total_of(&usage, 1) == 39000);
+    assert_true(total_of(&usage, 2) == 0);
+    view_usage_done(&usage);
+}
+
 static void lasts_and_rates(void **state) {
     struct journal *db = NULL;
     ty_error err = {0};
@@ -484,6 +510,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(thinning, make_directory, remove_directory),
         cmocka_unit_test_setup_teardown(bound, make_directory, remove_directory),
         cmocka_unit_test_setup_teardown(damaged_begins_anew, make_directory, remove_directory),
+        cmocka_unit_test_setup_teardown(totals, make_directory, remove_directory),
         cmocka_unit_test_setup_teardown(lasts_and_rates, make_directory, remove_directory),
         cmocka_unit_test_setup_teardown(bands_over_nodes, make_directory, remove_directory),
     };

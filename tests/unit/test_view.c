@@ -15,6 +15,7 @@
 
 #include "base/cleanup.h"
 #include "base/dice.h"
+#include "journal/usage_db.h"
 #include "view/export.h"
 #include "view/index.h"
 #include "view/ranks.h"
@@ -1048,6 +1049,111 @@ static void test_reports_that_are_missing(void **state) {
     view_world_remove(path);
 }
 
+static void expose(const struct view_exposed *runs, size_t n, struct buffer *out) {
+    ty_error err = {0};
+    buffer_clear(out);
+    if (view_exposition_encode(runs, n, &(struct view_exposition){0}, out, &err) < 0)
+        fail_msg("%s", err.message);
+}
+
+/* Of two storage paths: no two series have the same labels. */
+static void test_exposition_of_runs_of_one_name(void **state) {
+    (void)state;
+    CLEANUP(buffer_done) struct buffer out = {0};
+    char expected[160];
+    const struct view_exposed runs[] = {{.name = "r", .path = a_path}, {.name = "r", .path = b_path}};
+    expose(runs, 2, &out);
+    for (size_t i = 0; i < 2; i++) {
+        (void)snprintf(expected, sizeof expected, "trainyard_reports_total{run=\"%s\"} %d\n", runs[i].path,
+                       i == 0 ? 8000 : 500);
+        assert_non_null(strstr(out.data, expected));
+    }
+    expose(runs, 1, &out);
+    assert_non_null(strstr(out.data, "trainyard_reports_total{run=\"r\"} 8000\n"));
+}
+
+/* What rank 0 said last is found behind what the others said since. */
+static void test_exposition_of_a_rank_that_reports_seldom(void **state) {
+    (void)state;
+    char path[64];
+    CLEANUP(buffer_done) struct buffer out = {0};
+    view_world_make(path);
+    struct journal *journal = view_world_open(path, 2);
+    view_world_event(journal, 0, EVENT_ATTEMPT, 1, -1, "{\"workers\": 2}");
+    view_world_report(journal, 0, 1, 0, 1, "{\"accuracy\":0.75}");
+    for (int n = 1; n <= 20000; n++)
+        view_world_report(journal, n * NS_PER_MS, 1, 1, (uint64_t)n, "{\"loss\":1}");
+    view_world_close(journal);
+    expose(&(struct view_exposed){.name = "r", .path = path}, 1, &out);
+    assert_non_null(strstr(out.data, "trainyard_metric{run=\"r\",metric=\"accuracy\"} 0.75\n"));
+    view_world_remove(path);
+}
+
+static size_t count_lines(const char *text, const char *begin) {
+    size_t n = 0;
+    for (const char *at = text; (at = strstr(at, begin)) != NULL; at++)
+        n += at == text || at[-1] == '\n';
+    return n;
+}
+
+static void test_exposition_of_many_nodes(void **state) {
+    (void)state;
+    char path[64], file[96];
+    struct journal *db = NULL;
+    static const char family[] = "trainyard_node_cpu_used_ratio{";
+    CLEANUP(buffer_done) struct buffer out = {0};
+    static struct usage_sample sample = {.time = VIEW_WORLD_BEGAN};
+    view_world_make(path);
+    view_world_close(view_world_open(path, 1));
+    assert_int_equal(usage_db_open(path, &db, NULL), 0);
+    usage_add(&sample, USAGE_NODE_CPU, -1, 0.5);
+    for (int node = 0; node < 200; node++) {
+        char name[16];
+        (void)snprintf(name, sizeof name, "n%d", node);
+        assert_int_equal(usage_db_add(db, name, &sample, NULL), 0);
+    }
+    view_world_close(db);
+    const struct view_exposed run = {.name = "r", .path = path};
+    expose(&run, 1, &out);
+    assert_int_equal(count_lines(out.data, family), 128);
+    buffer_clear(&out);
+    const struct view_exposition each = {.per_device = true};
+    assert_int_equal(view_exposition_encode(&run, 1, &each, &out, NULL), 0);
+    assert_int_equal(count_lines(out.data, family), 200);
+    (void)snprintf(file, sizeof file, "%s/usage.db", path);
+    assert_int_equal(unlink(file), 0);
+    view_world_remove(path);
+}
+
+/* However long the run is; what was counted is not read again, and another run is counted anew. */
+static void test_exposition_counts_on(void **state) {
+    (void)state;
+    char path[64];
+    CLEANUP(buffer_done) struct buffer out = {0};
+    CLEANUP(view_counts_done) struct view_counts counts = {0};
+    struct journal *journal = NULL;
+    view_world_make(path);
+    write_large(path, false);
+    const struct view_exposed run = {.name = "r", .path = path},
+                              kept = {.name = "r", .path = path, .counts = &counts};
+    expose(&run, 1, &out);
+    assert_non_null(strstr(out.data, "trainyard_nonfinite_values_total{run=\"r\",metric=\"loss\"} 10\n"));
+    assert_non_null(strstr(out.data, "trainyard_nonfinite_values_total{run=\"r\",metric=\"step\"} 0\n"));
+    expose(&kept, 1, &out);
+    assert_non_null(strstr(out.data, "trainyard_nonfinite_values_total{run=\"r\",metric=\"loss\"} 10\n"));
+    assert_int_equal(journal_open(path, JOURNAL_APPEND, &journal, NULL), 0);
+    view_world_report(journal, 201 * NS_PER_S, 1, 0, 10001,
+                      "{\"loss\":\"Infinity\",\"step\":1,\"name\":\"x\"}");
+    view_world_close(journal);
+    expose(&kept, 1, &out);
+    assert_non_null(strstr(out.data, "trainyard_nonfinite_values_total{run=\"r\",metric=\"loss\"} 11\n"));
+    assert_null(strstr(out.data, "metric=\"name\""));
+    const struct view_exposed other = {.name = "a", .path = a_path, .counts = &counts};
+    expose(&other, 1, &out);
+    assert_non_null(strstr(out.data, "trainyard_nonfinite_values_total{run=\"a\",metric=\"loss\"} 1\n"));
+    view_world_remove(path);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ten_buckets),
@@ -1077,6 +1183,10 @@ int main(void) {
         cmocka_unit_test(test_index_of_a_run_that_is_resumed),
         cmocka_unit_test(test_the_step_of_a_long_run),
         cmocka_unit_test(test_reports_that_are_missing),
+        cmocka_unit_test(test_exposition_of_runs_of_one_name),
+        cmocka_unit_test(test_exposition_of_a_rank_that_reports_seldom),
+        cmocka_unit_test(test_exposition_of_many_nodes),
+        cmocka_unit_test(test_exposition_counts_on),
         cmocka_unit_test(test_json),
         cmocka_unit_test(test_wrong_parameters),
         cmocka_unit_test(test_numbers),

@@ -1,0 +1,78 @@
+/* Values that are not finite, of all reports of a run: a count of a sample would fall at times, and to read
+ * all of a long run for each answer takes too long. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/str.h"
+#include "view/export.h"
+#include "view/scan.h"
+#include "view/values.h"
+
+struct counting {
+    struct view_counts *counts;
+    struct values_shape shape;
+    size_t seen; /* names of the report at hand */
+    bool failed;
+};
+
+void view_counts_done(struct view_counts *counts) {
+    for (size_t i = 0; i < counts->n; i++)
+        free(counts->items[i].name);
+    free(counts->run_path);
+    *counts = (struct view_counts){0};
+}
+
+/* NULL: there are too many; or memory is short, which `failed` tells. */
+static struct view_count *find(struct counting *counting, const struct value *value) {
+    struct view_counts *counts = counting->counts;
+    for (size_t i = 0, at = counting->seen; i < counts->n;
+         i++, at++) { /* reports name theirs in the same order */
+        if (at >= counts->n) at = 0;
+        if (counts->items[at].size == value->name_size &&
+            memcmp(counts->items[at].name, value->name, value->name_size) == 0)
+            return &counts->items[at];
+    }
+    if (counts->n == VIEW_COUNTS_MAX || value->name_size == 0) return NULL;
+    char *name = strndup(value->name, value->name_size);
+    counting->failed = name == NULL;
+    if (name == NULL) return NULL;
+    counts->items[counts->n] = (struct view_count){.name = name, .size = value->name_size};
+    return &counts->items[counts->n++];
+}
+
+static bool on_value(void *context, const struct value *value) {
+    struct counting *counting = context;
+    if (value->type != VALUE_NUMBER && value->type != VALUE_NONFINITE) return true;
+    struct view_count *count = find(counting, value);
+    if (count != NULL && value->type == VALUE_NONFINITE) count->n++;
+    if (count != NULL) counting->seen++;
+    return !counting->failed && counting->seen < VIEW_COUNTS_MAX;
+}
+
+static int on_report(void *context, const struct journal_report *report) {
+    struct counting *counting = context;
+    counting->seen = 0;
+    (void)values_each_like(&counting->shape, report->metrics, report->metrics_size, on_value, counting);
+    return counting->failed ? -ENOMEM : 0;
+}
+
+int view_counts_renew(struct view_counts *counts, const char *run_path, nanoseconds began, int64_t last,
+                      bool piece, ty_error *err) {
+    enum { PIECE = 200000 };
+    if (counts->run_path == NULL || !str_equal(counts->run_path, run_path) || counts->began != began ||
+        counts->last > last) {
+        view_counts_done(counts);
+        counts->run_path = strdup(run_path);
+        counts->began = began;
+        if (counts->run_path == NULL) return ty_fail_memory(err);
+    }
+    if (last <= counts->last) return 0;
+    struct counting counting = {.counts = counts};
+    struct view_scan scan = {.after = counts->last, .last = last};
+    if (piece && last - counts->last > PIECE) scan.last = counts->last + PIECE;
+    int result = view_scan(run_path, &scan, on_report, &counting, err);
+    if (result == 0) counts->last = scan.last;
+    if (result < 0) view_counts_done(counts); /* some were counted of what failed */
+    return result == -ENOMEM ? ty_fail_memory(err) : result;
+}
