@@ -39,6 +39,26 @@ for turn in range(3):
     assert c.add("sum", 0) == 3
 """
 
+# Checkpoints of one name, each in the place of the one before it: what was acknowledged is what is there.
+NAMED = """
+import os, sys
+sys.path.insert(0, sys.argv[1])
+from worker_client import RANK, Channel
+c, step = Channel(), 0
+while not os.path.exists("last") or step < int(open("last").read()):
+    step += 1
+    _, number, path = c.ask('checkpoint "last" {"step": %d}' % step)[0].split(" ", 2)
+    os.makedirs(path, exist_ok=True)
+    for name in ("rank-%d" % RANK, "%d-of-%d" % (step % 50, RANK)):
+        with open(os.path.join(path, name), "w") as file:
+            file.write("%08d" % step)
+    answer = c.ask("commit %s []" % number)[0]
+    with open(os.path.join(answer[len("ok "):], "rank-%d" % RANK)) as file:
+        assert file.read() == "%08d" % step
+    with open("notes.%d" % RANK, "a") as notes:
+        notes.write("%d %s %d\\n" % (os.getpid(), os.environ["TRAINYARD_ATTEMPT"], step))
+"""
+
 
 class Adopted(JoinCase):
     def setUp(self):
@@ -124,6 +144,29 @@ class Adopted(JoinCase):
         self.assert_status(0, self.trainyard("checkpoints", "verify", "r", "--storage-path", self.storage))
         self.assertEqual([(len(self.notes(0)),)], self.rows("SELECT max(number) FROM checkpoints"))
         self.assertEqual([], self.rows("SELECT data FROM events WHERE kind = 'checkpoint_lost'"))
+
+    def test_killed_again_and_again_amid_checkpoints_of_one_name(self):
+        program = self.write("named.py", NAMED)
+        self.words = ("-n", 2, "--placement", "SPREAD", "--name", "r")
+        command = ("--", "python3", program, HERE)
+        self.nodes = {rank: self.node(rank, *self.words, *command) for rank in (0, 1)}
+        self.wait_for_steps()
+        dice = random.Random(self.seed())
+        for _ in range(6):
+            time.sleep(dice.random() / 10)
+            self.kill_controller()
+            self.nodes[0] = self.node(0, *self.words, "--resume", *command)
+            self.wait_for_line(self.nodes[0], "attempt 1 goes on")
+            self.wait_for_steps()
+        self.write("last.part", str(len(self.notes(0)) + 50))
+        os.rename(os.path.join(self.place, "last.part"), os.path.join(self.place, "last"))
+        for rank in (0, 1):
+            self.assert_status(0, self.finish(self.nodes[rank]))
+        self.assert_one_attempt()
+        self.assert_status(0, self.trainyard("checkpoints", "verify", "r", "--storage-path", self.storage))
+        self.assertEqual([], self.rows("SELECT data FROM events WHERE kind = 'checkpoint_lost'"))
+        left = [name for name in os.listdir(os.path.join(self.storage, "r")) if ".attempt-" in name]
+        self.assertEqual([], left)
 
     def seed(self):
         seed = os.environ.get("TRAINYARD_TEST_SEED", "1")
