@@ -555,6 +555,34 @@ const char *index_x(const struct view_index *const_index, const char *x) {
     return known && axis >= 0 ? chosen : NULL;
 }
 
+static void widen_span(const struct index_row *row, const struct view_query *query, double shift,
+                       struct index_span *span) {
+    double from = query->from - shift, to = query->to - shift, rounded = 1.0 / FINEST_SCALE;
+    for (size_t i = 0; i < row->n; i++) {
+        const struct view_bucket *bucket = &row->slots[i];
+        if (view_bucket_is_empty(bucket) || bucket->x_last < from - rounded || bucket->x > to + rounded)
+            continue;
+        if (bucket->id_first < span->first) span->first = bucket->id_first;
+        if (bucket->id_last > span->last) span->last = bucket->id_last;
+    }
+}
+
+bool index_find(const struct view_index *const_index, const struct view_query *query, struct index_span *span) {
+    struct view_index *index = (struct view_index *)const_index; /* its lock */
+    const char *x;
+    (void)pthread_mutex_lock(&index->lock);
+    *span = (struct index_span){.first = INT64_MAX, .have = index->head.last};
+    int axis = find_axis(index, query->x, &x);
+    const uintptr_t *place = index->places != NULL ? hash_get(index->places, query->metric) : NULL;
+    bool known = index->head.rows > 0 && axis >= 0 && place != NULL;
+    /* Relative time is what the rows have; wall time is shifted. */
+    double shift = known && str_equal(x, "time") ? (double)index->head.first / (double)NS_PER_S : 0;
+    for (size_t lost = 0; lost < 2 && known; lost++)
+        widen_span(&index->metrics[*place - 1].rows[lost][axis], query, shift, span);
+    (void)pthread_mutex_unlock(&index->lock);
+    return known;
+}
+
 int index_take(const struct view_index *const_index, const struct view_query *query, bool lost,
                struct index_piece *piece) {
     struct view_index *index = (struct view_index *)const_index; /* its lock */

@@ -39,6 +39,16 @@ struct facts_kept *index_facts(const struct view_index *index);
  * where the index has not enough of them, or knows nothing of this x. Static, or the query's. */
 const char *index_x(const struct view_index *index, const char *x);
 
+/* Reports beside those of a bucket that may have its x too: its ids are those of its numbers alone. */
+enum { INDEX_MARGIN = 2048 };
+
+/* Where the reports lie that have the query's metric, and an x in its range: from `first` to `last`, and among
+ * those behind `have`, which are in no bucket yet. False: that is not known. */
+struct index_span {
+    int64_t first, last, have; /* ids; first above last: none are known */
+};
+bool index_find(const struct view_index *index, const struct view_query *query, struct index_span *span);
+
 /* A piece of the index: copies of the buckets of a metric, by x, and what is to be read beside them. */
 struct index_piece {
     struct view_bucket *buckets; /* n, owned */

@@ -39,8 +39,9 @@ struct point_gathering {
     enum axis axis;
     const char *names[CANDIDATES_MAX];
     size_t n_names, name_sizes[CANDIDATES_MAX], metric_size;
-    bool decided; /* which of the names it is: the first, if any */
-    double *xs;   /* n_names for each point */
+    bool decided;          /* which of the names it is: the first, if any */
+    struct view_scan rest; /* reports that are read too; of none: zeros */
+    double *xs;            /* n_names for each point */
     size_t room;
     uint64_t rows, have[CANDIDATES_MAX];
     struct values_shape shape;
@@ -276,6 +277,8 @@ static int scan(const char *run_path, struct point_gathering *gathering, struct 
     gathering->rows = 0;
     memset(gathering->have, 0, sizeof gathering->have);
     int result = view_scan(run_path, scan, on_report, gathering, err);
+    if (result == 0 && gathering->rest.last > gathering->rest.after)
+        result = view_scan(run_path, &gathering->rest, on_report, gathering, err);
     if (result == -ENOMEM) return ty_fail_memory(err);
     if (result < 0) return result;
     int chosen = gathering->decided && gathering->n_names > 0 ? 0 : -1;
@@ -343,6 +346,22 @@ static int gather(const char *run_path, struct point_gathering *gathering, struc
     return 0;
 }
 
+/* Where the index knows in which reports the range lies, and they are few, these are all that is read. Made
+ * metrics also need others, which may lie anywhere. */
+static void find_range(struct point_gathering *gathering, struct view_scan *reading) {
+    const struct view_query *query = gathering->query;
+    int64_t there = (int64_t)gathering->facts->reports;
+    struct index_span span;
+    if (query->index == NULL || gathering->made != MADE_NONE || there <= VIEW_WHOLE ||
+        !index_find(query->index, query, &span) || span.first > span.last)
+        return;
+    int64_t after = span.first > INDEX_MARGIN ? span.first - INDEX_MARGIN : 0, last = span.last + INDEX_MARGIN;
+    int64_t rest = span.have > last ? span.have : last;
+    if (last - after + (there > rest ? there - rest : 0) > VIEW_WHOLE) return;
+    *reading = (struct view_scan){.after = after, .last = last < there ? last : there};
+    gathering->rest = (struct view_scan){.after = rest, .last = there};
+}
+
 int points_gather(const char *run_path, const struct view_query *query, const struct view_facts *facts,
                   struct points *points, ty_error *err) {
     struct point_gathering gathering = {.query = query, .facts = facts, .points = points};
@@ -359,6 +378,7 @@ int points_gather(const char *run_path, const struct view_query *query, const st
                                 .block = wanted < VIEW_WHOLE / 4 ? wanted : VIEW_WHOLE / 4,
                                 .sample = query->index != NULL ? index_sample(query->index) : NULL,
                                 .began = facts->first};
+    find_range(&gathering, &reading);
     return gather(run_path, &gathering, &reading, err);
 }
 

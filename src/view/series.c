@@ -296,8 +296,6 @@ struct index_answer {
     int64_t first, last; /* ids of what is selected */
 };
 
-enum { MARGIN = 2048 }; /* reports beside those of a bucket that may have its x too */
-
 static bool is_selected(const struct index_answer *answer, const struct view_bucket *bucket) {
     return bucket->x_last >= answer->from && bucket->x <= answer->to;
 }
@@ -450,12 +448,13 @@ static int answer_by_index(struct index_answer *answer, struct view_series *seri
     if (result < 0) return result;
     find_ends(answer);
     int64_t first = answer->first, last = answer->rest.n > 0 ? there : answer->last;
-    if (first <= last && last - first < VIEW_WHOLE - 2 * MARGIN) {
+    if (first <= last && last - first < VIEW_WHOLE - 2 * INDEX_MARGIN) {
         struct view_query ends = *query;
         ends.from = answer->from;
         ends.to = answer->to;
-        last = last + MARGIN < there ? last + MARGIN : there;
-        result = gather_between(answer, &ends, first > MARGIN ? first - MARGIN : 0, last, points, err);
+        last = last + INDEX_MARGIN < there ? last + INDEX_MARGIN : there;
+        result =
+            gather_between(answer, &ends, first > INDEX_MARGIN ? first - INDEX_MARGIN : 0, last, points, err);
         points->exact = true;
         points->scanned = 1;
         return result < 0 ? result : 1;
@@ -479,7 +478,8 @@ static int read_bucket(const struct index_answer *answer, const struct view_buck
     struct view_query query = *answer->query;
     query.from = bucket->x > answer->from ? bucket->x : answer->from;
     query.to = bucket->x_last < answer->to ? bucket->x_last : answer->to;
-    int64_t after = bucket->id_first > MARGIN ? bucket->id_first - MARGIN : 0, last = bucket->id_last + MARGIN;
+    int64_t after = bucket->id_first > INDEX_MARGIN ? bucket->id_first - INDEX_MARGIN : 0,
+            last = bucket->id_last + INDEX_MARGIN;
     if (last - after > *most) last = after + *most;
     *most -= last - after;
     return gather_between(answer, &query, after, last, points, err);

@@ -874,6 +874,49 @@ static void test_marks_of_an_index(void **state) {
     view_world_remove(path);
 }
 
+/* Lines of ranks, and cells: near enough all is read, also of what came since the index grew. */
+static void test_zooms_of_an_index(void **state) {
+    (void)state;
+    char path[64];
+    struct view_index *index = NULL;
+    struct journal *journal = NULL;
+    view_world_make(path);
+    write_large(path, false);
+    assert_int_equal(view_index_open(path, false, &index, NULL), 0);
+    grow(index);
+    assert_int_equal(journal_open(path, JOURNAL_APPEND, &journal, NULL), 0);
+    view_world_report(journal, 201 * NS_PER_S, 1, 3, 10001, "{\"loss\":7,\"step\":4002,\"epoch\":20}");
+    view_world_close(journal);
+    struct view_query query = view_query_new("loss");
+    CLEANUP(idset_done) struct idset ranks = {0};
+    assert_int_equal(idset_add(&ranks, 3), 0);
+    query.index = index;
+    query.ranks = &ranks;
+    query.what = VIEW_RANKS;
+    query.from = 3999;
+    query.to = 4100;
+    CLEANUP(view_series_done) struct view_series series = read_series(path, &query);
+    assert_true(series.exact);
+    assert_near(1, series.scanned);
+    assert_int_equal(series.n_lines, 1);
+    assert_int_equal(sum_up(&series, 0).n, 52); /* the even ones from 4000 to 4100, and the last report */
+    assert_near(99, series.lines[0].buckets[0].max);
+    assert_near(7, series.lines[0].buckets[1].max);
+    query.ranks = NULL;
+    query.buckets = 10;
+    struct view_heat heat;
+    assert_int_equal(view_heat_read(path, &query, 0, &heat, NULL), 0);
+    assert_true(heat.exact);
+    assert_int_equal(heat.rows, 8);
+    view_heat_done(&heat);
+    query.metric = "@interval";
+    query.x = "number";
+    CLEANUP(view_series_done) struct view_series made = read_series(path, &query);
+    assert_false(made.exact);
+    view_index_close(index);
+    view_world_remove(path);
+}
+
 enum { UNLIKE_RANKS = 6, UNLIKE_NUMBERS = 6000, UNLIKE_KEPT = 4001 };
 
 static const char *const unlike_xs[] = {"number", "step", "epoch", "time", "relative"};
@@ -1179,6 +1222,7 @@ int main(void) {
         cmocka_unit_test(test_facts_that_are_kept),
         cmocka_unit_test(test_index),
         cmocka_unit_test(test_marks_of_an_index),
+        cmocka_unit_test(test_zooms_of_an_index),
         cmocka_unit_test(test_index_of_unlike_reports),
         cmocka_unit_test(test_index_of_a_run_that_is_resumed),
         cmocka_unit_test(test_the_step_of_a_long_run),
