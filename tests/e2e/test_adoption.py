@@ -223,6 +223,30 @@ class Adopted(JoinCase):
         first, _ = self.end()
         self.assertIn("its agent ended before its time", first.err)
 
+    def test_another_run_of_this_name_keeps_its_device(self):
+        """A run in another storage has the first device here, the agent that was left the second. Nobody has waited for the dead controller."""
+        devices = ("--num-gpus", 2, "--use-gpu", "--name", "r")
+        os.mkfifo(os.path.join(self.place, "stop"))
+        other = self.start("run", "--storage-path", os.path.join(self.place, "other"), "--num-cpus", 64, "-n", 1, *devices, "--", "sh", "-c", ": > up; cat stop")
+        self.addCleanup(other.kill)
+        self.wait_for(lambda: os.path.exists(os.path.join(self.place, "up")), "the other run", other)
+        elsewhere = os.path.join(self.place, "leases-elsewhere")
+        os.mkdir(elsewhere)
+        os.chmod(elsewhere, 0o1777)
+        self.words = ("-n", 2, "--placement", "SPREAD", *devices)
+        command = ("--", "sh", "-c", STEPS)
+        self.nodes = {0: self.node(0, *self.words, *command), 1: self.node(1, *self.words, *command, leases=elsewhere)}
+        self.wait_for_steps()
+        dead = self.nodes[0]
+        os.kill(dead.pid, signal.SIGKILL)
+        self.resume()
+        self.wait_for_line(self.nodes[0], "attempt 1 goes on")
+        dead.wait()
+        self.end()
+        self.assert_one_attempt()
+        self.write("stop", "")
+        self.assert_status(0, self.finish(other))
+
     def test_another_command_begins_anew(self):
         self.begin()
         self.kill_controller()

@@ -23,8 +23,8 @@ class JoinCase(Case):
         self.port = free_port()
         self.meeting = "127.0.0.1:%d" % self.port
 
-    def node(self, rank, *args, nodes=2, key=KEY, **more):
-        env = {"TRAINYARD_RUN_KEY": key}
+    def node(self, rank, *args, nodes=2, key=KEY, leases=None, **more):
+        env = {"TRAINYARD_RUN_KEY": key, **({"TRAINYARD_LEASE_DIR": leases} if leases else {})}
         return self.start("run", "--storage-path", self.storage, "--num-cpus", "64", "--nnodes", nodes, "--node-rank", rank,
                           "--rendezvous", self.meeting, *args, env=env, **more)
 
