@@ -391,6 +391,9 @@ int join_node_run(const struct join_node *node, bool swept, int parent_fd, int l
         status = start != NULL && transport.fd >= 0 ? serve_start(&agent, node, &transport, &resting, start)
                                                     : resting.status;
         if (start == NULL && resting.why[0] != '\0') tell(node, "%s", resting.why);
+        /* Nothing runs here, but the run is resumed with all of its nodes. */
+        if (start == NULL && resting.closed && !resting.dismissed && node->awaits_another)
+            life->served = life->again = true;
         if (status < 0) result = rest(NULL, false, &transport, &resting, &err);
     }
     agent_process_close(&agent.process);

@@ -223,6 +223,18 @@ class Adopted(JoinCase):
         first, _ = self.end()
         self.assertIn("its agent ended before its time", first.err)
 
+    def test_a_node_without_workers_comes_back(self):
+        """As a spare one: it has nothing that could go on."""
+        self.words = ("-n", 1, "--name", "r")
+        command = ("--", "sh", "-c", STEPS)
+        self.nodes = {rank: self.node(rank, *self.words, *command) for rank in (0, 1)}
+        self.wait_for(lambda: len(self.notes(0)) >= 5, "steps", self.nodes[1])
+        self.kill_controller()
+        self.resume()
+        self.wait_for_line(self.nodes[0], "attempt 1 goes on")
+        self.end()
+        self.assertEqual({1}, {attempt for _, attempt, _ in self.notes(0)})
+
     def test_another_run_of_this_name_keeps_its_device(self):
         """A run in another storage has the first device here, the agent that was left the second. Nobody has waited for the dead controller."""
         devices = ("--num-gpus", 2, "--use-gpu", "--name", "r")
