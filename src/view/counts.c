@@ -59,7 +59,7 @@ static int on_report(void *context, const struct journal_report *report) {
 
 int view_counts_renew(struct view_counts *counts, const char *run_path, nanoseconds began, int64_t last,
                       bool piece, ty_error *err) {
-    enum { PIECE = 200000 };
+    enum { AT_ONCE = 200000 };
     if (counts->run_path == NULL || !str_equal(counts->run_path, run_path) || counts->began != began ||
         counts->last > last) {
         view_counts_done(counts);
@@ -70,7 +70,7 @@ int view_counts_renew(struct view_counts *counts, const char *run_path, nanoseco
     if (last <= counts->last) return 0;
     struct counting counting = {.counts = counts};
     struct view_scan scan = {.after = counts->last, .last = last};
-    if (piece && last - counts->last > PIECE) scan.last = counts->last + PIECE;
+    if (piece && last - counts->last > AT_ONCE) scan.last = counts->last + AT_ONCE;
     int result = view_scan(run_path, &scan, on_report, &counting, err);
     if (result == 0) counts->last = scan.last;
     if (result < 0) view_counts_done(counts); /* some were counted of what failed */

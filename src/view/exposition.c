@@ -94,12 +94,12 @@ static int take_earlier(void *context, const struct journal_report *report) {
 
 /* Where rank 0 reports more seldom than the others do, its last report lies farther back. */
 static int find_first(struct exposed_run *run, const char *path, int64_t before, ty_error *err) {
-    enum { CHUNK = 8192 };
+    enum { STEP_BACK = 8192 };
     struct earlier_taking taking = {run, true};
     int result = 0;
     for (int64_t left = VIEW_WHOLE; taking.any && run->first.size == 0 && before > 0 && left > 0 && result == 0;
-         left -= CHUNK) {
-        struct view_scan scan = {.after = before > CHUNK ? before - CHUNK : 0, .last = before};
+         left -= STEP_BACK) {
+        struct view_scan scan = {.after = before > STEP_BACK ? before - STEP_BACK : 0, .last = before};
         taking.any = false;
         result = view_scan(path, &scan, take_earlier, &taking, err);
         before = scan.after;
