@@ -33,6 +33,7 @@ def main(payload: payloads.Payload | None = None) -> int:
     """
     global _pid
     _pid = os.getpid()
+    runtime.of_trainer = True
     try:
         return _run(payload)
     except SystemExit as end:

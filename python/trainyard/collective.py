@@ -58,9 +58,13 @@ def _pickled(data: Any) -> bytes:
     try:
         return cloudpickle.dumps(data)
     except Exception as error:
-        raise ValueError(
+        raise NotPicklableError(
             f"`broadcast_from_rank_zero`: a {type(data).__name__} cannot be pickled: {error}"
         ) from error
+
+
+class NotPicklableError(TypeError, ValueError):
+    """What is to be broadcast cannot be pickled."""
 
 
 class Patience(NamedTuple):

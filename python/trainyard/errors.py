@@ -109,6 +109,11 @@ class PreemptionError(TrainingFailedError):
         self.drain_timed_out = drain_timed_out
         self.worker_failures = worker_failures or {}
 
+    @property
+    def deadline_exceeded(self) -> bool:
+        """Another name of `drain_timed_out`."""
+        return self.drain_timed_out
+
     def __reduce__(self) -> Any:
         parts = (self.preemption_info, self.drain_timed_out, self._error_message, self.worker_failures)
         return (type(self), parts)

@@ -21,6 +21,11 @@ class PreemptionInfo:
     preempted_node_to_ranks: dict[str, list[int]]
 
     @property
+    def deadline(self) -> float:
+        """`deadline_ms` in seconds; 0.0 when it is not known."""
+        return self.deadline_ms / 1000 if self.deadline_ms is not None else 0.0
+
+    @property
     def preempted_node_ids(self) -> list[str]:
         """The names of the nodes, sorted."""
         return sorted(self.preempted_node_to_ranks)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import json
 import time
@@ -38,18 +39,13 @@ class ReportedCheckpointStatus(enum.Enum):
     VALIDATION_FAILED = "VALIDATION_FAILED"
 
 
+@dataclasses.dataclass
 class ReportedCheckpoint:
     """A checkpoint that is kept, and the metrics of rank 0's report of it, with those of its validation."""
 
-    def __init__(
-        self,
-        checkpoint: Checkpoint,
-        metrics: dict[str, Any],
-        status: ReportedCheckpointStatus = ReportedCheckpointStatus.COMMITTED,
-    ):
-        self.checkpoint = checkpoint
-        self.metrics = metrics
-        self.status = status
+    checkpoint: Checkpoint
+    metrics: dict[str, Any]
+    status: ReportedCheckpointStatus = ReportedCheckpointStatus.COMMITTED
 
     def __repr__(self) -> str:
         return f"ReportedCheckpoint({self.checkpoint!r}, metrics={self.metrics!r}, status={self.status.name})"

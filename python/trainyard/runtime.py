@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _session: Session | None = None
 _inherited: Session | None = None  # in a child, its parent's, until the child's own first call
 _beginning = threading.Lock()
+of_trainer = False  # whether a trainer started this process: set where its workers begin
 
 
 class Session:

@@ -122,7 +122,7 @@ def test_every_name_of_the_table_is_there(module):
     assert set(names) <= set(dir(made))
 
 
-# What training programs import from each module, by the names of Ray 2.58.
+# What training programs import from each module, by the names of Ray 2.60.
 IMPORTS = """
 from ray import init, shutdown, is_initialized, remote, get, put, wait, kill, cluster_resources, available_resources, nodes
 from ray import get_gpu_ids, get_runtime_context, ObjectRef, air, data, serve, tune, train
@@ -599,3 +599,37 @@ def test_the_first_ray_train_s_trainer_holds_a_cpu(monkeypatch):
     monkeypatch.setenv("RAY_TRAIN_V2_ENABLED", "0")
     assert config(num_workers=2).total_resources == {"CPU": 3}
     assert not importlib.import_module("ray.train.v2._internal.constants").is_v2_enabled()
+
+
+def test_a_program_that_trainyard_run_started_calls_init_itself(monkeypatch):
+    from trainyard import runtime
+
+    monkeypatch.setenv("TRAINYARD_FD", "3")
+    assert not ray().is_initialized()
+    ray().init(num_cpus=2)
+    assert ray().is_initialized()
+    ray().shutdown()
+    monkeypatch.setattr(runtime, "of_trainer", True)
+    assert ray().is_initialized()
+
+
+@pytest.mark.parametrize(
+    "module, name",
+    [
+        ("torch", "TorchDetectionPredictor"),
+        ("xgboost", "XGBoostPredictor"),
+        ("lightgbm", "LightGBMPredictor"),
+    ],
+)
+def test_predictors_that_are_not_provided_are_refused_when_used(module, name):
+    found = getattr(importlib.import_module(f"ray.train.{module}"), name)
+    with pytest.raises(absent.NotProvidedError):
+        found()
+
+
+def test_what_cannot_be_pickled_is_a_type_error_too():
+    from trainyard import collective
+
+    for kind in (TypeError, ValueError):
+        with pytest.raises(kind, match="cannot be pickled"):
+            collective._pickled(__import__("threading").Lock())

@@ -18,7 +18,7 @@ log = logging.getLogger("trainyard.as_ray")
 logger = logging.getLogger("ray")  # `ray.logger`, for the program's own lines
 
 # The newest Ray whose interface this is; programs compare it.
-__version__ = "2.58.0"
+__version__ = "2.60.0"
 SCRIPT_MODE, WORKER_MODE, LOCAL_MODE = 0, 1, 2
 
 # Options of ray.init that have no meaning without its daemons, and do no harm.
@@ -158,8 +158,8 @@ def shutdown(_exiting_interpreter: bool = False) -> None:
 
 
 def is_initialized() -> bool:
-    """Whether `init` was called, or this is a worker."""
-    return _context is not None or runtime.in_worker()
+    """Whether `init` was called, or a trainer started this process. A program that `trainyard run` started calls `init` itself."""
+    return _context is not None or runtime.of_trainer
 
 
 def get(object_refs: Any, *, timeout: float | None = None) -> Any:
