@@ -1,5 +1,6 @@
-/* What the workers of a node gave to the store, for another controller (adrift.h): values that were set, and sums
- * of what was added. Too much of it, or what would not do there, is lost, and then nothing is kept any more. */
+/* What the workers of a node gave to the store, for another controller (adrift.h): values that were set, and
+ * sums of what was added. Too much of it, or what would not do there, is lost, and then nothing is kept any
+ * more. */
 #ifndef AGENT_KEPT_VALUES_H
 #define AGENT_KEPT_VALUES_H
 

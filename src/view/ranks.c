@@ -64,8 +64,8 @@ static const struct ranks_seen *first_of(const struct ranks_reading *reading, ui
     return &reading->seen[low];
 }
 
-/* Each against the first report of the same number, which is there if the window has, of every rank, that number
- * or an earlier one. False: of some it has not, and they are not known. */
+/* Each against the first report of the same number, which is there if the window has, of every rank, that
+ * number or an earlier one. False: of some it has not, and they are not known. */
 static bool find_lags(struct ranks_reading *reading) {
     struct view_ranks *ranks = reading->ranks;
     CLEANUP_FREE struct ranks_seen *last = calloc(ranks->n + 1, sizeof *last);
