@@ -224,9 +224,9 @@ static int take_stock(struct gathering *gathering, int run, int top, const struc
 /* In one step: where there is a manifest of ours all that comes before it was done. */
 static int set_down_manifest(int top, const char *text) {
     static const char draft[] = PART_PREFIX "manifest";
-    enum { HOW = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC };
-    CLEANUP_FD int fd = openat(top, draft, HOW, 0644);
-    if (fd < 0 && errno == EEXIST && unlinkat(top, draft, 0) == 0) fd = openat(top, draft, HOW, 0644);
+    enum { DRAFT_FLAGS = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC };
+    CLEANUP_FD int fd = openat(top, draft, DRAFT_FLAGS, 0644);
+    if (fd < 0 && errno == EEXIST && unlinkat(top, draft, 0) == 0) fd = openat(top, draft, DRAFT_FLAGS, 0644);
     if (fd < 0) return -errno;
     int result = file_write_all(fd, text, strlen(text));
     if (result < 0) return result;
