@@ -123,6 +123,20 @@ class ExitStatus(RunCase):
         self.assertIn("agent", finished.err)
         self.assertIn("signal 9", finished.err)
 
+    def test_a_path_as_long_as_sqlite_opens_and_one_byte_more(self):
+        """Links do not make it shorter: SQLite takes the path without them."""
+        long = os.path.join(os.path.realpath(self.place), *["d" * 200] * 2)
+        os.makedirs(long)
+        os.symlink(long, os.path.join(self.place, "short"))
+        length = 504 - len(long + "//run.db")
+        self.assert_status(0, self.trainyard("run", "--storage-path", long, "--name", "n" * length, "--", "true"))
+        for storage in (long, os.path.join(self.place, "short")):
+            finished = self.assert_status(2, self.trainyard("run", "--storage-path", storage, "--name", "n" * (length + 1),
+                                                            "--", "touch", os.path.join(self.place, "started")))
+            self.assertRegex(finished.err, r"^trainyard run: the path /.*/run\.db has 505 bytes: SQLite opens at most 504; .*\n$")
+        self.assertEqual(["n" * length], os.listdir(long))
+        self.assertFalse(os.path.exists(os.path.join(self.place, "started")))
+
     def test_signals_to_the_command(self):
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             with self.subTest(number):
