@@ -10,6 +10,7 @@
 
 #include "base/cleanup.h"
 #include "base/str.h"
+#include "run/event.h"
 #include "view/export.h"
 #include "view/ranks.h"
 #include "view/summary.h"
@@ -30,7 +31,7 @@ static int read_query(const struct api_call *call, const char *buckets_name, int
     *query = (struct view_query){.metric = parameter_text(call, "metric"), .x = x};
     if (call->run != NULL) query->index = call->run->index;
     if (query->metric == NULL || *query->metric == '\0')
-        return ty_fail(err, TY_EUSAGE, "metric: must be the name of a metric");
+        return ty_fail(err, TY_EUSAGE, "metric=: must be the name of a metric");
     if (x != NULL && *x == '\0') query->x = x = NULL;
     if (x != NULL && !(str_prefix(x, "metric:", &rest) && *rest != '\0')) {
         size_t i = 0;
@@ -40,15 +41,13 @@ static int read_query(const struct api_call *call, const char *buckets_name, int
             return ty_fail(err, TY_EUSAGE,
                            "x=%.80s: must be step, epoch, number, time, relative or metric:NAME", x);
     }
-    if ((result = parameter_real(call, "from", &query->from, err)) < 0 ||
-        (result = parameter_real(call, "to", &query->to, err)) < 0 ||
+    if ((result = parameter_range(call, &query->from, &query->to, err)) < 0 ||
         (result = parameter_whole(call, buckets_name, 1, most, &buckets, err)) < 0 ||
         (result = parameter_choice(call, "what", whats, &what, err)) < 0 ||
         (result = parameter_history(call, &query->history, err)) < 0 ||
         (result = parameter_ranks(call, str_equal(buckets_name, "bins") ? "rank" : "ranks", ranks,
                                   &query->ranks, err)) < 0)
         return result;
-    if (query->from > query->to) return ty_fail(err, TY_EUSAGE, "from must not lie behind to");
     query->buckets = (int)buckets;
     query->what = (enum view_what)what;
     return 0;
@@ -152,7 +151,7 @@ static int answer_series(struct api_call *call, ty_error *err) {
     const struct view_series *each[SERIES_RUNS];
     const char *ids[SERIES_RUNS];
     size_t n_read = 0;
-    if (call->n_runs == 0) return ty_fail(err, TY_EUSAGE, "run: must be the ID of a run");
+    if (call->n_runs == 0) return ty_fail(err, TY_EUSAGE, "run=: must be the ID of a run");
     int result = read_query(call, "buckets", VIEW_BUCKETS_MAX, &query, &ranks, err);
     while (result >= 0 && n_read < call->n_runs) {
         const struct site_run *run = call->runs[n_read];
@@ -241,9 +240,8 @@ static int answer_usage(struct api_call *call, ty_error *err) {
     struct view_usage_lines lines = {0};
     if (over != NULL) query.over = view_usage_over_of(over);
     if (query.over == VIEW_USAGE_OVER_N)
-        return ty_fail(err, TY_EUSAGE, "over=%.80s is not each, node or all", over);
-    int result = parameter_real(call, "from", &query.from, err);
-    if (result >= 0) result = parameter_real(call, "to", &query.to, err);
+        return ty_fail(err, TY_EUSAGE, "over=%.80s: must be each, node or all", over);
+    int result = parameter_range(call, &query.from, &query.to, err);
     if (result >= 0) result = parameter_whole(call, "buckets", 1, VIEW_BUCKETS_MAX, &buckets, err);
     query.buckets = (int)buckets;
     if (result >= 0 && query.what == NULL) return answer_usage_lasts(call, query.node, err);
@@ -273,9 +271,17 @@ static int answer_timeline(struct api_call *call, ty_error *err) {
 }
 
 static int answer_events(struct api_call *call, ty_error *err) {
+    static const char *const kinds[] = {
+#define X(kind, name, values) #name,
+#define E(kind, name) #name,
+        RUN_EVENTS(X, E)
+#undef X
+#undef E
+            NULL};
     int64_t after = 0, limit = EVENTS_MAX;
-    int result = parameter_whole(call, "after", 0, INT64_MAX, &after, err);
+    int kind = 0, result = parameter_whole(call, "after", 0, INT64_MAX, &after, err);
     if (result >= 0) result = parameter_whole(call, "limit", 1, EVENTS_MAX, &limit, err);
+    if (result >= 0) result = parameter_choice(call, "kind", kinds, &kind, err);
     const struct view_events which = {after, (size_t)limit, parameter_text(call, "kind")};
     return result < 0 ? result : view_events_encode(call->run->path, &which, &call->out, err);
 }
@@ -388,8 +394,16 @@ const struct route *route_find(struct api_call *call, const char *path) {
     return NULL;
 }
 
-bool api_is_action(const char *path) {
-    for (size_t i = 0; i < ARRAY_SIZE(action_routes); i++)
-        if (url_matches(path, action_routes[i].path, NULL, 0)) return true;
+static bool is_of(const struct route *table, size_t n, const char *path) {
+    for (size_t i = 0; i < n; i++)
+        if (url_matches(path, table[i].path, NULL, 0)) return true;
     return false;
+}
+
+bool api_is_action(const char *path) {
+    return is_of(action_routes, ARRAY_SIZE(action_routes), path);
+}
+
+bool api_is_read(const char *path) {
+    return is_of(routes, ARRAY_SIZE(routes), path);
 }

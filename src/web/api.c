@@ -22,14 +22,26 @@ static void reply(struct api_call *call, unsigned status) {
     site_stir(call->site);
 }
 
-void api_fail(struct site *site, struct http_request *request, unsigned status, const char *message) {
+static void reply_error(struct site *site, struct http_request *request, unsigned status, const char *message,
+                        const char *allow) {
     struct buffer body = {0};
     buffer_text(&body, "{\"error\": ");
     buffer_json_text(&body, message);
     buffer_char(&body, '}');
-    const struct http_reply answer = {.status = status, .type = "application/json", .body = &body};
+    const struct http_reply answer = {
+        .status = status, .type = "application/json", .allow = allow, .body = &body};
     site->http->reply(request, &answer);
     site_stir(site);
+}
+
+void api_fail(struct site *site, struct http_request *request, unsigned status, const char *message) {
+    reply_error(site, request, status, message, NULL);
+}
+
+void api_refuse_method(struct site *site, struct http_request *request, const char *allow) {
+    ty_error message;
+    (void)ty_fail(&message, TY_EUSAGE, "%.20s: must be one of %s here", request->method, allow);
+    reply_error(site, request, 405, message.message, allow);
 }
 
 static void fail(struct api_call *call, unsigned status, const char *message) {
@@ -56,7 +68,7 @@ void call_free(struct api_call *call) {
 }
 
 void call_fail(struct api_call *call) {
-    if (call->run != NULL && !journal_exists(call->run->path))
+    if (call->deleted)
         fail(call, 410, "the run was deleted");
     else
         fail(call,
@@ -131,6 +143,8 @@ static void call_drop(struct lane_job *job) {
 static void call_work(struct lane_job *job) {
     struct api_call *call = (struct api_call *)job;
     call->result = call->route->answer(call, &call->err);
+    call->deleted = call->run != NULL && !journal_exists(call->run->path);
+    if (call->deleted && !call->exporting && call->result >= 0) call->result = -ENOENT;
     if (call->exporting) { /* the reader sees the end */
         (void)close(call->pipe[1]);
         call->pipe[1] = -1;
@@ -207,7 +221,9 @@ static void dispatch(struct api_call *call) {
         call->route = &route_look;
         post_patiently(call, &site->list_lane);
     } else if (call->n_runs > SERIES_RUNS) {
-        call_refuse(call, 400, "run: at most 16 at once");
+        (void)ty_fail(&call->err, TY_EUSAGE, "run=%s: %zu runs are named, at most %d at once",
+                      call->runs[0]->id, call->n_runs, SERIES_RUNS);
+        call_refuse(call, 400, call->err.message);
     } else {
         call->run = own != NULL ? (struct site_run *)*own : call->n_runs > 0 ? call->runs[0] : NULL;
         begin(call);

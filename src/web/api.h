@@ -38,6 +38,7 @@ struct api_call {
     size_t n_runs;
     int rank; /* of logs/rank-N */
     bool looked, openmetrics, acts;
+    bool deleted;             /* the run was, when the thread was done */
     bool behind[SERIES_RUNS]; /* runs whose index is to grow */
     struct buffer body;       /* of an action */
     struct buffer out;
@@ -86,6 +87,10 @@ const char *parameter_text(const struct api_call *call, const char *name);
 int parameter_whole(const struct api_call *call, const char *name, int64_t min, int64_t max, int64_t *value,
                     ty_error *err);
 int parameter_real(const struct api_call *call, const char *name, double *value, ty_error *err);
+/* "from" and "to", in this order. */
+int parameter_range(const struct api_call *call, double *from, double *to, ty_error *err);
+/* The same of reports' numbers; *to 0: to the last. */
+int parameter_numbers(const struct api_call *call, uint64_t *from, uint64_t *to, ty_error *err);
 /* The index of its value in the NULL-terminated list. */
 int parameter_choice(const struct api_call *call, const char *name, const char *const *allowed, int *value,
                      ty_error *err);

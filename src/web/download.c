@@ -29,7 +29,7 @@ static int write_pipe(void *context, const char *text, size_t size, ty_error *er
     return 0;
 }
 
-static int read_selection(struct api_call *call, struct view_selection *selection, struct idset *ranks,
+static int read_selection(const struct api_call *call, struct view_selection *selection, struct idset *ranks,
                           ty_error *err) {
     int result = parameter_ranks(call, "rank", ranks, &selection->ranks, err);
     return result < 0 ? result : parameter_history(call, &selection->history, err);
@@ -55,16 +55,20 @@ int answer_jsonl(struct api_call *call, ty_error *err) {
     return result < 0 ? result : view_jsonl_write(call->run->path, &selection, write_pipe, call, err);
 }
 
+static int read_trace(const struct api_call *call, struct view_trace *trace, struct idset *ranks,
+                      ty_error *err) {
+    static const char *const yes[] = {"0", "1", NULL};
+    int with_profile = 0, result = parameter_ranks(call, "ranks", ranks, &trace->ranks, err);
+    if (result >= 0) result = parameter_numbers(call, &trace->from, &trace->to, err);
+    if (result >= 0) result = parameter_choice(call, "with_profile", yes, &with_profile, err);
+    trace->with_profile = with_profile != 0;
+    return result;
+}
+
 int answer_trace(struct api_call *call, ty_error *err) {
     CLEANUP(idset_done) struct idset ranks = {0};
     struct view_trace trace = {0};
-    int64_t from = 0, to = 0;
-    int result = parameter_ranks(call, "ranks", &ranks, &trace.ranks, err);
-    if (result >= 0) result = parameter_whole(call, "from", 0, INT64_MAX, &from, err);
-    if (result >= 0) result = parameter_whole(call, "to", 0, INT64_MAX, &to, err);
-    trace.from = (uint64_t)from;
-    trace.to = (uint64_t)to;
-    trace.with_profile = parameter_text(call, "with_profile") != NULL;
+    int result = read_trace(call, &trace, &ranks, err);
     return result < 0 ? result
                       : view_trace_write(call->run->name, call->run->path, &trace, write_pipe, call, err);
 }
@@ -166,15 +170,12 @@ void api_drained(struct http_request *request) {
 }
 
 /* What is wrong with the parameters is told before the first byte is sent. */
-static int check(struct api_call *call, ty_error *err) {
-    CLEANUP(idset_done) struct idset set = {0}, more = {0};
+static int check(const struct api_call *call, ty_error *err) {
+    CLEANUP(idset_done) struct idset rows = {0}, traced = {0};
     struct view_selection selection = {0};
-    const struct idset *ranks = NULL;
-    int64_t number = 0;
-    int result = read_selection(call, &selection, &set, err);
-    if (result >= 0) result = parameter_ranks(call, "ranks", &more, &ranks, err);
-    if (result >= 0) result = parameter_whole(call, "from", 0, INT64_MAX, &number, err);
-    return result < 0 ? result : parameter_whole(call, "to", 0, INT64_MAX, &number, err);
+    struct view_trace trace = {0};
+    int result = read_selection(call, &selection, &rows, err);
+    return result < 0 ? result : read_trace(call, &trace, &traced, err);
 }
 
 void download_begin(struct api_call *call) {

@@ -38,6 +38,7 @@ struct http_reply {
     const char *type;    /* Content-Type; static */
     const char *etag;    /* or NULL */
     const char *cache;   /* Cache-Control */
+    const char *allow;   /* Allow, of a 405; or NULL */
     const char *file;    /* offered for saving under this name; or NULL */
     struct buffer *body; /* taken over; NULL: none */
     bool gzipped;        /* the body is: it goes out as it is where the client takes that, else unpacked */

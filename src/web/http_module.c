@@ -9,6 +9,7 @@
 #include <microhttpd.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -220,11 +221,21 @@ static void add_headers(struct exchange *exchange, const char *type, const char 
     if (!value.failed) (void)MHD_add_response_header(exchange->response, "Content-Disposition", value.data);
 }
 
+/* "br, gzip;q=0.5": a weight of 0 refuses. */
+static bool takes_gzip(const char *accepted) {
+    for (const char *at = accepted; at != NULL; at = strchr(at, ',')) {
+        at += strspn(at, ", \t");
+        if (strncasecmp(at, "gzip", 4) != 0 || strchr(", \t;", at[4]) == NULL) continue;
+        at += 4 + strspn(at + 4, "; \t");
+        return strncasecmp(at, "q=", 2) != 0 || strtod(at + 2, NULL) > 0;
+    }
+    return false;
+}
+
 static void module_reply(struct http_request *request, const struct http_reply *reply) {
     struct exchange *exchange = (struct exchange *)request;
     struct buffer none = {0}, *body = reply->body != NULL ? reply->body : &none;
-    const char *accepted = module_header(request, "Accept-Encoding");
-    bool gzip = accepted != NULL && strstr(accepted, "gzip") != NULL && strstr(accepted, "gzip;q=0") == NULL;
+    bool gzip = takes_gzip(module_header(request, "Accept-Encoding"));
     bool packed = reply->gzipped;
     if (packed && !gzip) packed = !repack(body, 0);
     if (!packed && gzip && body->size >= GZIP_FROM && body->size <= UNPACKED_MAX) packed = repack(body, 1);
@@ -244,7 +255,7 @@ static void module_reply(struct http_request *request, const struct http_reply *
         if (size >= GZIP_FROM || reply->gzipped)
             (void)MHD_add_response_header(exchange->response, "Vary", "Accept-Encoding");
         if (reply->etag != NULL) (void)MHD_add_response_header(exchange->response, "ETag", reply->etag);
-        if (reply->status == 405) (void)MHD_add_response_header(exchange->response, "Allow", "GET, HEAD");
+        if (reply->allow != NULL) (void)MHD_add_response_header(exchange->response, "Allow", reply->allow);
         if (reply->status == 401)
             (void)MHD_add_response_header(exchange->response, "WWW-Authenticate", "Bearer");
     }

@@ -26,6 +26,26 @@ int parameter_real(const struct api_call *call, const char *name, double *value,
     return ty_fail(err, TY_EUSAGE, "%s=%.80s: must be a finite number", name, text);
 }
 
+static int fail_range(const struct api_call *call, ty_error *err) {
+    return ty_fail(err, TY_EUSAGE, "from=%.80s: must not lie behind to=%.80s", parameter_text(call, "from"),
+                   parameter_text(call, "to"));
+}
+
+int parameter_range(const struct api_call *call, double *from, double *to, ty_error *err) {
+    int result = parameter_real(call, "from", from, err);
+    if (result >= 0) result = parameter_real(call, "to", to, err);
+    return result >= 0 && *from > *to ? fail_range(call, err) : result;
+}
+
+int parameter_numbers(const struct api_call *call, uint64_t *from, uint64_t *to, ty_error *err) {
+    int64_t first = 0, last = 0;
+    int result = parameter_whole(call, "from", 0, INT64_MAX, &first, err);
+    if (result >= 0) result = parameter_whole(call, "to", 0, INT64_MAX, &last, err);
+    *from = (uint64_t)first;
+    *to = (uint64_t)last;
+    return result >= 0 && last > 0 && first > last ? fail_range(call, err) : result;
+}
+
 int parameter_choice(const struct api_call *call, const char *name, const char *const *allowed, int *value,
                      ty_error *err) {
     const char *text = parameter_text(call, name);

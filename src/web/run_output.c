@@ -325,7 +325,7 @@ int run_output_search(const char *run_path, const char *text, const struct idset
     if (cursor != NULL && !parse_cursor(cursor, &from, &offset))
         return ty_fail(err, TY_EUSAGE, "cursor=%.80s: must be one that a search gave", cursor);
     if (size == 0 || size > OUTPUT_QUERY_MAX)
-        return ty_fail(err, TY_EUSAGE, "q: must be 1 to %d bytes of text", OUTPUT_QUERY_MAX);
+        return ty_fail(err, TY_EUSAGE, "q=%.80s: must be 1 to %d bytes of text", text, OUTPUT_QUERY_MAX);
     if (memory == NULL) return ty_fail_memory(err);
     for (size_t i = 0; i <= size; i++)
         small[i] = (char)tolower((unsigned char)text[i]);

@@ -59,15 +59,15 @@ static void on_request(void *context, struct http_request *request) {
     while (asset->path != NULL && !str_equal(asset->path, request->path))
         asset++;
     bool reads = str_equal(request->method, "GET") || str_equal(request->method, "HEAD");
-    bool acts =
-        site->config.allow_actions && str_equal(request->method, "POST") && api_is_action(request->path);
+    bool action = site->config.allow_actions && api_is_action(request->path);
+    bool readable = !action || api_is_read(request->path);
     if (request->url_too_long)
         api_fail(site, request, 414, "the address is longer than 4096 bytes");
     else if (!guard_origin(&site->guard, site->http, request))
         api_fail(site, request, 403,
                  "asked for by another name or from another page (--allow-host H allows a host)");
-    else if (!reads && !acts)
-        api_fail(site, request, 405, "GET and HEAD alone");
+    else if (!(reads && readable) && !(action && str_equal(request->method, "POST")))
+        api_refuse_method(site, request, !action ? "GET, HEAD" : readable ? "GET, HEAD, POST" : "POST");
     else if (request->body_too_large)
         api_fail(site, request, 413, "the body is larger than 4096 bytes");
     else if (asset->path != NULL)

@@ -163,12 +163,16 @@ struct site {
 void site_stir(struct site *site);
 
 /* -- api.c, answers.c, download.c: web/api.h */
+/* Whether a path is one of an action, by POST, or of one that is read. */
 bool api_is_action(const char *path);
+bool api_is_read(const char *path);
 void api_request(struct site *site, struct http_request *request);
 void api_gone(struct http_request *request);
 void api_drained(struct http_request *request);
 /* Replies with {"error": message}. */
 void api_fail(struct site *site, struct http_request *request, unsigned status, const char *message);
+/* The path takes others, as Allow lists them. */
+void api_refuse_method(struct site *site, struct http_request *request, const char *allow);
 /* Notes a run of the list; the loop's. NULL when memory is short. */
 struct site_run *site_run_note(struct site *site, const char *id, const char *name, const char *path);
 

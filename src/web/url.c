@@ -44,7 +44,11 @@ int url_query_parse(const char *text, struct url_query *query, ty_error *err) {
         if (query->n == URL_PARAMETERS) {
             result = ty_fail(err, TY_EUSAGE, "more than %d parameters", URL_PARAMETERS);
         } else if (!unescape(piece) || (value != NULL && !unescape(value))) {
-            result = ty_fail(err, TY_EUSAGE, "parameter %zu: a broken escape, a NUL or no UTF-8", query->n + 1);
+            const char *given = text + (piece - query->text);
+            size_t size = strcspn(given, "&");
+            result =
+                ty_fail(err, TY_EUSAGE, "%.*s: must be UTF-8 without a NUL, and each escape whole, as %%20",
+                        (int)(size < 80 ? size : 80), given);
         } else {
             query->items[query->n++] =
                 (struct url_parameter){piece, value != NULL ? value : piece + strlen(piece)};

@@ -166,7 +166,9 @@ class Dashboard(harness.Case):
         for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"):
             for path in ("/", "/app.js", "/api/runs", "/api/runs/" + run, f"/api/runs/{run}/stop", f"/api/runs/{run}/stacks", "/metrics", "/none"):
                 for token in (True, False):
-                    self.assertEqual(405, server.ask(path, method, token=token, body=b'{"confirm": "a"}')[0], (method, path))
+                    status, data, reply = server.ask(path, method, token=token, body=b'{"confirm": "a"}')
+                    self.assertEqual((405, "GET, HEAD"), (status, reply.headers["Allow"]), (method, path))
+                    self.assertEqual(f"{method}: must be one of GET, HEAD here", json.loads(data)["error"])
         self.assertEqual(before, sorted(os.listdir(os.path.join(self.storage, "a"))))
         status, data, reply = server.ask("/api/runs", "HEAD")
         self.assertEqual((200, b""), (status, data))
@@ -195,6 +197,18 @@ class Dashboard(harness.Case):
                 self.assertIn(word, json.loads(data)["error"])
         self.assertEqual(400, server.ask(f"/api/series?run={run}")[0])
         self.assertEqual(400, server.ask("/api/series?metric=loss")[0])
+        for query, words in {f"series?run={run}&metric=loss&from=2&to=1": "from=2 to=1", f"series?run={run}&metric=": "metric= name",
+                             "series?metric=loss" + f"&run={run}" * 17: "17 runs 16", f"series?run={run}&to=%zz": "to=%zz %20",
+                             "runs/{}/usage?from=2&to=1": "from=2 to=1", "runs/{}/usage?what=device_power&from=2.5&to=1": "from=2.5 to=1",
+                             "runs/{}/usage?over=none": "over=none each node all", "runs/{}/trace.json?from=20&to=3": "from=20 to=3",
+                             "runs/{}/trace.json?with_profile=yes": "with_profile=yes 0 1", "runs/{}/events?kind=none": "kind=none hardware run_end",
+                             "runs/{}/logs/search?q=" + "z" * 257: "q=zzz 256"}.items():
+            status, data, _ = server.ask("/api/" + query.format(run))
+            self.assertEqual(400, status, query)
+            for word in words.split():
+                self.assertIn(word, json.loads(data)["error"])
+        self.assertEqual("attempt", server.json(f"/api/runs/{run}/events?kind=attempt")["events"][0]["kind"])
+        self.assertEqual(200, server.ask(f"/api/runs/{run}/trace.json?from=2")[0])
 
     def test_heads_that_are_large_or_never_end(self):
         server = self.serve()
@@ -225,6 +239,10 @@ class Dashboard(harness.Case):
             self.assertNotIn("Content-Encoding", reply.headers)
             packed = server.ask(path, token=False, headers={"Accept-Encoding": "gzip"})
             self.assertEqual("gzip", packed[2].headers["Content-Encoding"])
+            for accepted in ("br, gzip;q=0.5", "GZIP ; q=1.0", "gzip, br;q=0", "gzip;q=0.001"):
+                self.assertEqual("gzip", server.ask(path, token=False, headers={"Accept-Encoding": accepted})[2].headers["Content-Encoding"], accepted)
+            for refused in ("gzip;q=0", "gzip; q=0", "gzip ;q=0.0, br", "xgzip", "gzippy", "identity", ""):
+                self.assertNotIn("Content-Encoding", server.ask(path, token=False, headers={"Accept-Encoding": refused})[2].headers, refused)
             self.assertTrue(data)
         page = server.ask("/", token=False)[1].decode()
         self.assertNotRegex(page, r"(src|href)=\"(/|https?:)")  # it works below any prefix
@@ -442,6 +460,8 @@ class Dashboard(harness.Case):
         run = server.ids()["a"]
         self.trainyard("rm", "--storage-path", self.storage, "a")
         self.assertEqual(410, server.ask("/api/runs/" + run)[0])
+        for part in ("metrics", "usage", "usage?what=device_power", "profiles", "logs", "stacks", "events", "ranks"):
+            self.assertEqual(410, server.ask(f"/api/runs/{run}/{part}")[0], part)
         self.assertEqual([], server.json("/api/runs")["runs"])
 
     def test_logs_are_files_of_the_run_alone(self):
@@ -603,6 +623,10 @@ class Dashboard(harness.Case):
             self.assertEqual(400, server.ask(path, "POST", body=body)[0], body)
         self.assertEqual(413, server.ask(path, "POST", body=b" " * 5000)[0])
         self.assertEqual(405, server.ask("/api/runs", "POST", body=b"{}")[0])
+        for method, other, allowed in (("GET", path, "POST"), ("PUT", path, "POST"), ("PUT", path.replace("stop", "stacks"), "GET, HEAD, POST"),
+                                       ("POST", "/api/runs", "GET, HEAD")):
+            status, _, reply = server.ask(other, method, body=None if method == "GET" else b"{}")
+            self.assertEqual((405, allowed), (status, reply.headers["Allow"]), (method, other))
         self.assertIsNone(process.poll())
         status, data, _ = server.ask(path, "POST", body=b'{"confirm": "long"}')
         self.assertEqual((200, {"running": True}), (status, json.loads(data)))
