@@ -67,16 +67,28 @@ void call_free(struct api_call *call) {
     free(call);
 }
 
+static unsigned status_of(int result) {
+    switch (result) {
+    case TY_EUSAGE:
+        return 400;
+    case -EACCES:
+    case -EPERM:
+        return 403;
+    case -ENOENT:
+        return 404;
+    case -EBUSY:
+    case -ETIMEDOUT:
+        return 503;
+    default:
+        return 500;
+    }
+}
+
 void call_fail(struct api_call *call) {
     if (call->deleted)
         fail(call, 410, "the run was deleted");
     else
-        fail(call,
-             call->result == TY_EUSAGE ? 400
-             : call->result == -ENOENT ? 404
-             : call->result == -EBUSY  ? 503
-                                       : 500,
-             call->err.message);
+        fail(call, status_of(call->result), call->err.message);
 }
 
 void call_refuse(struct api_call *call, unsigned status, const char *message) {
@@ -157,6 +169,7 @@ static void lose_patience(void *context) {
     (void)ty_fail(&message, -ETIMEDOUT, "%s: not answering for %d s",
                   call->run != NULL ? call->run->name : "the storage", SITE_PATIENCE_SECONDS);
     fail(call, 503, message.message);
+    if (call->exporting) download_close(call);
 }
 
 void call_post(struct api_call *call, struct lane *lane) {
@@ -164,7 +177,7 @@ void call_post(struct api_call *call, struct lane *lane) {
     lane_post(call->site->lanes, lane, &call->job);
 }
 
-static void post_patiently(struct api_call *call, struct lane *lane) {
+void call_post_patiently(struct api_call *call, struct lane *lane) {
     call->patience = (struct loop_timer){.callback = lose_patience, .context = call};
     (void)loop_timer_start(call->site->loop, &call->patience, SITE_PATIENCE_SECONDS * NS_PER_S);
     call_post(call, lane);
@@ -195,7 +208,7 @@ static void begin(struct api_call *call) {
     } else if (call->acts) {
         call_post(call, &call->own);
     } else {
-        post_patiently(call, call->run != NULL ? &call->run->lane : &site->list_lane);
+        call_post_patiently(call, call->run != NULL ? &call->run->lane : &site->list_lane);
     }
 }
 
@@ -219,7 +232,7 @@ static void dispatch(struct api_call *call) {
     } else if (unknown != NULL) {
         call->looked = true;
         call->route = &route_look;
-        post_patiently(call, &site->list_lane);
+        call_post_patiently(call, &site->list_lane);
     } else if (call->n_runs > SERIES_RUNS) {
         (void)ty_fail(&call->err, TY_EUSAGE, "run=%s: %zu runs are named, at most %d at once",
                       call->runs[0]->id, call->n_runs, SERIES_RUNS);

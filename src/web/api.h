@@ -57,6 +57,8 @@ struct api_call {
 /* -- api.c, the loop's */
 /* In a thread of `lane`; call->route is what it works for. */
 void call_post(struct api_call *call, struct lane *lane);
+/* The same, and an answer of 503 when there is none after SITE_PATIENCE_SECONDS. */
+void call_post_patiently(struct api_call *call, struct lane *lane);
 /* Answers with the error of the thread. */
 void call_fail(struct api_call *call);
 /* Answers with an error, and frees the call. */

@@ -125,8 +125,8 @@ static void file_name(const struct api_call *call, char *name, size_t size) {
     (void)strcpy(name + n + 1, call->route->file);
 }
 
-/* The head of the reply waits for the first bytes: what is not there is an error, and no file that breaks
- * off. */
+/* The head of the reply waits for the first bytes: what cannot be read is an error, and no file that breaks
+ * off. Only what is refused, a link in the place of a file, breaks off. */
 static void begin_stream(struct api_call *call) {
     char name[128];
     if (call->streaming) return;
@@ -143,6 +143,7 @@ static void on_readable(void *context, unsigned events) {
     char block[EXPORT_BLOCK];
     ssize_t got = read(call->pipe[0], block, sizeof block);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    loop_timer_stop(site->loop, &call->patience);
     if (got > 0) {
         begin_stream(call);
         site->http->write(call->request, block, (size_t)got);
@@ -151,7 +152,7 @@ static void on_readable(void *context, unsigned events) {
         site_stir(site);
         return;
     }
-    if (!call->streaming && call->result == -ENOENT) {
+    if (!call->streaming && call->result < 0 && call->result != TY_EUSAGE) {
         call_fail(call);
     } else {
         begin_stream(call);
@@ -194,5 +195,5 @@ void download_begin(struct api_call *call) {
     int flags = fcntl(call->pipe[0], F_GETFL);
     (void)fcntl(call->pipe[0], F_SETFL, flags | O_NONBLOCK);
     (void)loop_watch_start(site->loop, &call->pipe_watch, call->pipe[0], LOOP_READABLE);
-    call_post(call, &call->own);
+    call_post_patiently(call, &call->own);
 }

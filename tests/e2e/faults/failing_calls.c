@@ -3,9 +3,9 @@
  *
  * TRAINYARD_FAIL is "CALL ERRNO PART": every call of this name ("write" stands for all that put bytes into a
  * file, "sync" for all that sync one) on a file whose path holds PART fails with this errno. ERRNO 0: a write
- * takes one byte at a time, and every second call is interrupted (EINTR) first. ERRNO -1: it never returns; so
- * may a rename ("rename"), a removal ("unlink") and a directory ("mkdir"), of paths that hold PART, and a read
- * ("read"). ERRNO -2, -3 ..: it takes 2, 3 .. tenths of a second. TRAINYARD_FAIL_WHEN names a file without
+ * takes one byte at a time, and every second call is interrupted (EINTR) first. A read ("read") fails as well.
+ * ERRNO -1: it never returns; so may a rename ("rename"), a removal ("unlink") and a directory ("mkdir"), of
+ * paths that hold PART. ERRNO -2, -3 ..: it takes 2, 3 .. tenths of a second. TRAINYARD_FAIL_WHEN names a file without
  * which nothing fails, TRAINYARD_FAIL_MARK one that is made when a call begins to hang. TRAINYARD_CLOCK_JUMPS
  * makes the wall clock alternate between an hour too early and an hour too late, TRAINYARD_CLOCK_AHEAD be so
  * many seconds too late. */
@@ -87,8 +87,10 @@ EXPORT ssize_t write(int fd, const void *data, size_t size) {
 EXPORT ssize_t read(int fd, void *data, size_t size) {
     NEXT(ssize_t, read, int, void *, size_t);
     int saved = errno;
-    if (fault < 0 && is_meant("read", fd)) hang();
+    bool meant = is_meant("read", fd);
+    if (meant && fault < 0) hang();
     errno = saved;
+    if (meant && fault > 0) return errno = fault, -1;
     return next(fd, data, size);
 }
 
