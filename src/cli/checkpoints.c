@@ -183,7 +183,7 @@ static int checkpoints_run(const struct arguments *arguments, ty_error *err) {
     if (arguments->n_words < 2) return ty_fail(err, TY_EUSAGE, "of which run? `trainyard status` lists them");
     const char *word = arguments->words[1];
     bool text = format.format == FORMAT_TEXT;
-    bool is_path = strchr(word, '/') != NULL, is_run = !is_path || journal_exists(word);
+    bool is_path = strchr(word, '/') != NULL, is_run = !is_path || journal_exists(word) > 0;
     if (!is_run && verify) {
         /* A directory of a checkpoint itself, to be verified without its run. */
         CLEANUP(buffer_done) struct buffer out = {0};

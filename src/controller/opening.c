@@ -96,7 +96,7 @@ static int open_journal(struct ty_run *run, ty_error *err) {
     run->directory = run_directory_open(run->path, run->request->settings.resume != NULL,
                                         run->request->settings.face, &existed, &run->lock, err);
     if (run->directory < 0) return run->directory;
-    bool past = run->past.exists = existed && journal_exists(run->path);
+    bool past = run->past.exists = existed && journal_exists(run->path) != 0;
     struct journal *journal = NULL;
     int result = journal_open(run->path, past ? JOURNAL_APPEND : JOURNAL_CREATE, &journal, err);
     if (result < 0 && !existed) {

@@ -27,9 +27,11 @@ static const struct journal_module *load(ty_error *err) {
     return loaded;
 }
 
-bool journal_exists(const char *run_path) {
+int journal_exists(const char *run_path) {
     CLEANUP_FREE char *path = str_format("%s/run.db", run_path);
-    return path != NULL && access(path, F_OK) == 0;
+    if (path == NULL) return -ENOMEM;
+    if (access(path, F_OK) == 0) return 1;
+    return errno == ENOENT || errno == ENOTDIR || errno == ENAMETOOLONG ? 0 : -errno;
 }
 
 int journal_open(const char *run_path, enum journal_mode mode, struct journal **journal, ty_error *err) {

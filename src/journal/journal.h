@@ -44,8 +44,9 @@ struct journal_checkpoint {
 
 struct journal; /* opaque */
 
-/* True when there is a journal in the run's directory. */
-bool journal_exists(const char *run_path);
+/* 1 when there is a journal in the run's directory, 0 when there is none; -errno where nobody can tell, as the
+ * directory may not be entered or its storage fails. */
+int journal_exists(const char *run_path);
 
 enum journal_mode { JOURNAL_CREATE, JOURNAL_APPEND, JOURNAL_READ };
 

@@ -200,7 +200,7 @@ static int open_parts(struct site *site, ty_error *err) {
     enum { INDEX_NICE = 10 }; /* as nice(1) */
     int result = lanes_create(site->loop, 0, &site->lanes, err);
     if (result >= 0) result = lanes_create(site->loop, INDEX_NICE, &site->index_lanes, err);
-    if (result >= 0) result = stream_open(site, err);
+    if (result >= 0) result = news_open(site, err);
     if (result >= 0) result = listen_open(site->config.listen, &site->listening, err);
     if (result < 0) return result;
     site->guard.is_unix = site->listening.is_unix;
@@ -276,6 +276,7 @@ int dashboard_serve(const struct dashboard_config *config, ty_error *err) {
         hanging = site;
         return result;
     }
+    news_close(site);
     indexing_close(site);
     uintptr_t value;
     for (size_t at = 0; hash_next(site->runs, &at, &value) != NULL;) {

@@ -10,6 +10,7 @@
 #include "base/buffer.h"
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/idset.h"
 #include "loop/loop.h"
 #include "view/index.h"
 #include "view/runs.h"
@@ -111,17 +112,26 @@ void lane_post(struct lanes *lanes, struct lane *lane, struct lane_job *job);
 
 enum { SITE_STREAMS = 32, SITE_EXPORTS = 4, SITE_PATIENCE_SECONDS = 5 };
 
-/* What somebody who watches a run was told last, and when to look again. */
+/* What there is to tell of a run. */
+struct news_known {
+    bool gone;
+    int error;                 /* why its journal cannot be read; 0: it can */
+    int64_t reports, sequence; /* how many, and of the last event */
+    nanoseconds event_time;
+    int64_t sampled; /* when usage.db was written, by its storage */
+};
+
+/* What those who watch a run were told, and when to look again. */
 struct news {
     size_t n_streams;
+    struct news_known told;
     int directory, logs; /* inotify's, -1: none */
     bool dirty, looking;
+    bool anew; /* somebody came who was told of no log yet */
     struct loop_timer timer;
-    nanoseconds looked;
-    int64_t last_report, last_sequence;
-    int64_t sampled; /* when usage.db was written, by its storage */
-    bool gone;
-    struct hash *log_sizes; /* of the logs that changed: name -> size that was told */
+    nanoseconds looked, scan_due;
+    struct idset written; /* ranks whose logs were, as the kernel tells */
+    struct hash *sizes;   /* owned; what was told of the logs, by rank; NULL: nothing */
 };
 
 /* A run that was asked for; there until the end. */
@@ -181,10 +191,15 @@ struct site_stream; /* opaque */
 /* Answers with events, of one run or of the list (NULL). */
 void stream_begin(struct site *site, struct http_request *request, struct site_run *run);
 void stream_gone(struct site *site, struct http_request *request);
-int stream_open(struct site *site, ty_error *err);
 void stream_close(struct site *site); /* says bye */
 /* An event to all who watch the run. */
 void stream_tell(struct site_run *run, const char *event, const char *data);
+
+/* -- news.c: looks at what changed, while somebody watches */
+int news_open(struct site *site, ty_error *err);
+void news_close(struct site *site);    /* behind the lanes */
+void news_begin(struct site_run *run); /* for one more, who is told of all there is */
+void news_end(struct site_run *run);
 
 /* -- indexing.c: makes the run's index in the background, and tells how far it is. */
 void indexing_begin(struct site_run *run);

@@ -5,6 +5,7 @@ import http.client
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import sqlite3
@@ -570,6 +571,61 @@ class Dashboard(harness.Case):
                 os.unlink(os.path.join(run.path, name))
         self.next_event(reply, "gone")
 
+    def live(self, name, reports, seconds=0):
+        run = Journal(self.storage, name, live=True)
+        run.event(seconds, "run", command=["python"], host="n1", pid=1)
+        for n in range(1, reports + 1):
+            run.report(seconds + n, 1, 0, n, {"loss": 1 / n})
+        run.commit()
+        return run
+
+    def test_a_run_that_comes_again_under_its_name_is_told(self):
+        run = self.live("live", 3)
+        server = self.serve()
+        reply = self.open_stream(server, server.ids()["live"])
+        self.assertEqual({"id": 3}, self.next_event(reply, "reports"))
+        run.done()
+        shutil.rmtree(run.path)
+        self.next_event(reply, "gone")
+        run = self.live("live", 4, 1000)
+        self.next_event(reply, "run")
+        self.assertEqual({"id": 4}, self.next_event(reply, "reports"))
+        run.log(0, "hello\n")
+        self.assertEqual({"rank": 0, "size": 6}, self.next_event(reply, "logs"))
+        run.done()
+
+    def test_a_run_in_the_place_of_another_is_told(self):
+        old = self.live("live", 3)
+        new = self.live("other", 3, 1000)
+        server = self.serve()
+        reply = self.open_stream(server, server.ids()["live"])
+        self.assertEqual({"id": 3}, self.next_event(reply, "reports"))
+        old.done()
+        os.rename(old.path, os.path.join(self.place, "old"))
+        os.rename(new.path, old.path)
+        self.next_event(reply, "gone")
+        self.next_event(reply, "run")
+        self.assertEqual({"id": 3}, self.next_event(reply, "reports"))
+        new.done()
+
+    def test_a_run_that_cannot_be_reached_is_not_gone(self):
+        run = self.live("live", 3)
+        server = self.serve()
+        id = server.ids()["live"]
+        reply = self.open_stream(server, id)
+        self.next_event(reply, "reports")
+        os.rename(run.path, os.path.join(self.place, "away"))
+        os.symlink("live", run.path)  # leads nowhere, for root as well
+        self.assertEqual("run", self.next_of(reply, ("run", "gone")))
+        status, data, _ = server.ask("/api/runs/" + id)
+        self.assertEqual(500, status)
+        self.assertIn("Too many levels of symbolic links", json.loads(data)["error"])
+        os.unlink(run.path)
+        os.rename(os.path.join(self.place, "away"), run.path)
+        self.assertEqual("run", self.next_of(reply, ("run", "gone")))
+        self.assertEqual(3, server.json("/api/runs/" + id)["reports"])
+        run.done()
+
     def open_stream(self, server, run):
         connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
         self.addCleanup(connection.close)
@@ -579,11 +635,18 @@ class Dashboard(harness.Case):
         return reply
 
     def next_event(self, reply, name):
+        self.next_of(reply, (name,))
+        return json.loads(reply.readline()[len("data: "):])
+
+    def next_of(self, reply, names):
+        """The first of these events that comes; its data are the next line."""
+        comments = 0  # one each 15 s
         while True:
-            line = reply.readline()
-            self.assertTrue(line, "the stream ended before " + name)
-            if line == f"event: {name}\n".encode():
-                return json.loads(reply.readline()[len("data: "):])
+            line = reply.readline().decode()
+            comments += line.startswith(":")
+            self.assertTrue(line and comments < 4, "the stream does not tell of " + " or ".join(names))
+            if line.startswith("event: ") and line[len("event: "):-1] in names:
+                return line[len("event: "):-1]
 
     def test_streams_are_bounded_and_freed(self):
         make_a(self.storage, numbers=3)

@@ -47,6 +47,10 @@ class Page(harness.Case):
     def tearDown(self):
         self.assertEqual([], getattr(self, "said", []))
 
+    def forget(self, status):
+        """What the browser itself writes of answers with this status."""
+        self.said = [line for line in self.said if f"responded with a status of {status}" not in line]
+
     def test_every_part_of_known_runs(self):
         make_a(self.storage)
         seen.write_profile(make_b(self.storage), 1, seen.SECOND)
@@ -149,6 +153,35 @@ class Page(harness.Case):
         run.commit()
         expect(page.locator(".facts")).to_contain_text("41 reports", timeout=10000)
         run.done()
+
+    def test_a_run_that_was_deleted_comes_again(self):
+        path = make_a(self.storage, numbers=5)
+        server = self.serve()
+        page = self.open(server, f"&run={server.ids()['a']}")
+        expect(page.locator(".card[data-metric=loss] canvas")).to_be_visible()
+        os.rename(path, os.path.join(self.place, "old"))
+        expect(page.locator(".note")).to_contain_text("was deleted meanwhile")
+        run = Journal(self.storage, "a", live=True)
+        run.event(1000, "run", command=["python"], host="n1", pid=1)
+        run.report(1001, 1, 0, 1, {"other": 1, "step": 1})
+        run.commit()
+        expect(page.locator(".card[data-metric=other]")).to_be_visible()
+        expect(page.locator(".facts")).to_contain_text("1 reports")
+        run.done()
+        self.forget("410")
+
+    def test_a_run_that_cannot_be_reached_says_why(self):
+        path = make_a(self.storage, numbers=5)
+        server = self.serve()
+        page = self.open(server, f"&run={server.ids()['a']}")
+        expect(page.locator(".facts")).to_contain_text("40 reports")
+        os.rename(path, os.path.join(self.place, "away"))
+        os.symlink("a", path)
+        expect(page.locator(".cause")).to_contain_text("Too many levels of symbolic links")
+        os.unlink(path)
+        os.rename(os.path.join(self.place, "away"), path)
+        expect(page.locator(".cause")).to_have_count(0)
+        self.forget("500")
 
     def test_hostile_names_are_text(self):
         run = Journal(self.storage, HOSTILE)

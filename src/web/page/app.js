@@ -62,6 +62,7 @@ function facts(run) {
 }
 
 function cause(run) {
+  if (run.unreadable) return h("div", { class: "cause" }, h("b", {}, "Cannot be read"), label(run.unreadable, 600, "what"));
   if (!run.cause) {
     if (!run.waits_for) return null;
     return h("div", { class: "cause" }, h("b", {}, "Waits"), label(run.waits_for, 300, "what"));
@@ -102,32 +103,37 @@ async function showRun(id, tab) {
   };
   context.news = (call) => context.live.push(call);
   Promise.resolve(PARTS[tab](context)).catch(fail);
-  let due = false, again = false;
+  let due = false, again = false, away = false;
+  context.onEnd(() => (away = true));
+  const gone = () => {
+    for (const one of ends.splice(1)) one(); // the stream goes on: the run may come again under its name
+    fill(main, h("div", { class: "note" }, "The run ", label(run.name), " was deleted meanwhile. ", h("a", { href: "#" }, "All runs")));
+  };
   const refresh = async () => {
     if (due) return void (again = true);
     due = true;
     try {
-      Object.assign(run, { quiet_s: null }, await api("runs/" + id));
+      const now = await api("runs/" + id);
+      if (away) return;
+      Object.assign(run, { quiet_s: null, unreadable: null }, now);
       run.id = id;
       draw();
     } catch (error) {
-      if (error.status === 410) gone(run);
+      if (away) return;
+      if (error.status === 410) return gone();
+      if (error.status) (run.unreadable = error.message), draw();
     }
     await new Promise((resolve) => setTimeout(resolve, 1000));
     due = false;
     if (again) (again = false), refresh();
   };
-  ends.push(watch(id, (event, data) => {
-    if (event === "gone") return gone(run);
+  ends.unshift(watch(id, (event, data) => {
+    if (event === "gone") return away || gone();
+    if (away) return void (event === "run" && api("runs/" + id).then(() => ((shown = null), show()), () => {}));
     if (event === "run" || event === "reports") refresh();
     if (event === "index") fill(document.getElementById("exact") ?? h("i"), data.scanned < 1 ? `index ${Math.floor(data.scanned * 100)} %` : "");
     for (const call of context.live) call(event, data);
   }));
-}
-
-function gone(run) {
-  end();
-  fill(main, h("div", { class: "note" }, "The run ", label(run.name), " was deleted meanwhile. ", h("a", { href: "#" }, "All runs")));
 }
 
 /* -- what the address asks for */

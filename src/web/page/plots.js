@@ -377,7 +377,8 @@ export async function plots({ run, main, controls, news, onEnd }) {
   news(async (event) => {
     if (event !== "reports" || Date.now() - asked < 5000) return;
     asked = Date.now();
-    const list = await api(`runs/${run.id}/metrics`);
+    const list = await api(`runs/${run.id}/metrics`).catch(() => null); // the bar above says why
+    if (!list) return;
     if (list.length !== known) shown.redraw(list);
     known = list.length;
   });
