@@ -30,7 +30,11 @@ _END = b""  # in place of a call: the hooks have returned
 
 
 class Backend:
-    """Derive from it, and name the class as `backend_cls` of a BackendConfig. One object serves all hooks of an attempt."""
+    """Derive from it, and name the class as `backend_cls` of a BackendConfig. One object serves all hooks of an attempt.
+
+    share_cuda_visible_devices: instead of the config's `shares_devices`."""
+
+    share_cuda_visible_devices: bool = False
 
     def on_start(self, worker_group: WorkerGroup, backend_config: BackendConfig) -> None:
         """First of all."""

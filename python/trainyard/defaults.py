@@ -46,7 +46,8 @@ class Policy:
     tracebacks: whether what `fit` raises tells them though the screen has shown them, and is chained to the first failure.
     exits_fail: whether a SystemExit of a training function is its failure. manifest: where that of a checkpoint stands, "inside"
     or "beside". storage_there: whether `get_storage()` of a run that is kept on another file system is that side of it. called,
-    package: what messages call it and the package."""
+    package: what messages call it and the package. isolate_devices: a worker sees its own devices alone; shares_by_backend: so it
+    does where its backend does not share those of a node."""
 
     storage_path: str | None = None
     run_name: Callable[[], str] | None = None
@@ -58,6 +59,7 @@ class Policy:
     called: str = "Trainyard"
     package: str = "trainyard"
     isolate_devices: bool = False
+    shares_by_backend: bool = False
     quiet: bool = False
 
 

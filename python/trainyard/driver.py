@@ -285,7 +285,7 @@ class Driver:
             "environment": self._environment(),
             "framework": backend.framework,
             "backend": backend.comm_backend(self._scaling),
-            "isolate_devices": config.isolate_devices or defaults.policy.isolate_devices,
+            "isolate_devices": self._isolates(),
             "quiet": config.quiet or defaults.policy.quiet,
             "progress": "none" if self._display is not None else config.progress,
             "output": "events" if self._display is not None else "inherit",
@@ -295,6 +295,14 @@ class Driver:
             "keep_agents": not fork,  # the copy is of this moment
         }
         return {name: value for name, value in request.items() if value is not None}
+
+    def _isolates(self) -> bool:
+        """Whether a worker sees its own devices alone."""
+        if self._config.isolate_devices or defaults.policy.isolate_devices:
+            return True
+        backend = self._trainer.backend_config
+        shares = getattr(backend.backend_cls, "share_cuda_visible_devices", backend.shares_devices)
+        return defaults.policy.shares_by_backend and not shares
 
     def _preload(self) -> list[str]:
         """What the template imports: what the backend needs, and what data sets are read with. pyarrow imports pandas for text."""

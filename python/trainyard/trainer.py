@@ -28,6 +28,7 @@ class BackendConfig:
     framework = "plain"  # what the C library calls it: plain, torch or jax
     preload: tuple[str, ...] = ()  # modules that the fork template imports
     reads_torchrun = False  # with num_workers=0 an outer torchrun gives the ranks
+    shares_devices = False  # whether workers need to see the devices of their neighbours (defaults.Policy.shares_by_backend)
     backend_cls: type[Backend] | None = None  # hooks that are called once, in rank 0, with all workers at hand (backend.py)
 
     def to_dict(self) -> dict[str, Any]:

@@ -204,6 +204,35 @@ def test_devices_are_not_shared_when_the_variable_says_so(place, run):
     assert finished.status == 0 and finished.out.endswith("ok\n"), finished
 
 
+SHARING = """import os, ray
+from ray.train import ScalingConfig
+from ray.train.backend import Backend, BackendConfig
+from ray.train.data_parallel_trainer import DataParallelTrainer
+from ray.train.torch import TorchConfig, TorchTrainer
+ray.init(num_gpus=2)
+class Shares(Backend):
+    share_cuda_visible_devices = True
+class Sharing(BackendConfig):
+    backend_cls = Shares
+class Apart(TorchConfig):
+    backend_cls = Backend
+def learn():
+    return os.environ['CUDA_VISIBLE_DEVICES']
+scale = ScalingConfig(num_workers=2, use_gpu=True)
+def seen(trainer, **config):
+    return trainer(learn, scaling_config=scale, **config).fit().return_value
+print(seen(DataParallelTrainer), seen(DataParallelTrainer, backend_config=Sharing()),
+    seen(TorchTrainer, torch_config=TorchConfig(backend='gloo')), seen(TorchTrainer, torch_config=Apart(backend='gloo')))
+"""
+
+
+@pytest.mark.parametrize("variable, seen", [("", "0 0,1 0,1 0"), ("1", "0,1 0,1 0,1 0,1"), ("0", "0 0 0 0")])
+def test_the_backend_says_whether_devices_are_shared_unless_the_variable_does(place, run, variable, seen):
+    (place / "program.py").write_text(SHARING)
+    finished = run(str(place / "program.py"), TRAIN_ENABLE_SHARE_CUDA_VISIBLE_DEVICES=variable)
+    assert finished.status == 0 and finished.out.splitlines()[-1] == seen, finished
+
+
 def test_what_a_worker_uses_and_is_not_there_is_told_as_its_failure(place, run):
     (place / "program.py").write_text(
         "import ray\nfrom ray.train.v2.api.data_parallel_trainer import DataParallelTrainer\n"

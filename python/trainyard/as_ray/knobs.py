@@ -20,7 +20,8 @@ COUNTS = {
     "RAY_TRAIN_REPORT_BARRIER_TIMEOUT_S": "older name of RAY_TRAIN_COLLECTIVE_TIMEOUT_S",
     "RAY_TRAIN_REPORT_BARRIER_WARN_INTERVAL_S": "older name of RAY_TRAIN_COLLECTIVE_WARN_INTERVAL_S",
     "RAY_TRAIN_CHECKPOINT_UPLOAD_WARN_INTERVAL_S": "seconds after which a checkpoint that is still on its way is told of (60)",
-    "TRAIN_ENABLE_SHARE_CUDA_VISIBLE_DEVICES": "0: a worker sees its own devices only, as RunConfig(isolate_devices=True)",
+    "TRAIN_ENABLE_SHARE_CUDA_VISIBLE_DEVICES": "0: a worker sees its own devices only; 1: those of its node's workers "
+    "too; not given: as the backend has it, so that workers of a TorchTrainer share them and others do not",
     "TRAIN_ENABLE_SHARE_HIP_VISIBLE_DEVICES": "as TRAIN_ENABLE_SHARE_CUDA_VISIBLE_DEVICES",
     "TRAIN_ENABLE_SHARE_NEURON_CORES_ACCELERATOR": "as TRAIN_ENABLE_SHARE_CUDA_VISIBLE_DEVICES",
     "TRAIN_ENABLE_SHARE_ASCEND_RT_VISIBLE_DEVICES": "as TRAIN_ENABLE_SHARE_CUDA_VISIBLE_DEVICES",
@@ -97,4 +98,5 @@ def apply() -> None:
         called="Ray Train",
         package="ray.train",
         isolate_devices=not all(is_true(name, True) for name in sharing),
+        shares_by_backend=not any(os.environ.get(name, "").strip() for name in sharing),
     )

@@ -51,6 +51,7 @@ class TorchConfig(BackendConfig):
     framework = "torch"
     preload = ("torch",)
     reads_torchrun = True
+    shares_devices = True
 
     def __post_init__(self) -> None:
         _check_backend(self.backend)
