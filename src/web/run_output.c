@@ -110,6 +110,10 @@ int run_output_list(const char *run_path, struct buffer *out, ty_error *err) {
     CLEANUP_FREE int *ranks = NULL;
     size_t n = 0;
     CLEANUP_FD int logs = open_logs(run_path, err);
+    if (logs == -ENOENT && access(run_path, F_OK) == 0) { /* no worker has begun yet */
+        buffer_text(out, "{\"ranks\": []}");
+        return 0;
+    }
     if (logs < 0) return logs;
     int result = list_ranks(logs, ".log", &ranks, &n, err);
     if (result < 0) return result;

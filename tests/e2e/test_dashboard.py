@@ -579,6 +579,30 @@ class Dashboard(harness.Case):
         run.commit()
         return run
 
+    def test_every_log_that_was_written_is_told(self):
+        run = self.live("live", 3)
+        os.rmdir(os.path.join(run.path, "logs"))
+        server = self.serve()
+        id = server.ids()["live"]
+        self.assertEqual([], server.json(f"/api/runs/{id}/logs")["ranks"])
+        reply = self.open_stream(server, id)
+        self.next_event(reply, "reports")
+        os.mkdir(os.path.join(run.path, "logs"))  # none was there when the stream began
+        run.log(0, "hello\n")
+        self.assertEqual({"rank": 0, "size": 6}, self.next_event(reply, "logs"))
+        server.process.send_signal(signal.SIGSTOP)
+        for rank in range(100):
+            run.log(rank, "more at once\n")
+        server.process.send_signal(signal.SIGCONT)
+        self.assertEqual({}, self.next_event(reply, "logs"))  # too many to be told one by one
+        run.log(99, "and then one\n" * 2)
+        self.assertEqual({"rank": 99, "size": 26}, self.next_event(reply, "logs"))
+        os.link(os.path.join(run.path, "logs", "rank-7.log"), os.path.join(self.place, "elsewhere.log"))
+        with open(os.path.join(self.place, "elsewhere.log"), "a") as file:
+            file.write("of which the kernel tells nobody\n")
+        self.assertEqual({"rank": 7, "size": 46}, self.next_event(reply, "logs"))
+        run.done()
+
     def test_a_run_that_comes_again_under_its_name_is_told(self):
         run = self.live("live", 3)
         server = self.serve()

@@ -216,6 +216,25 @@ class Page(harness.Case):
         expect(page.locator("pre.log .f1.b")).to_have_text("red")
         expect(page.locator("pre.log")).to_have_text("red plain x\n")
 
+    def test_logs_that_are_written_are_seen(self):
+        run = Journal(self.storage, "a", live=True)
+        run.begin(200)
+        run.commit()
+        server = self.serve()
+        page = self.open(server, f"&run={server.ids()['a']}&tab=logs")
+        expect(page.locator(".note")).to_contain_text("No worker has written anything yet")
+        run.log(3, "one\n")
+        expect(page.locator("pre.log")).to_have_text("one\n")
+        run.log(3, "one\ntwo\n")
+        expect(page.locator("pre.log")).to_have_text("one\ntwo\n")
+        run.log(3, "cut\n")
+        expect(page.locator("pre.log")).to_have_text("cut\n")
+        for rank in range(200):
+            run.log(rank, "cut\nand more\n")
+        expect(page.locator(".ranklist button")).to_have_count(200)
+        expect(page.locator("pre.log")).to_have_text("cut\nand more\n")
+        run.done()
+
     def test_seven_tabs(self):
         make_a(self.storage, numbers=50)
         server = self.serve()

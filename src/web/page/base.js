@@ -109,7 +109,7 @@ async function inSlot(work, without) {
 /* The events of a run, as long as the page is seen: a hidden page holds no connection. */
 export function watch(run, tell) {
   let abort = null, over = false;
-  const unheard = () => over || document.hidden || ["run", "reports"].forEach((event) => tell(event, {}));
+  const unheard = () => over || document.hidden || ["run", "reports", "usage", "logs"].forEach((event) => tell(event, {}));
   async function listen() {
     abort = new AbortController();
     await inSlot(hear, unheard);

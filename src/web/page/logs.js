@@ -3,7 +3,7 @@
 import { api, bytes, fill, h, number, plain, save } from "./base.js";
 import { set, state } from "./state.js";
 
-const FIRST = 64 << 10, MOST = 2 << 20, SIDE = 4;
+const FIRST = 64 << 10, MOST = 2 << 20, SIDE = 4, ASK_MS = 2000;
 
 /* Text with SGR colours as spans; other escapes are dropped. Of a line with carriage returns what is behind the last
  * stands, as on a terminal. */
@@ -66,7 +66,20 @@ class Pane {
     return api(`runs/${this.run.id}/logs/rank-${this.rank}`, { from, bytes: size });
   }
 
-  async open(offset) {
+  /* One reading at a time; what is told meanwhile is read behind it. */
+  async alone(work) {
+    this.busy = true;
+    this.again = false;
+    await work();
+    this.busy = false;
+    if (this.again) await this.more();
+  }
+
+  open(offset) {
+    return this.alone(() => this.begin(offset));
+  }
+
+  async begin(offset) {
     try {
       const reply = await this.read(offset === undefined ? -FIRST : Math.max(0, offset - 4000));
       this.text = reply.text;
@@ -86,24 +99,23 @@ class Pane {
   }
 
   async more() {
-    if (this.next === null || this.busy) return;
-    this.busy = true;
-    try {
-      for (let reply; (reply = await this.read(this.next)).text; ) {
-        this.text += reply.text;
-        this.next = reply.next;
-        this.size = reply.size;
-        if (this.text.length > MOST) {
-          this.from = this.next;
-          this.text = this.text.slice(-MOST / 2);
-        }
-        if (reply.next >= reply.size) break;
+    if (this.busy) this.again = true;
+    else await this.alone(() => (this.next === null ? this.begin() : this.goOn().catch(() => {}))); // the stream tells of a run that is gone
+  }
+
+  async goOn() {
+    for (let reply; (reply = await this.read(this.next)); ) {
+      if (reply.size < this.next) return this.begin(); // it was cut off, or is another
+      this.text += reply.text;
+      this.next = reply.next;
+      this.size = reply.size;
+      if (this.text.length > MOST) {
+        this.from = this.next;
+        this.text = this.text.slice(-MOST / 2);
       }
-      this.draw();
-    } catch {
-      // the stream tells of a run that is gone
+      if (!reply.text || reply.next >= reply.size) break;
     }
-    this.busy = false;
+    this.draw();
   }
 
   async before() {
@@ -138,25 +150,21 @@ function marked(line, text) {
   return at < 0 ? plain(line) : [plain(line.slice(0, at)), h("mark", {}, line.slice(at, at + text.length)), plain(line.slice(at + text.length))];
 }
 
-export async function logs({ run, main, controls, news, fail }) {
-  const list = await api(`runs/${run.id}/logs`);
-  if (!list.ranks.length) return void fill(main, h("div", { class: "note" }, "No worker has written anything yet."));
-  let panes = [];
+export async function logs({ run, main, controls, news, onEnd, fail }) {
+  let list = [], panes = [];
   const search = h("input", { class: "filter", type: "search", placeholder: "search all ranks", value: state().q || "" });
-  fill(controls, search);
   const side = h("div", { class: "ranklist" }), area = h("div"), hits = h("div");
   const box = h("div", { class: "panes" });
-  fill(main, h("div", { class: "logs" }, side, area));
-  fill(area, hits, box);
-  const buttons = new Map();
-  const begun = (state().ranks || String(run.cause_rank ?? list.ranks[0].rank)).split(",").map(Number);
+  const buttons = new Map(), sizes = new Map();
 
-  const drawSide = (counts = new Map()) => fill(side, list.ranks.map((one) => {
-    const count = counts.get(one.rank);
+  const size = (one) => (one.size === null ? "refused" : bytes(one.size));
+  const drawSide = (counts = new Map()) => fill(side, list.map((one) => {
+    const count = counts.get(one.rank), told = h("span", { class: count ? "hits" : "dim" }, count ? number(count) : size(one));
     const button = h("button", { class: panes.some((pane) => pane.rank === one.rank) ? "on" : "", title: one.error || "with Shift: beside the others",
       onclick: (event) => choose(event.shiftKey ? [...panes.map((pane) => pane.rank), one.rank] : [one.rank]) },
-      h("span", {}, "rank " + one.rank), count ? h("span", { class: "hits" }, number(count)) : h("span", { class: "dim" }, one.size === null ? "refused" : bytes(one.size)));
+      h("span", {}, "rank " + one.rank), told);
     buttons.set(one.rank, button);
+    sizes.set(one.rank, told);
     return button;
   }));
   const choose = (ranks, offset, line) => {
@@ -189,15 +197,34 @@ export async function logs({ run, main, controls, news, fail }) {
   }
   let due = 0;
   search.addEventListener("input", () => (clearTimeout(due), (due = setTimeout(() => find().catch(fail), 200))));
-  news((event, data) => {
+  const begin = () => {
+    fill(controls, search);
+    fill(main, h("div", { class: "logs" }, side, fill(area, hits, box)));
+    drawSide();
+    choose((state().ranks || String(run.cause_rank ?? list[0].rank)).split(",").map(Number));
+    if (search.value) find().catch(fail);
+  };
+  const take = (now) => {
+    const first = !list.length, more = now.length !== list.length;
+    list = now;
+    if (!list.length) return;
+    if (first) return begin();
+    if (search.value) return; // hits stand beside the ranks
+    if (more) drawSide();
+    else for (const one of list) sizes.get(one.rank).textContent = size(one);
+  };
+  const ask = async () => take((await api(`runs/${run.id}/logs`)).ranks);
+  let again = 0, ready = false;
+  onEnd(() => clearTimeout(again));
+  news((event, { rank, size: now }) => {
     if (event !== "logs") return;
-    const known = list.ranks.find((one) => one.rank === data.rank);
-    if (known) known.size = data.size;
-    else list.ranks.push({ rank: data.rank, size: data.size }), list.ranks.sort((a, b) => a.rank - b.rank);
-    if (!search.value) drawSide();
-    panes.find((pane) => pane.rank === data.rank)?.more();
+    for (const pane of panes) if (rank === undefined || rank === pane.rank) pane.more();
+    const known = list.find((one) => one.rank === rank);
+    if (rank === undefined || !ready) again ||= setTimeout(() => ((again = 0), ask().catch(() => {})), ASK_MS); // more were written than are told one by one
+    else if (!known) take([...list, { rank, size: now }].sort((a, b) => a.rank - b.rank));
+    else if ((known.size = now), !search.value) sizes.get(rank).textContent = size(known);
   });
-  drawSide();
-  choose(begun);
-  if (search.value) find().catch(fail);
+  fill(main, h("div", { class: "note" }, "No worker has written anything yet."));
+  await ask();
+  ready = true;
 }
