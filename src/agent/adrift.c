@@ -273,11 +273,14 @@ static void on_there(void *context, struct transport *transport) {
     static const struct channel_events events = {
         .message = on_message, .output = on_output, .closed = on_closed};
     struct node_run *run = context;
-    loop_timer_stop(run->loop, &run->adrift.limit); /* it has a lease from now on */
-    if (channel_create_over(run->loop, transport, &events, run, &run->adrift.channel, NULL) < 0)
+    struct adrift *adrift = &run->adrift;
+    if (run->service->leased == NULL) loop_timer_stop(run->loop, &adrift->limit); /* its end is waited for */
+    if (channel_create_over(run->loop, transport, &events, run, &adrift->channel, NULL) < 0)
         transport_close(transport);
-    if (run->adrift.channel == NULL || !say_join(run, run->adrift.channel))
+    if (adrift->channel == NULL || !say_join(run, adrift->channel))
         node_run_lose(run, ", and another one cannot be told what goes on here", STOP_TOLD);
+    else
+        adrift->came_at = channel_heard_at(adrift->channel);
 }
 
 static void on_knock(void *context, unsigned events) {
@@ -296,12 +299,15 @@ static void on_knock(void *context, unsigned events) {
     on_there(run, &transport);
 }
 
+/* The channel has a lease once its controller has said that it counts this node as alive. Whoever says nothing
+ * may be the controller before, which has given the node up. */
 static void on_limit(void *context) {
     struct node_run *run = context;
-    nanoseconds left = run->adrift.until - clock_boot();
+    struct adrift *adrift = &run->adrift;
+    nanoseconds left = adrift->until - clock_boot();
     if (left > 0)
-        (void)loop_timer_start(run->loop, &run->adrift.limit, left);
-    else
+        (void)loop_timer_start(run->loop, &adrift->limit, left);
+    else if (adrift->channel == NULL || channel_heard_at(adrift->channel) == adrift->came_at)
         node_run_lose(run, ", and no other one came in time", STOP_KILLED);
 }
 

@@ -36,6 +36,7 @@ struct adrift { /* zero-initialised but for `door`, -1 */
     nanoseconds until; /* by clock_boot */
     struct loop_timer limit;
     struct channel *channel; /* to a controller that has not decided yet; NULL: none */
+    nanoseconds came_at;     /* it, by the same clock; nothing was heard of that controller before */
     int door;                /* of the controller's own node */
     struct loop_watch knocked;
 };

@@ -270,6 +270,7 @@ int adoption_begin(struct ty_run *run, ty_error *err) {
     chaos_start(run);
     scheduler_open(run);
     agents_adopt(run, &taken);
+    rendezvous_send_away(run->prepared.rendezvous); /* a node that is lost from now on is not adopted again */
     return 0;
 }
 

@@ -361,7 +361,7 @@ void rendezvous_list_holders(const struct rendezvous *rendezvous, struct buffer 
 int rendezvous_take(struct rendezvous *rendezvous, const char *node_name, const Wire__Start *start,
                     struct channel **channel, ty_error *err) {
     struct slot *slot = find(rendezvous, node_name);
-    if (slot == NULL || slot->state != SLOT_JOINED)
+    if (slot == NULL || slot->state != SLOT_JOINED || slot->adrift != NULL)
         return ty_fail(err, TY_ENODE, "node %s is not there%s%s", node_name,
                        slot != NULL && slot->note != NULL ? ": " : "",
                        slot != NULL && slot->note != NULL ? slot->note : "");

@@ -1,10 +1,14 @@
 """A controller of joined nodes that is killed, and resumed while its workers go on: it adopts them."""
 
+import contextlib
 import os
 import random
 import signal
+import socket
 import sqlite3
+import struct
 import sys
+import threading
 import time
 
 from harness import COMMAND, HERE, main
@@ -58,6 +62,62 @@ while not os.path.exists("last") or step < int(open("last").read()):
     with open("notes.%d" % RANK, "a") as notes:
         notes.write("%d %s %d\\n" % (os.getpid(), os.environ["TRAINYARD_ATTEMPT"], step))
 """
+
+
+class Link:
+    """A port that leads to another one, by connections that can be reset. A mute one takes whoever comes, and leads nowhere."""
+
+    def __init__(self, port):
+        self.there = ("127.0.0.1", port)
+        self.mute = False
+        self.door = socket.create_server(("127.0.0.1", 0))
+        self.meeting = "127.0.0.1:%d" % self.door.getsockname()[1]
+        self.ends = []
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self):
+        while True:
+            try:
+                here, _ = self.door.accept()
+            except OSError:
+                return
+            if self.mute:
+                self.ends.append(here)
+                continue
+            try:
+                there = socket.create_connection(self.there)
+            except OSError:
+                self.close(here)
+                continue
+            self.ends += [here, there]
+            for pair in ((here, there), (there, here)):
+                threading.Thread(target=self.carry, args=pair, daemon=True).start()
+
+    def carry(self, source, target):
+        try:
+            while words := source.recv(1 << 16):
+                target.sendall(words)
+            if source in self.ends:
+                target.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+
+    def close(self, end):
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        with contextlib.suppress(OSError):
+            end.shutdown(socket.SHUT_RD)  # whoever waits for it goes on
+        end.close()
+
+    def reset(self):
+        ends, self.ends = self.ends, []
+        for end in ends:
+            self.close(end)
+
+    def done(self):
+        with contextlib.suppress(OSError):
+            self.door.shutdown(socket.SHUT_RDWR)
+        self.door.close()
+        self.reset()
 
 
 class Adopted(JoinCase):
@@ -222,6 +282,50 @@ class Adopted(JoinCase):
         self.wait_for(lambda: all(note[1] == 2 for rank in (0, 1) for note in self.notes(rank)[-1:]), "attempt 2", self.nodes[0])
         first, _ = self.end()
         self.assertIn("its agent ended before its time", first.err)
+
+    def test_a_node_that_is_cut_off_from_the_second_controller(self):
+        link = self.begin_by_link()
+        self.kill_controller()
+        self.nodes[0] = self.node(0, *self.words, "--resume", *self.command, nodes="1:2")
+        self.wait_for_line(self.nodes[0], "attempt 1 goes on")
+        self.wait_for_steps()
+        link.reset()
+        self.assert_attempts_in_order()
+        self.end_node_1()
+
+    def test_a_node_that_is_cut_off_and_finds_a_port_that_says_nothing(self):
+        link = self.begin_by_link(key=None)
+        link.mute = True
+        link.reset()
+        self.assert_attempts_in_order()
+        self.wait_for_line(self.nodes[1], "the controller is lost")
+        link.done()
+        self.wait_for_line(self.nodes[1], "the controller is lost")
+        self.end_node_1()
+
+    def begin_by_link(self, **more):
+        """Node 1 reaches node 0 by it; workers are deaf, and note the order of the attempts."""
+        link = Link(self.port)
+        self.addCleanup(link.done)
+        self.words = ("-n", "1:2", "--placement", "SPREAD", "--name", "r", "--max-failures", 3)
+        self.command = ("--", "sh", "-c", "trap '' TERM; " + STEPS.replace("echo $$", "echo $TRAINYARD_ATTEMPT >> order; echo $$"))
+        self.nodes = {0: self.node(0, *self.words, *self.command, nodes="1:2", **more),
+                      1: self.node(1, *self.words, "--rendezvous", link.meeting, *self.command, nodes="1:2", **more)}
+        self.wait_for_steps()
+        return link
+
+    def assert_attempts_in_order(self):
+        self.wait_for(lambda: self.notes(0)[-1][1] > 1, "another attempt", self.nodes[0])
+        time.sleep(0.5)
+        self.write("enough", "")
+        self.assert_status(0, self.finish(self.nodes[0]))
+        with open(os.path.join(self.place, "order")) as file:
+            attempts = [int(line) for line in file]
+        self.assertEqual(sorted(attempts), attempts, "the attempts overlapped")
+
+    def end_node_1(self):
+        self.nodes[1].send_signal(signal.SIGINT)  # it might wait for a minute
+        self.finish(self.nodes[1])
 
     def test_a_node_without_workers_comes_back(self):
         """As a spare one: it has nothing that could go on."""
