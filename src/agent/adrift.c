@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -14,6 +15,11 @@
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "base/module.h"
+#include "base/process.h"
+
+/* Others of the machine may knock as well. */
+enum { BACKLOG = 64, KNOCKS_A_TURN = 16 };
+#define REST (100 * NS_PER_MS)
 
 /* -- the door of the controller's own node */
 
@@ -36,7 +42,8 @@ static int open_at(const char *run_path, bool listens) {
     CLEANUP_FD int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) return -errno;
     const struct sockaddr *address = (const struct sockaddr *)&name;
-    bool done = listens ? bind(fd, address, size) == 0 && listen(fd, 1) == 0 : connect(fd, address, size) == 0;
+    bool done =
+        listens ? bind(fd, address, size) == 0 && listen(fd, BACKLOG) == 0 : connect(fd, address, size) == 0;
     return done ? TAKE_FD(fd) : -errno;
 }
 
@@ -70,16 +77,26 @@ void adrift_prepare(struct node_run *run) {
     bool outlives = body->outlive > 0;
     bool joined = run->service->leased != NULL;
     close_door(run);
-    if (outlives && !joined) run->adrift.door = adrift_listen(body->run_path);
-    if (run->adrift.door < 0 && !joined) outlives = false;
+    if (outlives && !joined) {
+        run->adrift.door = adrift_listen(body->run_path);
+        outlives = run->adrift.door >= 0;
+        if (!outlives)
+            outbox_log(
+                &run->outbox, LOG_LEVEL_WARNING,
+                "node %s: workers will not outlive the controller: where another one would look for their "
+                "agent, it cannot listen: %s",
+                run->service->start->node_name, strerror(-run->adrift.door));
+    }
     run->outbox.kept.turned = turn;
     run->outbox.kept.context = run;
     outbox_keep(&run->outbox, outlives);
     worker_channels_keep(&run->channels, outlives);
 }
 
+/* A controller that begins anew waits for the end of the channel, and behind that for the end of the door. */
 void adrift_forget(struct node_run *run) {
     close_door(run);
+    channel_destroy(TAKE(run->adrift.channel));
     outbox_keep(&run->outbox, false);
     worker_channels_keep(&run->channels, false);
 }
@@ -251,6 +268,7 @@ static void look_for_another(struct node_run *run, nanoseconds proven, bool faul
 
 static void on_message(void *context, const Wire__Message *message) {
     struct node_run *run = context;
+    if (!run->adrift.on) return;
     if (message->body_case == WIRE__MESSAGE__BODY_START && message->start->adopt)
         be_adopted(run);
     else if (message->body_case == WIRE__MESSAGE__BODY_DISMISSAL ||
@@ -266,7 +284,7 @@ static void on_closed(void *context, const ty_error *reason) {
     struct node_run *run = context;
     nanoseconds proven = channel_proven_at(run->adrift.channel);
     channel_destroy(TAKE(run->adrift.channel));
-    look_for_another(run, proven, reason->code != 0);
+    if (run->adrift.on) look_for_another(run, proven, reason->code != 0);
 }
 
 static void on_there(void *context, struct transport *transport) {
@@ -283,20 +301,44 @@ static void on_there(void *context, struct transport *transport) {
         adrift->came_at = channel_heard_at(adrift->channel);
 }
 
-static void on_knock(void *context, unsigned events) {
-    (void)events;
-    struct node_run *run = context;
-    int fd = accept4(run->adrift.door, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0) return;
-    struct ucred peer = {0};
-    socklen_t size = sizeof peer;
-    bool mine = getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
-    if (!mine || run->adrift.channel != NULL) {
+/* The run is one controller's at a time (run_lock.h): who comes last is that one, and the end of the one before
+ * has not been heard yet. */
+static void let_in(struct node_run *run, int fd) {
+    pid_t pid;
+    uid_t user;
+    if (!process_is_trusted(fd, &pid, &user)) {
+        if (!run->adrift.turned_away)
+            log_warning("agent", "process %d of user %u, who came in place of a controller, was turned away",
+                        pid, (unsigned)user);
+        run->adrift.turned_away = true;
         (void)close(fd);
         return;
     }
+    channel_destroy(TAKE(run->adrift.channel));
     struct transport transport = TRANSPORT_PLAIN(fd);
     on_there(run, &transport);
+}
+
+static void on_rested(void *context) {
+    struct node_run *run = context;
+    (void)loop_watch_start(run->loop, &run->adrift.knocked, run->adrift.door, LOOP_READABLE);
+}
+
+static void on_knock(void *context, unsigned events) {
+    (void)events;
+    struct node_run *run = context;
+    struct adrift *adrift = &run->adrift;
+    for (int i = 0; i < KNOCKS_A_TURN && adrift->on; i++) {
+        int fd = accept4(adrift->door, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd >= 0) {
+            let_in(run, fd);
+        } else if (errno != ECONNABORTED && errno != EINTR) {
+            /* One that no descriptor is left for stays at the door, which would call again at once. */
+            if (errno != EAGAIN && loop_timer_start(run->loop, &adrift->rest, REST) == 0)
+                (void)loop_watch_start(run->loop, &adrift->knocked, adrift->door, 0);
+            return;
+        }
+    }
 }
 
 /* The channel has a lease once its controller has said that it counts this node as alive. Whoever says nothing
@@ -333,6 +375,8 @@ bool adrift_begin(struct node_run *run, nanoseconds proven, bool fault) {
     adrift->on = run->outbox.adrift = true;
     adrift->limit = (struct loop_timer){.callback = on_limit, .context = run};
     adrift->knocked = (struct loop_watch){.callback = on_knock, .context = run};
+    adrift->rest = (struct loop_timer){.callback = on_rested, .context = run};
+    adrift->turned_away = false;
     outbox_wake(&run->outbox);
     look_for_another(run, proven, fault);
     return true;
@@ -344,7 +388,9 @@ void adrift_end(struct node_run *run) {
     if (!adrift->on) return;
     adrift->on = false;
     loop_timer_stop(run->loop, &adrift->limit);
+    loop_timer_stop(run->loop, &adrift->rest);
     loop_watch_stop(run->loop, &adrift->knocked);
-    if (leased != NULL) leased->way->end(leased->way->context);
+    if (leased == NULL) return;
+    leased->way->end(leased->way->context);
     channel_destroy(TAKE(adrift->channel));
 }

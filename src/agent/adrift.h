@@ -11,7 +11,8 @@
  * begins anew waits for as long where a node has not come back. After a fault it may be the network that went,
  * and the controller live: then their time is the lease that they have anyway (wire/channel.h). The agent of
  * the controller's own node is found by the next one: it listens, from the launch on, at a name made of the
- * run's directory, so that nobody there means that nothing is left of it. */
+ * run's directory, so that nobody there means that nothing is left of it. Any user may take that name, or knock
+ * there: each side asks the kernel whose the other end is, and what is no proof is none. */
 #ifndef AGENT_ADRIFT_H
 #define AGENT_ADRIFT_H
 
@@ -35,10 +36,14 @@ struct adrift { /* zero-initialised but for `door`, -1 */
     bool on;
     nanoseconds until; /* by clock_boot */
     struct loop_timer limit;
-    struct channel *channel; /* to a controller that has not decided yet; NULL: none */
-    nanoseconds came_at;     /* it, by the same clock; nothing was heard of that controller before */
-    int door;                /* of the controller's own node */
+    /* To a controller that has not decided yet; NULL: none. At the door, one that has decided against it keeps
+     * its channel until nothing is left of the attempt. */
+    struct channel *channel;
+    nanoseconds came_at; /* it, by the same clock; nothing was heard of that controller before */
+    int door;            /* of the controller's own node */
     struct loop_watch knocked;
+    struct loop_timer rest; /* no descriptor is left for who knocks */
+    bool turned_away;       /* another user was, and it is told */
 };
 
 /* An attempt begins, or is over: what is to be kept. */

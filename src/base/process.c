@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -127,6 +128,15 @@ bool process_user(pid_t pid, uid_t *user) {
     const char *users = read_text(path, text) ? strstr(text, "\nUid:") : NULL;
     if (users != NULL) *user = (uid_t)strtoul(users + 5, NULL, 10);
     return users != NULL;
+}
+
+bool process_is_trusted(int socket, pid_t *pid, uid_t *user) {
+    struct ucred peer = {.pid = 0, .uid = (uid_t)-1};
+    socklen_t size = sizeof peer;
+    bool known = getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0;
+    if (pid != NULL) *pid = peer.pid;
+    if (user != NULL) *user = peer.uid;
+    return known && (peer.uid == geteuid() || peer.uid == 0);
 }
 
 /* The kernel's function in which it waits is told to whoever may read its state, the number of the system call

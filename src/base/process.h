@@ -1,6 +1,6 @@
-/* What the kernel tells of processes in /proc: the one place that knows the forms of its files. What is read
- * may be past by the time that it is used: a process that must not be mistaken is held first (base/kernel.h)
- * and read again. */
+/* What the kernel tells of processes, most of it in /proc: the one place that knows the forms of its files. What
+ * is read may be past by the time that it is used: a process that must not be mistaken is held first
+ * (base/kernel.h) and read again. */
 #ifndef BASE_PROCESS_H
 #define BASE_PROCESS_H
 
@@ -47,6 +47,9 @@ bool process_catches(pid_t pid, int signal_number);
 bool process_ignores(pid_t pid, int signal_number);
 /* The user that it runs for (the real one); false when that is not told. */
 bool process_user(pid_t pid, uid_t *user);
+/* Whether the process at the other end of a local socket, as it was when it connected or began to listen, is of
+ * this user or of root. Who it is: a pid of 0 is in another space of process numbers. Either may be NULL. */
+bool process_is_trusted(int socket, pid_t *pid, uid_t *user);
 /* Whether its main thread waits for a child to end, and for nothing else. */
 bool process_waits_for_child(pid_t pid);
 

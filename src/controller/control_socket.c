@@ -13,6 +13,7 @@
 
 #include "base/cleanup.h"
 #include "base/descriptors.h"
+#include "base/process.h"
 #include "controller/ty_run.h"
 
 enum { PACKET = 32 << 10, WAITING_MAX = 8 };
@@ -24,13 +25,6 @@ static socklen_t address_of(const char *run_id, struct sockaddr_un *address) {
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)size);
 }
 
-static bool is_ours(int fd) {
-    struct ucred peer;
-    socklen_t size = sizeof peer;
-    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
-           (peer.uid == geteuid() || peer.uid == 0);
-}
-
 /* -- the side that asks */
 
 int control_socket_ask(const char *run_id, nanoseconds length, nanoseconds period, const struct idset *ranks) {
@@ -39,7 +33,7 @@ int control_socket_ask(const char *run_id, nanoseconds length, nanoseconds perio
     CLEANUP_FD int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     socklen_t size = address_of(run_id, &address);
     if (fd < 0 || connect(fd, (const struct sockaddr *)&address, size) < 0) return -errno;
-    if (!is_ours(fd)) return -ECONNREFUSED;
+    if (!process_is_trusted(fd, NULL, NULL)) return -ECONNREFUSED;
     buffer_printf(&question, "look %" PRId64 " %" PRId64 " ", length, period);
     idset_format(ranks, &question);
     if (question.failed) return -ENOMEM;
@@ -180,7 +174,7 @@ static void on_connection(void *context, unsigned events) {
     struct control_socket *control = context;
     (void)events;
     CLEANUP_FD int fd = accept4(control->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0 || control->client >= 0 || !is_ours(fd)) return;
+    if (fd < 0 || control->client >= 0 || !process_is_trusted(fd, NULL, NULL)) return;
     descriptors_withhold(fd);
     control->client = TAKE_FD(fd);
     control->client_watch = (struct loop_watch){.callback = on_client, .context = control};

@@ -2,11 +2,11 @@
  * that a run has not taken or has given back. */
 #include "engine/rendezvous.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "agent/adrift.h"
@@ -15,6 +15,7 @@
 #include "base/kernel.h"
 #include "base/log.h"
 #include "base/module.h"
+#include "base/process.h"
 #include "base/str.h"
 #include "engine/address.h"
 #include "engine/description.h"
@@ -25,6 +26,7 @@
 #define GOODBYE_LIMIT (2 * NS_PER_S)
 #define DEFAULT_LIMIT (300 * NS_PER_S)
 #define GREETING_LIMIT (5 * NS_PER_S)
+#define KNOCK_EACH (50 * NS_PER_MS)
 enum { NAMED_AT_MOST = 8 };
 
 static const char *name_of(const struct rendezvous *rendezvous, uint32_t rank, char text[32]) {
@@ -88,8 +90,12 @@ static void on_closed(void *context, const ty_error *reason) {
     struct slot *slot = context;
     struct rendezvous *rendezvous = slot->rendezvous;
     channel_destroy(TAKE(slot->channel));
+    if (rendezvous->config.local && slot->rank == 0) {
+        /* Nobody has looked after what an agent leaves that ends before it is told to. */
+        rendezvous->unproven |= slot->adrift != NULL;
+        rendezvous->greets = false;
+    }
     forget_adrift(slot);
-    rendezvous->greets = false;
     set_state(slot, SLOT_ABSENT);
     rendezvous_forget_tried(slot);
     set_note(slot, reason->code != 0 ? reason->message : "it joined, and left again");
@@ -381,7 +387,7 @@ const Wire__Adrift *rendezvous_adrift(const struct rendezvous *rendezvous, const
 }
 
 bool rendezvous_has_left(const struct rendezvous *rendezvous) {
-    return rendezvous->config.local && rendezvous->slots[0].channel != NULL;
+    return rendezvous->config.local && (rendezvous->slots[0].channel != NULL || rendezvous->unproven);
 }
 
 int rendezvous_adopt(struct rendezvous *rendezvous, const char *node_name, const Wire__Start *start,
@@ -422,32 +428,61 @@ static void on_greeting(void *context, const Wire__Message *message) {
     if (slot->adrift == NULL) dismiss(slot->channel, ty_error_exit_status(TY_EVERSION), "it cannot be adopted");
 }
 
-static void on_greeting_late(void *context) {
-    *(bool *)context = false;
+/* Until the agent of this machine has said something, or hung up. */
+static void await_greeting(struct rendezvous *rendezvous, nanoseconds time) {
+    bool late = false;
+    struct loop_timer limit = {.callback = stop_waiting, .context = &late};
+    rendezvous->greets = true;
+    if (loop_timer_start(rendezvous->config.loop, &limit, time) < 0) return;
+    while (rendezvous->greets && !late)
+        (void)loop_turn(rendezvous->config.loop, true);
+    loop_timer_stop(rendezvous->config.loop, &limit);
 }
 
-/* An agent of this machine that is adrift, or ends, is found; one that does not answer is ended. */
-static int find_left(struct rendezvous *rendezvous, ty_error *err) {
+/* 0: there is a channel to whoever listens in the name of the agent; `*pid` and `*user` are that one. */
+static int knock(struct rendezvous *rendezvous, pid_t *pid, uid_t *user) {
     static const struct channel_events events = {
         .message = on_greeting, .output = on_output, .closed = on_closed};
     struct slot *slot = &rendezvous->slots[0];
-    int fd = adrift_connect(rendezvous->config.run_path);
-    if (fd < 0) return 0;
-    struct ucred peer = {0};
-    socklen_t size = sizeof peer;
-    (void)getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size);
-    int result = channel_create(rendezvous->config.loop, fd, &events, slot, &slot->channel, err);
-    if (result < 0) return result;
-    struct loop_timer limit = {.callback = on_greeting_late, .context = &rendezvous->greets};
-    rendezvous->greets = true;
-    (void)loop_timer_start(rendezvous->config.loop, &limit, GREETING_LIMIT);
-    while (rendezvous->greets)
-        (void)loop_turn(rendezvous->config.loop, true);
-    loop_timer_stop(rendezvous->config.loop, &limit);
-    if (slot->channel == NULL || slot->adrift != NULL || peer.uid != geteuid()) return 0;
-    CLEANUP_FD int held = kernel_hold(peer.pid);
-    (void)kernel_signal(held, peer.pid, SIGKILL);
-    return 0;
+    CLEANUP_FD int fd = adrift_connect(rendezvous->config.run_path);
+    if (fd < 0) return fd;
+    if (!process_is_trusted(fd, pid, user)) return -EPERM;
+    return channel_create(rendezvous->config.loop, TAKE_FD(fd), &events, slot, &slot->channel, NULL);
+}
+
+/* An agent of this machine that is adrift, or ends, is found. Nothing is left of one only where nobody listens:
+ * one that hangs up is at its end, and one that does not answer is ended. */
+static void find_left(struct rendezvous *rendezvous) {
+    struct slot *slot = &rendezvous->slots[0];
+    nanoseconds end = clock_monotonic() + GREETING_LIMIT, left = GREETING_LIMIT;
+    pid_t pid = 0;
+    uid_t user = 0;
+    int result;
+    char why[128];
+    do {
+        result = knock(rendezvous, &pid, &user);
+        if (result == -ECONNREFUSED || result == -ENOENT || result == -EPERM) break;
+        if (result == 0) await_greeting(rendezvous, left);
+        if (slot->channel != NULL && !rendezvous->greets) return;
+        if (slot->channel == NULL) await_greeting(rendezvous, KNOCK_EACH);
+        left = end - clock_monotonic();
+    } while (left > 0);
+    rendezvous->greets = false;
+    if (result == -ECONNREFUSED || result == -ENOENT) return;
+    rendezvous->unproven = true;
+    if (slot->channel != NULL) {
+        CLEANUP_FD int held = pid > 0 ? kernel_hold(pid) : -1;
+        bool ended = pid > 0 && user == geteuid() && kernel_signal(held, pid, SIGKILL) == 0;
+        (void)snprintf(why, sizeof why, "its agent, process %d, does not answer%s", pid,
+                       ended ? " and was killed" : "");
+    } else if (result == -EPERM) {
+        (void)snprintf(why, sizeof why, "process %d of user %u listens in the place of its agent", pid,
+                       (unsigned)user);
+    } else {
+        (void)snprintf(why, sizeof why, "its agent cannot be reached: %s",
+                       result < 0 ? strerror(-result) : "it hangs up");
+    }
+    log_warning("join", "what the controller before this one left on this node may go on: %s", why);
 }
 
 /* -- a channel that a run has no use for any more */
@@ -570,8 +605,7 @@ int rendezvous_wait(struct rendezvous *rendezvous, ty_error *err) {
         rendezvous->began = true;
         result = starter->start(starter->context, rendezvous, first, n, err);
     }
-    if (result == 0 && rendezvous->config.local && rendezvous->config.run_path != NULL)
-        result = find_left(rendezvous, err);
+    if (result == 0 && rendezvous->config.local && rendezvous->config.run_path != NULL) find_left(rendezvous);
     if (result < 0) return result;
     call.tell = (struct loop_timer){.callback = tell_missing, .context = &call};
     call.limit = (struct loop_timer){.callback = on_limit, .context = &call};

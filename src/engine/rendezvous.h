@@ -104,7 +104,8 @@ void rendezvous_list_holders(const struct rendezvous *rendezvous, struct buffer 
 
 /* What an agent that is adrift has told; NULL: there is none, or it has been sent away. */
 const Wire__Adrift *rendezvous_adrift(const struct rendezvous *rendezvous, const char *node_name);
-/* An agent of this machine is still there that a controller before this one had started. */
+/* An agent of this machine is still there that a controller before this one had started, or it is not proven
+ * that nothing is left of it. */
 bool rendezvous_has_left(const struct rendezvous *rendezvous);
 /* Agents that are adrift end what they run, and come again where they joined; so do any that come later. */
 void rendezvous_send_away(struct rendezvous *rendezvous);

@@ -67,6 +67,7 @@ struct rendezvous {
     bool began;          /* the starter was called */
     bool begins_anew;    /* nobody is adopted any more */
     bool greets;         /* an agent of this machine may be adrift, and has not said so yet */
+    bool unproven;       /* that nothing is left of it */
     void (*changed)(void *context);
     void *context;
 };

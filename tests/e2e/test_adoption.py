@@ -3,10 +3,12 @@
 import contextlib
 import os
 import random
+import resource
 import signal
 import socket
 import sqlite3
 import struct
+import subprocess
 import sys
 import threading
 import time
@@ -17,6 +19,9 @@ from test_join import JoinCase
 # Steps until there is a file "enough", each reported and noted: process, attempt, step.
 STEPS = """i=0; echo $PPID > agent.$RANK
 while ! test -e enough; do i=$((i+1)); "%s" report step=$i || exit 9; echo $$ $TRAINYARD_ATTEMPT $i >> notes.$RANK; sleep 0.02; done""" % COMMAND
+
+# The same, deaf to SIGTERM; "order" has the attempts as they went.
+DEAF = "trap '' TERM; " + STEPS.replace("echo $$", "echo $TRAINYARD_ATTEMPT >> order; echo $$")
 
 # Rank 0 waits for rank 1 in a gather, and for a key, when the controller is killed.
 STORE = """
@@ -61,6 +66,29 @@ while not os.path.exists("last") or step < int(open("last").read()):
         assert file.read() == "%08d" % step
     with open("notes.%d" % RANK, "a") as notes:
         notes.write("%d %s %d\\n" % (os.getpid(), os.environ["TRAINYARD_ATTEMPT"], step))
+"""
+
+# Another user at the name where the agent of node 0 is found: listens there and hangs up, or knocks and says nothing.
+STRANGER = """
+import os, socket, sys
+status, name = os.stat(sys.argv[2]), "\\0trainyard-run-%x-%x"
+name %= (status.st_dev, status.st_ino)
+listener, kept = socket.socket(socket.AF_UNIX), []
+if sys.argv[1] == "listens":
+    listener.bind(name)
+    listener.listen(9)
+else:
+    for _ in range(int(sys.argv[1])):
+        kept.append(socket.socket(socket.AF_UNIX))
+        kept[-1].setblocking(False)
+        try:
+            kept[-1].connect(name)
+        except BlockingIOError:
+            break
+print("there", flush=True)
+while sys.argv[1] == "listens":
+    listener.accept()[0].close()
+sys.stdin.read()
 """
 
 
@@ -161,6 +189,11 @@ class Adopted(JoinCase):
         for rank in (0, 1):
             numbers = [number for (number,) in self.rows("SELECT number FROM reports WHERE rank = %d ORDER BY number" % rank)]
             self.assertEqual(list(range(1, len(self.notes(rank)) + 1)), numbers)
+
+    def assert_no_overlap(self):
+        with open(os.path.join(self.place, "order")) as file:
+            attempts = [int(line) for line in file]
+        self.assertEqual(sorted(attempts), attempts, "the attempts overlapped")
 
     def assert_one_attempt(self):
         for rank in (0, 1):
@@ -308,7 +341,7 @@ class Adopted(JoinCase):
         link = Link(self.port)
         self.addCleanup(link.done)
         self.words = ("-n", "1:2", "--placement", "SPREAD", "--name", "r", "--max-failures", 3)
-        self.command = ("--", "sh", "-c", "trap '' TERM; " + STEPS.replace("echo $$", "echo $TRAINYARD_ATTEMPT >> order; echo $$"))
+        self.command = ("--", "sh", "-c", DEAF)
         self.nodes = {0: self.node(0, *self.words, *self.command, nodes="1:2", **more),
                       1: self.node(1, *self.words, "--rendezvous", link.meeting, *self.command, nodes="1:2", **more)}
         self.wait_for_steps()
@@ -319,9 +352,7 @@ class Adopted(JoinCase):
         time.sleep(0.5)
         self.write("enough", "")
         self.assert_status(0, self.finish(self.nodes[0]))
-        with open(os.path.join(self.place, "order")) as file:
-            attempts = [int(line) for line in file]
-        self.assertEqual(sorted(attempts), attempts, "the attempts overlapped")
+        self.assert_no_overlap()
 
     def end_node_1(self):
         self.nodes[1].send_signal(signal.SIGINT)  # it might wait for a minute
@@ -384,6 +415,79 @@ class Adopted(JoinCase):
         self.wait_for(lambda: not any(map(os.path.exists, workers)), "the end of the workers", self.nodes[1])
         self.nodes[1].send_signal(signal.SIGINT)
         self.assert_status(5, self.finish(self.nodes[1]))
+
+    def stranger(self, what):
+        os.chmod(self.place, 0o755)
+        os.makedirs(os.path.join(self.storage, "r"), exist_ok=True)
+        program = ["setpriv", "--reuid=65534", "--clear-groups", "/usr/bin/python3", "-c", STRANGER, what, os.path.join(self.storage, "r")]
+        stranger = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.addCleanup(stranger.communicate)
+        self.addCleanup(stranger.kill)
+        self.assertEqual("there\n", stranger.stdout.readline())
+        return stranger
+
+    def agent(self, rank):
+        with open(os.path.join(self.place, "agent.%d" % rank)) as file:
+            return int(file.read())
+
+    def test_another_user_knocks_at_the_agent(self):
+        """More than may wait at its door, from before the controller dies."""
+        self.begin()
+        self.stranger("200")
+        self.kill_controller()
+        self.wait_for_steps()
+        self.resume()
+        self.wait_for_line(self.nodes[0], "attempt 1 goes on")
+        self.end()
+        self.assert_one_attempt()
+
+    def test_another_user_listens_in_the_place_of_the_agent(self):
+        """It proves nothing: no attempt begins beside workers that it hides."""
+        self.stranger("listens")
+        self.begin(DEAF, "--resume", "--outlive", "1s")
+        self.wait_for_line(self.nodes[0], "workers will not outlive the controller")
+        self.kill_controller()
+        self.assert_nothing_is_proven("of user 65534 listens in the place of its agent")
+
+    def test_an_agent_that_does_not_answer(self):
+        self.begin(DEAF, "--outlive", "1s")
+        self.kill_controller()
+        os.kill(self.agent(0), signal.SIGSTOP)
+        self.assert_nothing_is_proven("does not answer and was killed")
+
+    def assert_nothing_is_proven(self, why):
+        """Another attempt begins, behind all of the first."""
+        self.resume(DEAF)
+        self.wait_for_line(self.nodes[0], why)
+        self.wait_for_line(self.nodes[0], "waiting 1")
+        self.wait_for(lambda: all(self.notes(rank)[-1][1] == 2 for rank in (0, 1)), "attempt 2", self.nodes[0])
+        self.end()
+        self.assert_no_overlap()
+
+    def test_who_knocks_where_no_descriptor_is_left(self):
+        """The agent rests, and opens when it can."""
+        script = STEPS.replace("i=$((i+1));", "while test -e hush; do sleep 0.02; done; i=$((i+1));")
+        self.begin(script)
+        self.kill_controller()
+        self.write("hush", "")
+        time.sleep(0.5)  # no report is under way, for which a worker opens a channel
+        agent = self.agent(0)
+        before = resource.prlimit(agent, resource.RLIMIT_NOFILE)
+        resource.prlimit(agent, resource.RLIMIT_NOFILE, (0, before[1]))
+        stranger = self.stranger("1")
+        used = self.ticks(agent)
+        time.sleep(1)
+        self.assertLess(self.ticks(agent) - used, os.sysconf("SC_CLK_TCK") // 4, "it spins")
+        resource.prlimit(agent, resource.RLIMIT_NOFILE, before)
+        os.unlink(os.path.join(self.place, "hush"))
+        self.resume(script)
+        self.wait_for_line(self.nodes[0], "attempt 1 goes on")
+        self.end()
+        self.assertEqual("", stranger.communicate()[0])
+
+    def ticks(self, pid):
+        with open("/proc/%d/stat" % pid) as file:
+            return sum(map(int, file.read().rsplit(")", 1)[1].split()[11:13]))
 
 
 if __name__ == "__main__":
