@@ -509,6 +509,9 @@ class RunConfig:
             self.name = policy.run_name()
         if self.storage_path is None and policy.storage_path is not None:
             self.storage_path = os.path.expanduser(policy.storage_path)
+        if policy.logging_config is not None:
+            self.logging_config = self.logging_config or policy.logging_config()
+            self.worker_runtime_env = {} if self.worker_runtime_env is None else self.worker_runtime_env
 
     def _check_place(self) -> None:
         path = self.storage_path

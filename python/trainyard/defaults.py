@@ -43,14 +43,17 @@ current = Defaults()
 class Policy:
     """What a RunConfig that does not say stands for; `trainyard.as_ray` sets another. storage_path None: ~/trainyard_runs.
     run_name makes the name of a run, which the RunConfig then has from the start; without it the library gives one to each run.
+    logging_config makes that of a RunConfig, whose runtime environment then is {} and not None.
     tracebacks: whether what `fit` raises tells them though the screen has shown them, and is chained to the first failure.
     exits_fail: whether a SystemExit of a training function is its failure. manifest: where that of a checkpoint stands, "inside"
     or "beside". storage_there: whether `get_storage()` of a run that is kept on another file system is that side of it. called,
     package: what messages call it and the package. isolate_devices: a worker sees its own devices alone; shares_by_backend: so it
-    does where its backend does not share those of a node."""
+    does where its backend does not share those of a node. step_error makes what a data set raises of what a user's function in one
+    of its steps raised."""
 
     storage_path: str | None = None
     run_name: Callable[[], str] | None = None
+    logging_config: Callable[[], Any] | None = None
     tracebacks: bool = False
     exits_fail: bool = False
     resume: bool = False
@@ -58,6 +61,7 @@ class Policy:
     storage_there: bool = False
     called: str = "Trainyard"
     package: str = "trainyard"
+    step_error: Callable[[Exception], Exception] | None = None
     isolate_devices: bool = False
     shares_by_backend: bool = False
     quiet: bool = False

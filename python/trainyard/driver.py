@@ -45,6 +45,14 @@ class RunContext:
     scaling_config: ScalingConfig
     backend_config: Any
     train_loop_config: dict[str, Any] | None
+    _dataset_config: Any = None
+
+    @property
+    def dataset_config(self) -> Any:
+        """How the data sets are divided: a `trainyard.data.DataConfig`."""
+        from . import data
+
+        return self._dataset_config or data.DataConfig()
 
     def get_run_config(self) -> RunConfig:
         return self.run_config
@@ -538,6 +546,7 @@ class Driver:
             self._scaling,
             trainer.backend_config,
             trainer.train_loop_config,
+            trainer.dataset_config,
         )
 
     def _conclude(self, summary: dict[str, Any], error: Exception | None) -> Result:

@@ -123,7 +123,7 @@ class ControllerError(TrainingFailedError):
     """The run itself failed, not a worker's function. `controller_failure` is why."""
 
     def __init__(self, controller_failure: Exception):
-        super().__init__(f"Training failed due to controller error: {harmless(str(controller_failure))}")
+        super().__init__(f"Training failed due to controller error:\n{harmless(str(controller_failure))}")
         self.controller_failure = controller_failure
         self.__cause__ = controller_failure
 

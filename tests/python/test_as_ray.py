@@ -633,3 +633,37 @@ def test_what_cannot_be_pickled_is_a_type_error_too():
     for kind in (TypeError, ValueError):
         with pytest.raises(kind, match="cannot be pickled"):
             collective._pickled(__import__("threading").Lock())
+
+
+# -- what a program finds in a RunConfig, and what data sets raise
+
+
+def test_a_run_config_has_ray_s_defaults():
+    train = importlib.import_module("ray.train")
+    made = train.RunConfig()
+    assert made.logging_config == train.LoggingConfig() and made.worker_runtime_env == {}
+    given = train.RunConfig(logging_config=train.LoggingConfig("debug"), worker_runtime_env={"env_vars": {"A": "b"}})
+    assert given.logging_config.log_level == "DEBUG" and given.worker_runtime_env == {"env_vars": {"A": "b"}}
+
+
+def breaks(value):
+    raise LookupError("no such thing")
+
+
+@pytest.mark.parametrize("step", ["map", "map_batches", "filter", "flat_map"])
+def test_what_a_step_s_function_raises_is_a_user_code_exception(step):
+    exceptions = importlib.import_module("ray.exceptions")
+    data = importlib.import_module("ray.data")
+    with pytest.raises(exceptions.UserCodeException, match="UDF failed to process") as caught:
+        getattr(data.range(3), step)(breaks).take()
+    assert isinstance(caught.value, exceptions.RayTaskError) and "LookupError: no such thing" in str(caught.value)
+    assert "in breaks" in str(caught.value) and isinstance(caught.value.__cause__, LookupError)
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+def test_a_data_context_asks_for_what_was_raised(monkeypatch):
+    data = importlib.import_module("ray.data")
+    monkeypatch.setattr(data.DataContext, "_current", data.DataContext())
+    data.DataContext.get_current().raise_original_map_exception = True
+    with pytest.raises(LookupError, match="^'?no such thing"):
+        data.range(3).map(breaks).take()

@@ -37,7 +37,7 @@ RUNS = [
     ("data", [], CPUS),
 ]
 # These need a package: they are collected only where it is installed.
-WRAPPED = {"with_lightning": "lightning", "with_transformers": "transformers"}
+WRAPPED = {"with_lightning": "lightning", "with_lightning_async": "lightning", "with_transformers": "transformers"}
 # These assert that torch sees so many GPUs: they are collected only where it does.
 REAL_GPUS = {"real_gpu": 1, "real_gpus": 2}
 

@@ -1,6 +1,7 @@
 """`ray.train.xgboost` and `ray.train.lightgbm`: one model of what all ranks bring, and its reports."""
 
 import hashlib
+import inspect
 import os
 
 import numpy
@@ -141,3 +142,27 @@ def test_columns_of_pyarrow_become_those_of_pandas():
     assert made.dtypes["text"] == frame.dtypes["text"]
     plain = pandas.DataFrame({"x": [1]})
     assert with_lightgbm.normalize_pandas_for_lightgbm(plain) is plain
+
+
+@pytest.mark.parametrize("name, value", [("params", {}), ("label_column", "y"), ("num_boost_round", 10)])
+@pytest.mark.parametrize("kind", [with_xgboost.XGBoostTrainer, with_lightgbm.LightGBMTrainer])
+def test_the_legacy_interface_is_told_of_in_ray_s_words(kind, name, value):
+    assert inspect.signature(kind).parameters[name].default is None
+    with pytest.raises(DeprecationWarning, match=f"The legacy {kind.__name__} API is deprecated. Please switch to"):
+        kind(lambda: None, **{name: value})
+    with pytest.raises(TypeError, match="unexpected keyword argument 'nothing'"):
+        kind(lambda: None, nothing=1)
+
+
+def test_what_can_be_shown_of_the_configs():
+    assert with_xgboost.XGBoostConfig().to_dict() == {"xgboost_communicator": "rabit"}
+    assert with_lightgbm.LightGBMConfig().to_dict() == {}
+
+
+@pytest.mark.parametrize("metrics", [None, {}, []])
+def test_without_metrics_that_are_named_all_are_reported(monkeypatch, metrics):
+    told = []
+    monkeypatch.setattr("trainyard.as_ray.boosting.report", told.append)
+    callback = with_xgboost.RayTrainReportCallback(metrics)
+    callback.after_iteration(None, 0, {"validation": {"rmse": [3, 2]}})
+    assert told == [{"validation-rmse": 2}]

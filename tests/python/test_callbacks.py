@@ -17,6 +17,7 @@ from trainyard import (
     UserCallback,
     WorkerGroupError,
 )
+from trainyard.data import DataConfig
 
 pytestmark = pytest.mark.usefixtures("common_directory")
 
@@ -318,3 +319,15 @@ def ranks(place):
         except OSError:
             pass
     return found
+
+
+@pytest.mark.parametrize("given", [None, DataConfig(datasets_to_split=[])])
+def test_the_context_has_the_config_of_the_data_sets(storage, given):
+    callback = Recorder()
+    DataParallelTrainer(
+        lambda: trainyard.report({}),
+        run_config=RunConfig(storage_path=storage, callbacks=[callback]),
+        dataset_config=given,
+    ).fit()
+    found = callback.contexts[0].dataset_config
+    assert found is given if given else isinstance(found, DataConfig)

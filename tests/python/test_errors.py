@@ -57,3 +57,7 @@ def test_failures_are_told_escaped_and_kept_as_they_are():
     assert group_failures({0: failure}) == "[Rank 0]:\n\\x1b[2J"
     controller = ControllerError(failure)
     assert "\\x1b[2J" in str(controller) and controller.controller_failure.args == ("\x1b[2J",)
+
+
+def test_a_controller_s_error_is_told_on_a_line_of_its_own():
+    assert str(ControllerError(ValueError("b"))) == "Training failed due to controller error:\nb"

@@ -5,25 +5,26 @@ from __future__ import annotations
 
 import os
 import tempfile
-from typing import Any, Callable, ClassVar, Mapping, Sequence
+from typing import Any, Callable, Mapping, Sequence
 
 from ..checkpoint import Checkpoint
 from ..context import get_context, report
-from ..trainer import BackendConfig, DataParallelTrainer, _deprecated, _of
+from ..trainer import DataParallelTrainer, _deprecated
 
 
 class BoostingTrainer(DataParallelTrainer):
     """Runs one function on every worker, which can train a model with those of the other ranks."""
 
-    _config: ClassVar[tuple[str, type[BackendConfig]]]  # the argument's name, and the class
-
-    def __init__(self, train_loop_per_worker: Callable[..., Any], **arguments: Any):
-        for name in ("label_column", "params", "num_boost_round"):
-            if arguments.pop(name, None) is not None:
-                _deprecated(name, "call the library's own `train` in `train_loop_per_worker`")
-        name, kind = self._config
-        backend = _of(arguments.pop(name, None), kind, name)
-        super().__init__(train_loop_per_worker, backend_config=backend, **arguments)
+    @classmethod
+    def _refuse_legacy(cls, **given: Any) -> None:
+        """DeprecationWarning for an argument of the trainers that trained a model by themselves."""
+        for name, value in given.items():
+            if value is not None:
+                _deprecated(
+                    name,
+                    f"The legacy {cls.__name__} API is deprecated. Please switch to passing in a custom "
+                    "`train_loop_per_worker` function instead, which calls the library's own `train`.",
+                )
 
     @classmethod
     def get_model(cls, checkpoint: Checkpoint) -> Any:
@@ -62,7 +63,7 @@ class IterationReports:
         """`found`: the metrics of each data set; told as "DATA-METRIC"."""
         flat = {f"{data}-{name}": value for data, each in found.items() for name, value in each.items()}
         if isinstance(self._metrics, Mapping):
-            flat = {name: flat[source] for name, source in self._metrics.items()}
+            flat = {name: flat[source] for name, source in self._metrics.items()} or flat
         elif self._metrics:
             flat = {name: flat[name] for name in self._metrics}
         if self._process is not None:

@@ -1,7 +1,9 @@
 """The exception classes of `ray.exceptions`, so that a program can catch them. What fails under Trainyard raises the classes of
-`ray.train` (TrainingFailedError and those below it); of these only RuntimeEnvSetupError is raised."""
+`ray.train` (TrainingFailedError and those below it); of these only RuntimeEnvSetupError and UserCodeException are raised."""
 
 from __future__ import annotations
+
+import traceback
 
 
 class RayError(Exception):
@@ -23,6 +25,7 @@ _below(
     "TaskPlacementGroupRemoved TaskUnschedulableError UnserializableException UserCodeException WorkerCrashedError",
     RayError,
 )
+_below("RayTaskError(UserCodeException)", globals()["RayTaskError"], globals()["UserCodeException"])
 _below("ActorDiedError ActorUnavailableError", globals()["RayActorError"])
 _below(
     "ObjectFetchTimedOutError ObjectFreedError ObjectReconstructionFailedError OwnerDiedError",
@@ -36,3 +39,9 @@ _below(
 _below("GetTimeoutError", RayError, TimeoutError)
 _below("RayChannelTimeoutError", globals()["RayChannelError"], TimeoutError)
 _below("ActorAlreadyExistsError ActorHandleNotFoundError", ValueError, RayError)
+
+
+def of_step(error: Exception) -> Exception:
+    """What a data set raises where a user's function raised `error`: a UserCodeException and a RayTaskError, with its traceback."""
+    text = "".join(traceback.format_exception(error))
+    return globals()["RayTaskError(UserCodeException)"](f"UDF failed to process a data block.\n{text}")

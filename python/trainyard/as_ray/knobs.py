@@ -82,6 +82,7 @@ def _run_name() -> str:
 def apply() -> None:
     """Sets what runs of this process go by, from the variables as they are now."""
     from .. import defaults
+    from . import exceptions, train
 
     for older, name in _OLDER_NAMES.items():
         if older in os.environ:
@@ -90,6 +91,7 @@ def apply() -> None:
     defaults.policy = defaults.Policy(
         storage_path=STORAGE_PATH,
         run_name=_run_name,
+        logging_config=train.LoggingConfig,
         tracebacks=True,
         exits_fail=True,
         resume=True,
@@ -97,6 +99,7 @@ def apply() -> None:
         storage_there=True,
         called="Ray Train",
         package="ray.train",
+        step_error=exceptions.of_step,
         isolate_devices=not all(is_true(name, True) for name in sharing),
         shares_by_backend=not any(os.environ.get(name, "").strip() for name in sharing),
     )

@@ -9,13 +9,14 @@ import json
 import logging
 import os
 import socket
-from typing import Any
+from typing import Any, Callable, Mapping
 
 import lightgbm
 
 from ..checkpoint import Checkpoint
+from ..config import RunConfig, ScalingConfig
 from ..runtime import Session
-from ..trainer import BackendConfig
+from ..trainer import BackendConfig, _of
 from .boosting import BoostingTrainer, IterationReports, ModelCheckpoint
 
 log = logging.getLogger("trainyard")
@@ -57,7 +58,36 @@ def get_network_params() -> dict[str, Any]:
 class LightGBMTrainer(BoostingTrainer):
     """Ranks train together where their parameters hold those of `get_network_params()`."""
 
-    _config = ("lightgbm_config", LightGBMConfig)
+    def __init__(
+        self,
+        train_loop_per_worker: Callable[..., Any],
+        *,
+        train_loop_config: Mapping[str, Any] | None = None,
+        lightgbm_config: LightGBMConfig | None = None,
+        scaling_config: ScalingConfig | None = None,
+        run_config: RunConfig | None = None,
+        datasets: Mapping[str, Any] | None = None,
+        dataset_config: Any = None,
+        validation_config: Any = None,
+        metadata: Mapping[str, Any] | None = None,
+        resume_from_checkpoint: Any = None,
+        label_column: str | None = None,
+        params: Mapping[str, Any] | None = None,
+        num_boost_round: int | None = None,
+    ):
+        self._refuse_legacy(label_column=label_column, params=params, num_boost_round=num_boost_round)
+        super().__init__(
+            train_loop_per_worker,
+            train_loop_config=train_loop_config,
+            backend_config=_of(lightgbm_config, LightGBMConfig, "lightgbm_config"),
+            scaling_config=scaling_config,
+            run_config=run_config,
+            datasets=datasets,
+            dataset_config=dataset_config,
+            validation_config=validation_config,
+            metadata=metadata,
+            resume_from_checkpoint=resume_from_checkpoint,
+        )
 
 
 class RayTrainReportCallback(IterationReports):

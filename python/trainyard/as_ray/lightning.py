@@ -6,6 +6,7 @@ which rank this is and which device it has.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from typing import Any
@@ -22,7 +23,9 @@ except ModuleNotFoundError:
 from ..checkpoint import Checkpoint
 from ..collective import barrier
 from ..context import get_context, report
+from ..reported import CheckpointUploadMode
 from ..torch import get_device
+from ..validation import ValidationTaskConfig
 
 
 def import_lightning() -> Any:
@@ -84,16 +87,33 @@ class RayDeepSpeedStrategy(_OwnDevice, DeepSpeedStrategy):
 
 
 class RayTrainReportCallback(pl.callbacks.Callback):
-    """At the end of each training epoch reports the trainer's metrics, with a checkpoint that holds checkpoint.ckpt."""
+    """At the end of each training epoch reports the trainer's metrics, with a checkpoint that holds checkpoint.ckpt.
+
+    checkpoint_upload_mode (SYNC where it is None) and validation are those of `report`."""
 
     CHECKPOINT_NAME = "checkpoint.ckpt"
+
+    def __init__(
+        self,
+        checkpoint_upload_mode: CheckpointUploadMode | None = None,
+        validation: bool | ValidationTaskConfig = False,
+    ):
+        super().__init__()
+        self.checkpoint_upload_mode = checkpoint_upload_mode or CheckpointUploadMode.SYNC
+        self.validation = validation
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         metrics = {name: value.item() for name, value in trainer.callback_metrics.items()}
         metrics.update(epoch=trainer.current_epoch, step=trainer.global_step)
-        with tempfile.TemporaryDirectory() as folder:
+        own = self.checkpoint_upload_mode is CheckpointUploadMode.SYNC  # else `report` has what becomes of it
+        with tempfile.TemporaryDirectory() if own else contextlib.nullcontext(tempfile.mkdtemp()) as folder:
             trainer.save_checkpoint(os.path.join(folder, self.CHECKPOINT_NAME), weights_only=False)
-            report(metrics, checkpoint=Checkpoint.from_directory(folder))
+            report(
+                metrics,
+                checkpoint=Checkpoint.from_directory(folder),
+                checkpoint_upload_mode=self.checkpoint_upload_mode,
+                validation=self.validation,
+            )
         barrier()
 
 

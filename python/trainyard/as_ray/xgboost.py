@@ -9,14 +9,15 @@ import json
 import logging
 import os
 import threading
-from typing import Any, Mapping
+from typing import Any, Callable, Mapping
 
 import xgboost
 from xgboost.callback import TrainingCallback
 
 from ..checkpoint import Checkpoint
+from ..config import RunConfig, ScalingConfig
 from ..runtime import Session
-from ..trainer import BackendConfig
+from ..trainer import BackendConfig, _of
 from .boosting import BoostingTrainer, IterationReports, ModelCheckpoint
 
 log = logging.getLogger("trainyard")
@@ -36,6 +37,9 @@ class XGBoostConfig(BackendConfig):
             raise NotImplementedError(f"Unsupported backend: {self.xgboost_communicator}")
         self._arguments: dict[str, Any] | None = None
         self._tracked: threading.Thread | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
 
     def on_start(self, session: Session) -> None:
         from .. import _core
@@ -66,7 +70,36 @@ class XGBoostConfig(BackendConfig):
 class XGBoostTrainer(BoostingTrainer):
     """Inside of the function XGBoost's ranks are those of the run: `xgboost.train` trains one model on what all ranks bring."""
 
-    _config = ("xgboost_config", XGBoostConfig)
+    def __init__(
+        self,
+        train_loop_per_worker: Callable[..., Any],
+        *,
+        train_loop_config: Mapping[str, Any] | None = None,
+        xgboost_config: XGBoostConfig | None = None,
+        scaling_config: ScalingConfig | None = None,
+        run_config: RunConfig | None = None,
+        datasets: Mapping[str, Any] | None = None,
+        dataset_config: Any = None,
+        validation_config: Any = None,
+        metadata: Mapping[str, Any] | None = None,
+        resume_from_checkpoint: Any = None,
+        label_column: str | None = None,
+        params: Mapping[str, Any] | None = None,
+        num_boost_round: int | None = None,
+    ):
+        self._refuse_legacy(label_column=label_column, params=params, num_boost_round=num_boost_round)
+        super().__init__(
+            train_loop_per_worker,
+            train_loop_config=train_loop_config,
+            backend_config=_of(xgboost_config, XGBoostConfig, "xgboost_config"),
+            scaling_config=scaling_config,
+            run_config=run_config,
+            datasets=datasets,
+            dataset_config=dataset_config,
+            validation_config=validation_config,
+            metadata=metadata,
+            resume_from_checkpoint=resume_from_checkpoint,
+        )
 
 
 class RayTrainReportCallback(IterationReports, TrainingCallback):
@@ -74,10 +107,8 @@ class RayTrainReportCallback(IterationReports, TrainingCallback):
 
     CHECKPOINT_NAME = "model.ubj"
 
-    def __init__(self, *arguments: Any, **options: Any):
-        super().__init__(*arguments, **options)
-        self._last: dict[str, dict[str, Any]] = {}
-        self._brought = -1  # the iteration whose model was reported
+    _last: dict[str, dict[str, Any]] = {}
+    _brought = -1  # the iteration whose model was reported
 
     @classmethod
     def get_model(cls, checkpoint: Checkpoint, filename: str = CHECKPOINT_NAME) -> xgboost.Booster:

@@ -121,7 +121,8 @@ _UNSET: dict[str, Any] = {
 
 
 class DataContext:
-    """Settings of Ray Data. They can be set and read, in workers too, and have no effect."""
+    """Settings of Ray Data. They can be set and read, in workers too; under `as_ray` raise_original_map_exception has its effect,
+    others have none."""
 
     _current: DataContext | None = None
 

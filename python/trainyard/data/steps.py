@@ -9,7 +9,9 @@ import os
 import threading
 from typing import Any, Callable, Iterable, Iterator, Mapping
 
+from .. import defaults
 from .block import Block, as_numpy, check_format, gathered, of_batch, of_records, rebatched
+from .config import DataContext
 from .expression import Expr, Expression
 
 ROWS = 1024  # of a block that rows are gathered in
@@ -94,7 +96,13 @@ class Function:
 
     def __call__(self, value: Any) -> Any:
         call = self._object() if self.is_class else self.call
-        return call(value, *self.args, **self.kwargs)
+        try:
+            return call(value, *self.args, **self.kwargs)
+        except Exception as error:
+            make = defaults.policy.step_error
+            if make is None or DataContext.get_current().raise_original_map_exception:
+                raise
+            raise make(error) from error
 
     def _object(self) -> Any:
         key = (os.getpid(), self.identity)
