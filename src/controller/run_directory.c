@@ -225,16 +225,22 @@ void run_directory_remove(const char *path) {
 
 /* -- found */
 
-static int list(const char *directory, char ***names, size_t *n, ty_error *err) {
+/* What begins with a dot is no run, nor what a file system keeps for itself. */
+static bool may_be_run(const struct dirent *entry) {
+    bool directory = entry->d_type == DT_DIR || entry->d_type == DT_LNK || entry->d_type == DT_UNKNOWN;
+    return directory && entry->d_name[0] != '.' && !str_equal(entry->d_name, "lost+found");
+}
+
+static int list(const char *directory, bool looked, char ***names, size_t *n, ty_error *err) {
     DIR *stream = opendir(directory);
     if (stream == NULL && errno == ENOENT) return 0;
     if (stream == NULL) return ty_fail(err, TY_EUSAGE, "cannot read %.300s: %s", directory, strerror(errno));
     int result = 0;
     for (struct dirent *entry = readdir(stream); entry != NULL && result >= 0; entry = readdir(stream)) {
         CLEANUP_FREE char *path = NULL;
-        if (entry->d_name[0] == '.') continue;
-        if (asprintf(&path, "%s/%s", directory, entry->d_name) < 0) path = NULL;
-        if (path == NULL || journal_exists(path) <= 0) continue;
+        if (!may_be_run(entry)) continue;
+        if (looked && asprintf(&path, "%s/%s", directory, entry->d_name) < 0) path = NULL;
+        if (looked && (path == NULL || journal_exists(path) <= 0)) continue;
         char *copy = ARRAY_GROW(*names, *n) < 0 ? NULL : strdup(entry->d_name);
         if (copy != NULL)
             (*names)[(*n)++] = copy;
@@ -243,6 +249,19 @@ static int list(const char *directory, char ***names, size_t *n, ty_error *err) 
     }
     (void)closedir(stream);
     return result;
+}
+
+int run_directory_candidates(const char *storage_path, char ***names, size_t *n, ty_error *err) {
+    char **found = NULL;
+    size_t n_found = 0;
+    int result = list(storage_path, false, &found, &n_found, err);
+    if (result < 0) {
+        run_directory_names_free(found, n_found);
+        return result;
+    }
+    *names = found;
+    *n = n_found;
+    return 0;
 }
 
 char *run_directory_storage(const char *storage_path, ty_error *err) {
@@ -285,7 +304,7 @@ int run_directory_names(const char *storage_path, char ***names, size_t *n, ty_e
     if (directory == NULL) return err->code;
     char **found = NULL;
     size_t n_found = 0;
-    int result = list(directory, &found, &n_found, err);
+    int result = list(directory, true, &found, &n_found, err);
     if (result >= 0 && sort_newest_first(directory, found, n_found) < 0) result = ty_fail_memory(err);
     if (result < 0) {
         run_directory_names_free(found, n_found);

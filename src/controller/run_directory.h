@@ -31,6 +31,9 @@ char *run_directory_find(const char *storage_path, const char *name, ty_error *e
 /* Names of all runs below the storage path (NULL: the default), *n of them, newest first; none when it does not
  * exist. The caller gives them back to run_directory_names_free. */
 int run_directory_names(const char *storage_path, char ***names, size_t *n, ty_error *err);
+/* Names of all directories in one (absolute) that may be runs, in no order: none of them was looked at, so that
+ * one that hangs holds up nothing. */
+int run_directory_candidates(const char *storage_path, char ***names, size_t *n, ty_error *err);
 void run_directory_names_free(char **names, size_t n);
 
 /* The name of the run that was begun last, the caller's to free. NULL: there is none, TY_EUSAGE. */

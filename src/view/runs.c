@@ -1,5 +1,5 @@
 /* What a journal looks like from outside (its file, its log) says whether it must be read again; a run that
- * goes on may also have died without a word, which its lock tells. */
+ * goes on may also have died without a word, which its lock tells. Both are told by a look (view/run_look.h). */
 #include "view/runs.h"
 
 #include <errno.h>
@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/array.h"
 #include "base/cleanup.h"
@@ -16,19 +15,21 @@
 #include "base/hash.h"
 #include "base/str.h"
 #include "controller/run_directory.h"
-#include "controller/run_lock.h"
 #include "view/encode.h"
 #include "view/export.h"
-
-struct files_look {
-    struct stat file, log;
-    bool held;
-};
+#include "view/run_look.h"
 
 struct run_entry {
     struct view_run run;
-    struct files_look look;
+    struct run_files files;
     bool seen; /* in the look that goes on */
+};
+
+/* A name below a storage path. */
+struct run_name {
+    char id[VIEW_ID_SIZE]; /* of the run at its end; "": none was seen yet */
+    struct run_look *look; /* owned; NULL between two looks, unless it hangs */
+    bool listed;           /* in the look that goes on */
 };
 
 struct view_runs {
@@ -36,14 +37,19 @@ struct view_runs {
     size_t n_paths;
     struct run_entry **entries; /* n, owned; newest first */
     size_t n;
-    struct hash *by_id; /* the same entries; a look finds each name's in it */
+    struct hash *by_id; /* the same entries */
+    struct hash *names; /* path -> struct run_name, owned */
     uint64_t cursor;
 };
+
+static void make_id(const char *real, char id[VIEW_ID_SIZE]) {
+    (void)snprintf(id, VIEW_ID_SIZE, "%016" PRIx64, str_hash(real, strlen(real)));
+}
 
 bool view_run_id(const char *path, char id[VIEW_ID_SIZE]) {
     char real[PATH_MAX];
     if (realpath(path, real) == NULL) return false;
-    (void)snprintf(id, VIEW_ID_SIZE, "%016" PRIx64, str_hash(real, strlen(real)));
+    make_id(real, id);
     return true;
 }
 
@@ -51,7 +57,8 @@ struct view_runs *view_runs_create(const char *const *paths, size_t n, ty_error 
     struct view_runs *runs = calloc(1, sizeof *runs);
     if (runs != NULL) runs->paths = calloc(n + 1, sizeof *runs->paths);
     if (runs != NULL) runs->by_id = hash_create();
-    if (runs == NULL || runs->paths == NULL || runs->by_id == NULL) {
+    if (runs != NULL) runs->names = hash_create();
+    if (runs == NULL || runs->paths == NULL || runs->by_id == NULL || runs->names == NULL) {
         view_runs_destroy(runs);
         (void)ty_fail_memory(err);
         return NULL;
@@ -80,12 +87,21 @@ static void free_entry(struct run_entry *entry) {
     free(entry);
 }
 
+static void free_name(struct run_name *name) {
+    run_look_release(name->look);
+    free(name);
+}
+
 void view_runs_destroy(struct view_runs *runs) {
     if (runs == NULL) return;
     for (size_t i = 0; i < runs->n; i++)
         free_entry(runs->entries[i]);
     for (size_t i = 0; i < runs->n_paths; i++)
         free(runs->paths[i]);
+    uintptr_t value;
+    for (size_t at = 0; runs->names != NULL && hash_next(runs->names, &at, &value) != NULL;)
+        free_name((struct run_name *)value);
+    hash_destroy(runs->names);
     hash_destroy(runs->by_id);
     free(runs->entries);
     free(runs->paths);
@@ -94,45 +110,12 @@ void view_runs_destroy(struct view_runs *runs) {
 
 /* -- looking */
 
-static bool is_same_file(const struct stat *a, const struct stat *b) {
-    return a->st_dev == b->st_dev && a->st_ino == b->st_ino && a->st_size == b->st_size &&
-           a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
-}
-
-/* 1: the run changed. */
-static int look_again(struct view_runs *runs, struct run_entry *entry) {
-    char name[PATH_MAX + 16];
-    struct files_look look = {.held = run_lock_is_held(entry->run.path)};
-    (void)snprintf(name, sizeof name, "%s/run.db", entry->run.path);
-    (void)stat(name, &look.file);
-    (void)snprintf(name, sizeof name, "%s/run.db-wal", entry->run.path);
-    (void)stat(name, &look.log);
-    if (look.file.st_ino == 0 && entry->run.there) {
-        entry->run.there = false;
-        entry->run.changed = ++runs->cursor;
-        return 1;
-    }
-    if (is_same_file(&look.file, &entry->look.file) && is_same_file(&look.log, &entry->look.log) &&
-        look.held == entry->look.held)
-        return 0;
-    entry->run.there = look.file.st_ino != 0;
-    entry->look = look;
-    entry->run.changed = ++runs->cursor;
-    ty_error err = {0};
-    view_summary_done(&entry->run.summary);
-    free(TAKE(entry->run.error));
-    int result = view_summary_read(entry->run.name, entry->run.path, &entry->run.summary, &err);
-    if (result >= 0) return 1;
-    entry->run.error = strdup(err.message);
-    return result == -ENOMEM || entry->run.error == NULL ? -ENOMEM : 1;
-}
-
 static struct run_entry *add_entry(struct view_runs *runs, const char *id, const char *name, const char *path) {
     struct run_entry *entry = ARRAY_GROW(runs->entries, runs->n) < 0 ? NULL : calloc(1, sizeof *entry);
     if (entry == NULL) return NULL;
     (void)snprintf(entry->run.id, sizeof entry->run.id, "%s", id);
     entry->run.name = strdup(name);
-    entry->run.path = realpath(path, NULL);
+    entry->run.path = strdup(path);
     entry->run.counts = calloc(1, sizeof *entry->run.counts);
     if (entry->run.name == NULL || entry->run.path == NULL || entry->run.counts == NULL ||
         hash_set(runs->by_id, id, (uintptr_t)entry) < 0) {
@@ -143,33 +126,124 @@ static struct run_entry *add_entry(struct view_runs *runs, const char *id, const
     return entry;
 }
 
-static int look_at_name(struct view_runs *runs, const char *storage, const char *name) {
-    CLEANUP_FREE char *path = NULL;
-    char id[VIEW_ID_SIZE];
-    if (asprintf(&path, "%s/%s", storage, name) < 0) {
-        path = NULL;
-        return -ENOMEM;
-    }
-    if (!view_run_id(path, id)) return 0; /* gone since it was listed */
+static struct run_entry *find_entry(const struct view_runs *runs, const char *id) {
     const uintptr_t *known = hash_get(runs->by_id, id);
-    struct run_entry *entry = known != NULL ? (struct run_entry *)*known : add_entry(runs, id, name, path);
-    if (entry == NULL) return -ENOMEM;
-    entry->seen = true;
-    return look_again(runs, entry);
+    return known != NULL ? (struct run_entry *)*known : NULL;
 }
 
-static int look_at_storage(struct view_runs *runs, const char *storage, ty_error *err) {
+/* The entry of the run at the end of this path, which is there. NULL when memory is short. */
+static struct run_entry *see(struct view_runs *runs, struct run_name *name, const char *real) {
+    make_id(real, name->id);
+    struct run_entry *entry = find_entry(runs, name->id);
+    if (entry == NULL) entry = add_entry(runs, name->id, name->look->name, real);
+    if (entry != NULL) entry->seen = true;
+    return entry;
+}
+
+static void renew(struct view_runs *runs, struct run_entry *entry, struct run_files files, char *error) {
+    entry->run.there = true;
+    entry->run.changed = ++runs->cursor;
+    entry->files = files;
+    free(entry->run.error);
+    entry->run.error = error;
+    view_summary_done(&entry->run.summary);
+}
+
+/* 1: the run changed. */
+static int take_news(struct view_runs *runs, struct run_name *name) {
+    struct run_look *look = name->look;
+    if (look->failed) return -ENOMEM;
+    if (look->found == FOUND_NOTHING) return 0;
+    struct run_entry *entry = see(runs, name, look->real);
+    if (entry == NULL) return -ENOMEM;
+    if (look->found == FOUND_SAME) return 0;
+    renew(runs, entry, look->files, TAKE(look->error));
+    entry->run.summary = look->summary;
+    look->summary = (struct view_summary){0};
+    return 1;
+}
+
+/* What it was is known no more; as its look goes on, there is no other one of it meanwhile. */
+static int note_hanging(struct view_runs *runs, struct run_name *name) {
+    char text[64];
+    struct run_entry *entry = find_entry(runs, name->id);
+    if (entry == NULL) entry = see(runs, name, name->look->path);
+    if (entry == NULL) return -ENOMEM;
+    entry->seen = true;
+    (void)snprintf(text, sizeof text, "not answering for %d s", RUN_LOOK_SECONDS);
+    if (entry->run.there && str_equal(entry->run.error, text)) return 0;
+    char *error = strdup(text);
+    if (error == NULL) return -ENOMEM;
+    renew(runs, entry, (struct run_files){0}, error);
+    return 1;
+}
+
+static int take_look(struct view_runs *runs, struct run_name *name) {
+    struct run_entry *entry = find_entry(runs, name->id);
+    enum run_look_state state = run_look_state(name->look);
+    if (state == LOOK_GOES_ON) return note_hanging(runs, name);
+    int changed = state == LOOK_IS_DONE ? take_news(runs, name) : 0;
+    if (state == LOOK_WAITS && entry != NULL) entry->seen = true; /* its turn did not come */
+    run_look_release(TAKE(name->look));
+    return changed;
+}
+
+static struct run_name *find_name(struct view_runs *runs, const char *path) {
+    const uintptr_t *known = hash_get(runs->names, path);
+    if (known != NULL) return (struct run_name *)*known;
+    struct run_name *name = calloc(1, sizeof *name);
+    if (name != NULL && hash_set(runs->names, path, (uintptr_t)name) >= 0) return name;
+    free(name);
+    return NULL;
+}
+
+static int list_names(struct view_runs *runs, const char *storage, ty_error *err) {
     char **names = NULL;
     size_t n = 0;
-    int changed = 0;
-    int result = run_directory_names(storage, &names, &n, err);
+    int result = run_directory_candidates(storage, &names, &n, err);
     if (result < 0) return result;
     for (size_t i = 0; i < n && result >= 0; i++) {
-        result = look_at_name(runs, storage, names[i]);
-        if (result > 0) changed = 1;
+        CLEANUP_FREE char *path = str_format("%s/%s", storage, names[i]);
+        struct run_name *name = path != NULL ? find_name(runs, path) : NULL;
+        const struct run_entry *entry = name != NULL ? find_entry(runs, name->id) : NULL;
+        const struct run_files none = {0};
+        if (name != NULL) name->listed = true;
+        if (name != NULL && name->look == NULL)
+            name->look = run_look_create(path, entry != NULL ? &entry->files : &none);
+        if (name == NULL || name->look == NULL) result = ty_fail_memory(err);
     }
     run_directory_names_free(names, n);
-    return result < 0 ? ty_fail_memory(err) : changed;
+    return result;
+}
+
+static void drop_names(struct view_runs *runs) {
+    uintptr_t value;
+    const char *path;
+    for (size_t at = 0; (path = hash_next(runs->names, &at, &value)) != NULL;) {
+        struct run_name *name = (struct run_name *)value;
+        if (name->listed) continue;
+        (void)hash_remove(runs->names, path);
+        free_name(name);
+    }
+}
+
+/* All that is listed, but what an earlier look is still at. */
+static int make_looks(struct view_runs *runs, ty_error *err) {
+    CLEANUP_FREE struct run_look **looks = calloc(hash_size(runs->names) + 1, sizeof(struct run_look *));
+    uintptr_t value;
+    size_t n = 0;
+    if (looks == NULL) return ty_fail_memory(err);
+    for (size_t at = 0; hash_next(runs->names, &at, &value) != NULL;) {
+        const struct run_name *name = (struct run_name *)value;
+        if (name->listed && run_look_state(name->look) == LOOK_WAITS) looks[n++] = name->look;
+    }
+    int result = run_looks_make(looks, n, err), changed = 0;
+    for (size_t at = 0; result >= 0 && hash_next(runs->names, &at, &value) != NULL;) {
+        struct run_name *name = (struct run_name *)value;
+        if (name->listed) result = take_look(runs, name);
+        if (result > 0) changed = 1;
+    }
+    return result == -ENOMEM ? ty_fail_memory(err) : changed;
 }
 
 /* A run that went since is told once, and then forgotten. */
@@ -182,6 +256,7 @@ static int drop_gone(struct view_runs *runs) {
         if (!entry->seen && entry->run.there) {
             entry->run.there = false;
             entry->run.changed = ++runs->cursor;
+            entry->files = (struct run_files){0}; /* the same files may be back */
             changed = 1;
         }
         if (told) {
@@ -204,13 +279,18 @@ static int newest_first(const void *a, const void *b) {
 
 int view_runs_look(struct view_runs *runs, ty_error *err) {
     int changed = 0;
+    uintptr_t value;
     for (size_t i = 0; i < runs->n; i++)
         runs->entries[i]->seen = false;
+    for (size_t at = 0; hash_next(runs->names, &at, &value) != NULL;)
+        ((struct run_name *)value)->listed = false;
     for (size_t i = 0; i < runs->n_paths; i++) {
-        int result = look_at_storage(runs, runs->paths[i], err);
+        int result = list_names(runs, runs->paths[i], err);
         if (result < 0) return result;
-        changed |= result;
     }
+    changed = make_looks(runs, err);
+    drop_names(runs);
+    if (changed < 0) return changed;
     changed |= drop_gone(runs);
     if (changed && runs->n > 0) qsort(runs->entries, runs->n, sizeof(struct run_entry *), newest_first);
     return changed;

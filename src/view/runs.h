@@ -1,5 +1,6 @@
 /* All runs below some storage paths, as a list that is kept and looked at again: a journal is read anew only
- * when its files changed. One that cannot be read stays in the list with the reason, and the others are shown.
+ * when its files changed. One that cannot be read, or whose storage does not answer, stays in the list with the
+ * reason, and the others are shown.
  *
  * A run's ID is a hash of its real path: what a browser sends is compared with the IDs that are known, and
  * never becomes a path. */
@@ -35,7 +36,8 @@ struct view_runs; /* opaque; one thread at a time has it in its hands */
 struct view_runs *view_runs_create(const char *const *paths, size_t n, ty_error *err);
 void view_runs_destroy(struct view_runs *runs); /* NULL is fine */
 
-/* Looks at all: 1 when something changed, 0, or an error of the storage path. */
+/* Looks at all: 1 when something changed, 0, or an error of the storage path. It takes RUN_LOOK_SECONDS where
+ * some run begins to hang. */
 int view_runs_look(struct view_runs *runs, ty_error *err);
 
 /* Newest first; NULL behind the last. Borrowed until the next look. */

@@ -10,6 +10,7 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "journal/journal.h"
+#include "view/run_look.h"
 
 static const struct route stream_route = {"/api/stream", NULL, "run", NULL, NULL};
 
@@ -155,7 +156,7 @@ static void call_drop(struct lane_job *job) {
 static void call_work(struct lane_job *job) {
     struct api_call *call = (struct api_call *)job;
     call->result = call->route->answer(call, &call->err);
-    call->deleted = call->run != NULL && !journal_exists(call->run->path);
+    call->deleted = call->run != NULL && journal_exists(call->run->path) == 0;
     if (call->deleted && !call->exporting && call->result >= 0) call->result = -ENOENT;
     if (call->exporting) { /* the reader sees the end */
         (void)close(call->pipe[1]);
@@ -163,11 +164,16 @@ static void call_work(struct lane_job *job) {
     }
 }
 
+/* A look at the list gives up on single runs before it is itself given up. */
+static int patience_of(const struct api_call *call) {
+    return call->run != NULL ? SITE_PATIENCE_SECONDS : RUN_LOOK_SECONDS + SITE_PATIENCE_SECONDS;
+}
+
 static void lose_patience(void *context) {
     struct api_call *call = context;
     ty_error message;
     (void)ty_fail(&message, -ETIMEDOUT, "%s: not answering for %d s",
-                  call->run != NULL ? call->run->name : "the storage", SITE_PATIENCE_SECONDS);
+                  call->run != NULL ? call->run->name : "the storage", patience_of(call));
     fail(call, 503, message.message);
     if (call->exporting) download_close(call);
 }
@@ -179,7 +185,7 @@ void call_post(struct api_call *call, struct lane *lane) {
 
 void call_post_patiently(struct api_call *call, struct lane *lane) {
     call->patience = (struct loop_timer){.callback = lose_patience, .context = call};
-    (void)loop_timer_start(call->site->loop, &call->patience, SITE_PATIENCE_SECONDS * NS_PER_S);
+    (void)loop_timer_start(call->site->loop, &call->patience, patience_of(call) * NS_PER_S);
     call_post(call, lane);
 }
 

@@ -22,10 +22,10 @@ from journals import Journal, make_a, make_b, make_usage
 class Server:
     """A dashboard that runs, and what it told."""
 
-    def __init__(self, case, *args, env=None, storage=None):
+    def __init__(self, case, *args, env=None, storage=None, **more):
         self.case = case
         self.process = case.start("dashboard", "--storage-path", storage or case.storage, "--listen", "127.0.0.1:0", *args,
-                                  env={"XDG_RUNTIME_DIR": case.place, "XDG_CACHE_HOME": os.path.join(case.place, "cache"), **(env or {})})
+                                  env={"XDG_RUNTIME_DIR": case.place, "XDG_CACHE_HOME": os.path.join(case.place, "cache"), **(env or {})}, **more)
         case.addCleanup(self.end)
         self.url = self.process.stdout.readline().strip()
         match = re.match(r"http://127\.0\.0\.1:(\d+)/(?:#token=([0-9a-f]{32}))?", self.url)
@@ -374,6 +374,28 @@ class Dashboard(harness.Case):
         self.assertEqual(sorted(["damaged", "later", *closed]), sorted(unreadable))
         self.assertEqual(200 - len(unreadable), len(told["runs"]))
         self.assertIn("version 9", unreadable["later"])
+
+    def test_runs_of_others_are_told_as_unreadable(self):
+        Journal(self.storage, "open").done(1)
+        other = Journal(self.storage, "other")
+        other.done(1)
+        os.mkdir(os.path.join(self.storage, "no run"))
+        more = {}
+        if os.getuid() == 0:  # who may enter each directory
+            more = {"user": 61234, "group": 61234, "executable": self.command_for_all()}
+            for path in (self.place, self.storage):
+                os.chmod(path, 0o777)
+        server = self.serve(**more)
+        run = server.ids()["other"]
+        os.chmod(other.path, 0)
+        self.addCleanup(os.chmod, other.path, 0o777)
+        told = server.json("/api/runs")
+        self.assertEqual(["open"], [run["name"] for run in told["runs"]])
+        self.assertEqual([{"name": "other", "error": f"cannot look into {other.path}: Permission denied"}], told["unreadable"])
+        for part in ("", "/metrics", "/logs", "/metrics.csv", "/logs/rank-0/whole"):
+            self.assertEqual(403, server.ask(f"/api/runs/{run}{part}")[0], part)
+        os.chmod(other.path, 0o777)
+        self.assertEqual({"open", "other"}, set(server.ids()))
 
     def test_what_a_restart_took_back_is_lost_and_nothing_else(self):
         make_b(self.storage)

@@ -1,6 +1,7 @@
 """What tests of faults share: the other e2e tests' harness, the library that makes calls fail, and the journal's tables."""
 
 import contextlib
+import ctypes
 import os
 import resource
 import shutil
@@ -111,6 +112,24 @@ class FaultCase(runs.RunCase):
             self.wait_for(lambda: subprocess.run(["umount", place], stderr=subprocess.DEVNULL).returncode == 0, "the end of the storage")
         self.addCleanup(clear)
         return freeze, thaw
+
+    def hang_directory(self, path):
+        """Whoever asks for something below the directory from here on gets no answer; the function ends that, and it is as before."""
+        if os.geteuid() != 0 or not os.path.exists("/dev/fuse"):
+            self.skipTest("only root may mount a file system that nobody serves")
+        device, libc = os.open("/dev/fuse", os.O_RDWR), ctypes.CDLL(None, use_errno=True)
+        options = b"fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other" % device
+        if libc.mount(b"hangs", os.fsencode(path), b"fuse", 0, options) != 0:
+            os.close(device)
+            self.skipTest("no FUSE here: " + os.strerror(ctypes.get_errno()))
+        mounted = [path]
+
+        def answer():
+            if mounted:
+                os.close(device)  # whoever waits gets an error
+                subprocess.run(["umount", "-l", mounted.pop()], check=True)
+        self.addCleanup(answer)
+        return answer
 
     def few_processes(self, n):
         """How a command is started that may have `n` processes more: the limit does not hold for root."""

@@ -47,6 +47,53 @@ class Seeing(FaultCase):
                              (reply.status, reply.headers["Content-Type"], json.loads(reply.read())))
         self.wait_for(lambda: server.ask(base + "/rank-1/whole")[:2] == (200, b"other"))
 
+    def test_a_run_that_hangs_holds_up_no_other(self):
+        for name in ("a", "b"):
+            run = Journal(self.storage, name)
+            run.begin(1)
+            run.report(1, 1, 0, 1, {"loss": 1})
+            run.done(1)
+        server = self.serve({})
+        ids = server.ids()
+        self.assertEqual({"a", "b"}, set(ids))
+        answer = self.hang_directory(os.path.join(self.storage, "b"))
+        later = self.serve({})  # which has never seen it
+        for one in (server, later):
+            for _ in range(3):
+                told = one.json("/api/runs")
+                self.assertEqual((["a"], [{"name": "b", "error": "not answering for 5 s"}]), ([run["name"] for run in told["runs"]], told["unreadable"]))
+            self.assertEqual(200, one.ask("/metrics")[0])
+            self.assertEqual(404, one.ask("/api/runs/" + "0" * 16)[0])
+            self.assertEqual(200, one.ask(f"/api/runs/{ids['a']}/metrics")[0])
+            self.assertEqual((503, {"error": "b: not answering for 5 s"}), tuple(decode(*one.ask("/api/runs/" + ids["b"])[:2])))
+        answer()
+        for one in (server, later):
+            self.wait_for(lambda: one.ids() == ids)  # noqa: B023
+            self.assertEqual([], one.json("/api/runs")["unreadable"])
+
+    def test_as_many_runs_hang_as_there_are(self):
+        """None of them is asked again while it does not answer."""
+        for i in range(20):
+            Journal(self.storage, f"r{i:02}").done(1)
+        answers = [self.hang_directory(os.path.join(self.storage, f"r{i:02}")) for i in range(1, 20)]
+        server = self.serve({})
+        told = server.json("/api/runs")
+        self.assertEqual((["r00"], 19), ([run["name"] for run in told["runs"]], len(told["unreadable"])))
+
+        def threads():
+            return len(os.listdir(f"/proc/{server.process.pid}/task"))
+        before = threads()
+        for _ in range(3):
+            self.assertEqual(19, len(server.json("/api/runs")["unreadable"]))
+        self.assertLessEqual(threads(), before)
+        for answer in answers:
+            answer()
+        self.wait_for(lambda: len(server.ids()) == 20)
+
+
+def decode(status, body):
+    return status, json.loads(body)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -1,0 +1,190 @@
+/* One thread makes the looks, one after the other; where it gets no further another one begins with the next,
+ * so that there are soon as many as there are directories that do not answer. */
+#include "view/run_look.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/cleanup.h"
+#include "base/duration.h"
+#include "base/str.h"
+#include "controller/run_lock.h"
+#include "journal/journal.h"
+
+enum { THREADS = 64, STALL_MS = 50 };
+
+/* Looks that are made together; of whoever waits, and of each thread. */
+struct looking {
+    pthread_cond_t ended;
+    struct run_look **looks; /* n, of which `next` were begun */
+    size_t n, next, n_done, n_threads, users;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static bool is_same_file(const struct stat *a, const struct stat *b) {
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino && a->st_size == b->st_size &&
+           a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
+}
+
+static bool is_same(const struct run_files *a, const struct run_files *b) {
+    return is_same_file(&a->file, &b->file) && is_same_file(&a->log, &b->log) && a->held == b->held &&
+           a->denied == b->denied;
+}
+
+static void look_at(struct run_look *look) {
+    char name[PATH_MAX + 16];
+    ty_error err = {0};
+    int there = journal_exists(look->path);
+    if (there == 0 || there == -ELOOP) return;
+    look->real = realpath(look->path, NULL);
+    if (look->real == NULL && there > 0) return;
+    if (look->real == NULL) look->real = strdup(look->path);
+    look->failed = look->real == NULL;
+    if (look->failed) return;
+    look->files =
+        (struct run_files){.denied = there < 0 ? there : 0, .held = there > 0 && run_lock_is_held(look->real)};
+    (void)snprintf(name, sizeof name, "%s/run.db", look->real);
+    if (there > 0 && stat(name, &look->files.file) < 0) return; /* gone meanwhile */
+    (void)snprintf(name, sizeof name, "%s/run.db-wal", look->real);
+    if (there > 0) (void)stat(name, &look->files.log);
+    look->found = is_same(&look->files, &look->known) ? FOUND_SAME : FOUND_NEWS;
+    if (look->found == FOUND_SAME) return;
+    int result = there < 0 ? ty_fail(&err, there, "cannot look into %s: %s", look->real, strerror(-there))
+                           : view_summary_read(look->name, look->real, &look->summary, &err);
+    if (result < 0) look->error = strdup(err.message);
+    look->failed = result == -ENOMEM || (result < 0 && look->error == NULL);
+}
+
+static void free_look(struct run_look *look) {
+    view_summary_done(&look->summary);
+    free(look->path);
+    free(look->real);
+    free(look->error);
+    free(look);
+}
+
+struct run_look *run_look_create(const char *path, const struct run_files *known) {
+    struct run_look *look = calloc(1, sizeof *look);
+    if (look == NULL || (look->path = strdup(path)) == NULL) {
+        free(look);
+        return NULL;
+    }
+    look->name = strrchr(look->path, '/') + 1;
+    look->known = *known;
+    return look;
+}
+
+void run_look_release(struct run_look *look) {
+    if (look == NULL) return;
+    pthread_mutex_lock(&lock);
+    look->left = look->begun && !look->done;
+    bool mine = !look->left;
+    pthread_mutex_unlock(&lock);
+    if (mine) free_look(look);
+}
+
+enum run_look_state run_look_state(const struct run_look *look) {
+    pthread_mutex_lock(&lock);
+    enum run_look_state state = look->done ? LOOK_IS_DONE : look->begun ? LOOK_GOES_ON : LOOK_WAITS;
+    pthread_mutex_unlock(&lock);
+    return state;
+}
+
+/* Under the lock. */
+static void let_go(struct looking *looking) {
+    if (--looking->users > 0) return;
+    (void)pthread_cond_destroy(&looking->ended);
+    free(looking->looks);
+    free(looking);
+}
+
+static void *make_looks(void *context) {
+    struct looking *looking = context;
+    pthread_mutex_lock(&lock);
+    while (looking->next < looking->n) {
+        struct run_look *look = looking->looks[looking->next++];
+        look->begun = true;
+        pthread_mutex_unlock(&lock);
+        look_at(look);
+        pthread_mutex_lock(&lock);
+        look->done = true;
+        if (look->left) free_look(look);
+        if (++looking->n_done == looking->n) (void)pthread_cond_signal(&looking->ended);
+    }
+    looking->n_threads--;
+    let_go(looking);
+    pthread_mutex_unlock(&lock);
+    return NULL;
+}
+
+/* Under the lock. Signals are the program's. */
+static bool start_thread(struct looking *looking) {
+    enum { LOOK_STACK = 512 << 10 };
+    pthread_attr_t attributes;
+    pthread_t thread;
+    sigset_t all, before;
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    (void)pthread_attr_init(&attributes);
+    (void)pthread_attr_setstacksize(&attributes, LOOK_STACK);
+    (void)pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    bool started = pthread_create(&thread, &attributes, make_looks, looking) == 0;
+    (void)pthread_attr_destroy(&attributes);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    looking->n_threads += started;
+    looking->users += started;
+    return started;
+}
+
+/* Under the lock. */
+static void wait_for_looks(struct looking *looking) {
+    nanoseconds now = clock_monotonic(), end = now + RUN_LOOK_SECONDS * NS_PER_S;
+    bool stalled = true;
+    while (looking->n_done < looking->n && now < end) {
+        size_t before = looking->n_done;
+        if (stalled && looking->next < looking->n && looking->n_threads < THREADS && !start_thread(looking) &&
+            looking->n_threads == 0) { /* none can be had at all */
+            looking->n_threads++;
+            looking->users++;
+            pthread_mutex_unlock(&lock);
+            (void)make_looks(looking);
+            pthread_mutex_lock(&lock);
+            return;
+        }
+        nanoseconds until = now + STALL_MS * NS_PER_MS;
+        const struct timespec limit = {.tv_sec = until / NS_PER_S, .tv_nsec = until % NS_PER_S};
+        (void)pthread_cond_timedwait(&looking->ended, &lock, &limit);
+        stalled = looking->n_done == before;
+        now = clock_monotonic();
+    }
+}
+
+int run_looks_make(struct run_look *const *looks, size_t n, ty_error *err) {
+    pthread_condattr_t attributes;
+    struct looking *looking = calloc(1, sizeof *looking);
+    if (looking != NULL) looking->looks = malloc((n + 1) * sizeof(struct run_look *));
+    if (looking == NULL || looking->looks == NULL) {
+        free(looking);
+        return ty_fail_memory(err);
+    }
+    if (n > 0) memcpy(looking->looks, looks, n * sizeof(struct run_look *));
+    looking->n = n;
+    looking->users = 1;
+    (void)pthread_condattr_init(&attributes);
+    (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(&looking->ended, &attributes);
+    (void)pthread_condattr_destroy(&attributes);
+    pthread_mutex_lock(&lock);
+    wait_for_looks(looking);
+    looking->n = looking->next; /* what was not begun is not begun any more */
+    let_go(looking);
+    pthread_mutex_unlock(&lock);
+    return 0;
+}
