@@ -88,7 +88,9 @@ static void on_connection(void *context, struct MHD_Connection *connection, void
     wait_for_head(server, link);
 }
 
-/* The first line is there: what it asks for, as it came. */
+/* The first line is there: what it asks for, as it came. libmicrohttpd would put each parameter of the query
+ * into the memory of the connection next, and break that off without a word where it does not suffice: the
+ * query is ours alone, and ends for it here. */
 static void *on_url(void *context, const char *url, struct MHD_Connection *connection) {
     struct exchange *exchange = calloc(1, sizeof *exchange);
     struct http_link *link = link_of(connection);
@@ -96,6 +98,8 @@ static void *on_url(void *context, const char *url, struct MHD_Connection *conne
     exchange->server = context;
     exchange->url = strndup(url, HTTP_URL_MAX);
     exchange->base.url_too_long = strlen(url) > HTTP_URL_MAX;
+    char *query = strchr(url, '?');
+    if (query != NULL) query[1] = '\0';
     exchange->base.fd = link != NULL ? link->fd : -1;
     exchange->after = exchange->server->exchanges;
     if (exchange->after != NULL) exchange->after->before = exchange;

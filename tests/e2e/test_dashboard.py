@@ -211,6 +211,19 @@ class Dashboard(harness.Case):
         self.assertEqual("attempt", server.json(f"/api/runs/{run}/events?kind=attempt")["events"][0]["kind"])
         self.assertEqual(200, server.ask(f"/api/runs/{run}/trace.json?from=2")[0])
 
+    def test_many_parameters_are_told(self):
+        make_a(self.storage, numbers=3)
+        server = self.serve()
+        run = server.ids()["a"]
+        for n in (33, 250, 500, 2000):
+            status, data, _ = server.ask("/api/runs?" + "&".join(["a"] * n))
+            self.assertEqual((400, {"error": "more than 32 parameters"}), (status, json.loads(data)))
+        self.assertEqual(414, server.ask("/api/runs?" + "&".join(["a"] * 3000))[0])
+        longest = "/api/series?from=1&to=2&x=step&buckets=10" + f"&run={run}" * 16 + "&what=band" * 11 + "&metric="
+        longest += "m" * (4096 - len(longest))
+        status, data, _ = server.ask(longest, headers={f"Cookie-{i}": "c" * 100 for i in range(40)})  # 32, and what a browser adds
+        self.assertEqual((200, 16), (status, len(json.loads(data)["series"])), data)
+
     def test_heads_that_are_large_or_never_end(self):
         server = self.serve()
         self.assertEqual(414, server.ask("/api/runs?after=" + "1" * 4096)[0])
