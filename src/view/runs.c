@@ -19,10 +19,14 @@
 #include "view/export.h"
 #include "view/run_look.h"
 
+enum { GONE_KEPT_S = 24 * 3600 };
+
 struct run_entry {
     struct view_run run;
     struct run_files files;
-    bool seen; /* in the look that goes on */
+    bool seen;        /* in the look that goes on */
+    int64_t quiet;    /* minutes begun, as was told */
+    nanoseconds gone; /* since when; monotonic */
 };
 
 /* A name below a storage path. */
@@ -246,20 +250,35 @@ static int make_looks(struct view_runs *runs, ty_error *err) {
     return result == -ENOMEM ? ty_fail_memory(err) : changed;
 }
 
-/* A run that went since is told once, and then forgotten. */
-static int drop_gone(struct view_runs *runs) {
-    size_t kept = 0;
+/* What no file tells. */
+static int note_quiet(struct view_runs *runs) {
     int changed = 0;
     for (size_t i = 0; i < runs->n; i++) {
         struct run_entry *entry = runs->entries[i];
-        bool told = !entry->run.there && !entry->seen;
+        nanoseconds quiet = view_summary_quiet(&entry->run.summary);
+        int64_t minutes = quiet > 0 ? 1 + quiet / (60 * NS_PER_S) : 0;
+        if (minutes == entry->quiet) continue;
+        entry->quiet = minutes;
+        entry->run.changed = ++runs->cursor;
+        changed = 1;
+    }
+    return changed;
+}
+
+/* Of a run that is gone the ID stays, for whoever asks with an older cursor. */
+static int drop_gone(struct view_runs *runs) {
+    size_t kept = 0;
+    int changed = 0;
+    nanoseconds now = clock_monotonic();
+    for (size_t i = 0; i < runs->n; i++) {
+        struct run_entry *entry = runs->entries[i];
         if (!entry->seen && entry->run.there) {
+            renew(runs, entry, (struct run_files){0}, NULL); /* the same files may be back */
             entry->run.there = false;
-            entry->run.changed = ++runs->cursor;
-            entry->files = (struct run_files){0}; /* the same files may be back */
+            entry->gone = now;
             changed = 1;
         }
-        if (told) {
+        if (!entry->run.there && now - entry->gone > GONE_KEPT_S * NS_PER_S) {
             (void)hash_remove(runs->by_id, entry->run.id);
             free_entry(entry);
         } else {
@@ -291,7 +310,7 @@ int view_runs_look(struct view_runs *runs, ty_error *err) {
     changed = make_looks(runs, err);
     drop_names(runs);
     if (changed < 0) return changed;
-    changed |= drop_gone(runs);
+    changed |= drop_gone(runs) | note_quiet(runs);
     if (changed && runs->n > 0) qsort(runs->entries, runs->n, sizeof(struct run_entry *), newest_first);
     return changed;
 }
@@ -300,6 +319,10 @@ int view_runs_look(struct view_runs *runs, ty_error *err) {
 
 const struct view_run *view_runs_at(const struct view_runs *runs, size_t index) {
     return index < runs->n ? &runs->entries[index]->run : NULL;
+}
+
+uint64_t view_runs_cursor(const struct view_runs *runs) {
+    return runs->cursor;
 }
 
 size_t view_runs_count(const struct view_runs *runs) {
@@ -355,9 +378,10 @@ void view_runs_encode(const struct view_runs *runs, uint64_t after, struct buffe
     buffer_text(out, "], \"gone\": [");
     any = false;
     for (size_t i = 0; i < runs->n; i++) {
-        if (runs->entries[i]->run.there || after == 0) continue;
+        const struct view_run *run = &runs->entries[i]->run;
+        if (run->there || after == 0 || run->changed <= after) continue;
         separate(&any, out);
-        buffer_printf(out, "\"%s\"", runs->entries[i]->run.id);
+        buffer_printf(out, "\"%s\"", run->id);
     }
     buffer_text(out, "]}");
 }

@@ -26,7 +26,7 @@ struct view_run {
     char *error;                 /* owned; why it cannot be read, else NULL */
     uint64_t changed;            /* the list's cursor when the run last changed */
     struct view_counts *counts;  /* owned; for its exposition, of one thread at a time */
-    bool there;                  /* its directory is; a run that is gone stays until the next look */
+    bool there;                  /* its directory is; one that is gone stays for a day, to be told */
 };
 
 struct view_runs; /* opaque; one thread at a time has it in its hands */
@@ -37,8 +37,10 @@ struct view_runs *view_runs_create(const char *const *paths, size_t n, ty_error 
 void view_runs_destroy(struct view_runs *runs); /* NULL is fine */
 
 /* Looks at all: 1 when something changed, 0, or an error of the storage path. It takes RUN_LOOK_SECONDS where
- * some run begins to hang. */
+ * some run begins to hang. A run that is quiet changes with each minute. */
 int view_runs_look(struct view_runs *runs, ty_error *err);
+/* Counts changes: whoever was told at the same count knows all. */
+uint64_t view_runs_cursor(const struct view_runs *runs);
 
 /* Newest first; NULL behind the last. Borrowed until the next look. */
 const struct view_run *view_runs_at(const struct view_runs *runs, size_t index);

@@ -129,8 +129,10 @@ void view_summary_done(struct view_summary *summary);
 
 /* How long the run took, or has gone on; 0 where the clock was put back meanwhile. */
 nanoseconds view_summary_time(const struct view_summary *summary);
-/* How long a running run is without a report, where that is more than usual: five usual intervals, and 30 s at
- * least; else 0. */
+/* From when on a running run is quiet, unless it reports: five usual intervals behind its last report, and 30 s
+ * at least; wall. 0: it never is, as it does not run, or never reported. */
+nanoseconds view_summary_quiet_from(const struct view_summary *summary);
+/* How long a run that is quiet is without a report; else 0. */
 nanoseconds view_summary_quiet(const struct view_summary *summary);
 /* Name of the node of the first cause, or NULL. */
 const char *view_summary_cause_node(const struct view_summary *summary);

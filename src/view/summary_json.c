@@ -13,11 +13,16 @@ nanoseconds view_summary_time(const struct view_summary *summary) {
     return end > summary->began ? end - summary->began : 0;
 }
 
-nanoseconds view_summary_quiet(const struct view_summary *summary) {
+nanoseconds view_summary_quiet_from(const struct view_summary *summary) {
     const nanoseconds least = 30 * NS_PER_S;
     if (summary->standing != STANDING_RUNNING || summary->last_report == 0) return 0;
-    nanoseconds quiet = clock_wall() - summary->last_report, usual = 5 * summary->usual_interval;
-    return quiet > (usual > least ? usual : least) ? quiet : 0;
+    nanoseconds usual = 5 * summary->usual_interval;
+    return summary->last_report + (usual > least ? usual : least);
+}
+
+nanoseconds view_summary_quiet(const struct view_summary *summary) {
+    nanoseconds from = view_summary_quiet_from(summary), now = clock_wall();
+    return from > 0 && now > from ? now - summary->last_report : 0;
 }
 
 const char *view_summary_cause_node(const struct view_summary *summary) {
@@ -122,6 +127,9 @@ json_t *view_summary_json(const struct view_summary *summary, bool details) {
                             (double)view_summary_time(summary) / (double)NS_PER_S, "reports",
                             (json_int_t)summary->reports, "checkpoints", (json_int_t)summary->checkpoints,
                             "last_checkpoint", summary->last_checkpoint, "metrics", summary->metrics);
+    nanoseconds quiet = view_summary_quiet(summary);
+    json_t *silence = quiet > 0 ? json_real((double)quiet / (double)NS_PER_S) : json_null();
+    (void)json_object_set_new(map, "quiet_s", silence);
     if (!details || map == NULL) return map;
     json_t *more = json_pack("{s:s?, s:s?, s:s?, s:I, s:I, s:o, s:s?, s:s?, s:o}", "command", summary->command,
                              "host", summary->host, "version", summary->version, "pid",

@@ -93,7 +93,7 @@ static int answer_exposition(struct api_call *call, ty_error *err) {
         const struct view_run *run = view_runs_at(call->site->list, i);
         const struct view_summary *summary = &run->summary;
         bool past = summary->ended > 0 && clock_wall() - summary->ended > 15 * 60 * NS_PER_S;
-        if (run->error == NULL && !past)
+        if (run->there && run->error == NULL && !past)
             runs[n_runs++] = (struct view_exposed){run->name, run->path, run->counts};
     }
     const struct view_exposition how = {.openmetrics = call->openmetrics};

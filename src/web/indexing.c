@@ -47,7 +47,7 @@ static void stepped(struct lane_job *base) {
         char data[64];
         run->index_told = now;
         (void)snprintf(data, sizeof data, "{\"scanned\": %.6g}", job->scanned);
-        stream_tell(run, "index", data);
+        stream_tell(run->site, run, "index", data);
     }
     if (job->more <= 0) {
         run->indexing = false;

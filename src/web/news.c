@@ -14,11 +14,23 @@
 #include "base/file.h"
 #include "base/str.h"
 #include "controller/run_directory.h"
+#include "controller/run_lock.h"
 #include "journal/journal.h"
 #include "usage/usage.h"
+#include "view/summary.h"
 #include "web/site.h"
 
-enum { REST_MS = 50, NEWS_MS = 250, POLL_MS = 2000, LOGS_TOLD = 64, SCAN_REST = 200 };
+enum {
+    REST_MS = 50,
+    NEWS_MS = 250,
+    POLL_MS = 2000,
+    LOGS_TOLD = 64,
+    SCAN_REST = 200,
+    LIST_REST = 49,
+    SILENCE_S = 30
+};
+
+#define MINUTE (60 * NS_PER_S)
 
 /* -- a look, in the run's lane */
 
@@ -32,6 +44,7 @@ struct look_job {
     struct site_run *run;
     struct news_known told, there;
     bool replaced; /* another journal is in the place of the one that was told of */
+    bool silent;   /* nothing came for a while */
     int result;
     int inotify, directory, logs; /* watches that stand now */
     bool scans;                   /* looks at all logs, not only at those that were written */
@@ -117,6 +130,28 @@ static void look_at_logs(struct look_job *job) {
     (void)closedir(entries);
 }
 
+static bool came(const struct news_known *before, const struct news_known *now) {
+    return now->sequence != before->sequence || now->reports != before->reports || now->held != before->held;
+}
+
+/* What the journal does not tell. Its summary, which says when the run is quiet, is read at first and once in a
+ * silence. */
+static void look_beside(struct look_job *job) {
+    struct news_known *there = &job->there;
+    const char *path = job->run->path;
+    there->sampled = sampled_at(path);
+    there->held = run_lock_is_held(path);
+    if (came(&job->told, there)) there->quiet_from = there->quiet = 0;
+    struct view_summary summary = {0};
+    if (job->silent && there->quiet_from == 0 && view_summary_read(job->run->name, path, &summary, NULL) >= 0) {
+        nanoseconds from = view_summary_quiet_from(&summary);
+        there->quiet_from = from > 0 ? from : INT64_MAX;
+        view_summary_done(&summary);
+    }
+    nanoseconds now = clock_wall();
+    if (there->quiet_from > 0 && now > there->quiet_from) there->quiet = 1 + (now - there->quiet_from) / MINUTE;
+}
+
 static void look(struct lane_job *base) {
     struct look_job *job = (struct look_job *)base;
     const char *path = job->run->path;
@@ -130,7 +165,7 @@ static void look(struct lane_job *base) {
     if (gone) job->there = (struct news_known){0};
     job->there.gone = gone;
     if (job->result != -EBUSY) job->there.error = job->result < 0 ? job->result : 0;
-    if (!gone) job->there.sampled = sampled_at(path);
+    if (!gone) look_beside(job);
     look_at_logs(job);
 }
 
@@ -153,24 +188,26 @@ static void tell_logs(const struct look_job *job) {
         char data[64];
         (void)snprintf(data, sizeof data, "{\"rank\": %d, \"size\": %lld}", job->changed[i].rank,
                        (long long)job->changed[i].size);
-        stream_tell(job->run, "logs", data);
+        stream_tell(job->run->site, job->run, "logs", data);
     }
-    if (job->n_changed > LOGS_TOLD) stream_tell(job->run, "logs", "{}");
+    if (job->n_changed > LOGS_TOLD) stream_tell(job->run->site, job->run, "logs", "{}");
 }
 
 /* A run that is gone may come again, under its name: it is looked for every 2 s. */
 static void tell_news(struct site_run *run, const struct news_known *there) {
     struct news_known *told = &run->news.told;
     char data[64];
-    if (there->gone && !told->gone) stream_tell(run, "gone", "{}");
-    if (!there->gone && (there->sequence != told->sequence || there->error != told->error))
-        stream_tell(run, "run", "{}");
+    if (there->gone && !told->gone) stream_tell(run->site, run, "gone", "{}");
+    if (!there->gone && (there->sequence != told->sequence || there->error != told->error ||
+                         there->held != told->held || there->quiet != told->quiet))
+        stream_tell(run->site, run, "run", "{}");
     if (!there->gone && there->reports != told->reports) {
         (void)snprintf(data, sizeof data, "{\"id\": %lld}", (long long)there->reports);
-        stream_tell(run, "reports", data);
+        stream_tell(run->site, run, "reports", data);
         indexing_begin(run);
     }
-    if (!there->gone && there->sampled != told->sampled) stream_tell(run, "usage", "{}");
+    if (!there->gone && there->sampled != told->sampled) stream_tell(run->site, run, "usage", "{}");
+    if (came(told, there)) run->news.heard = run->news.looked;
     *told = *there;
 }
 
@@ -232,6 +269,7 @@ static void on_due(void *context) {
     job->run = run;
     job->told = job->there = news->told;
     job->inotify = site->inotify;
+    job->silent = loop_now(site->loop) - news->heard >= SILENCE_S * NS_PER_S;
     job->scans = news->anew || loop_now(site->loop) >= news->scan_due;
     job->written = news->written;
     news->written = (struct idset){0};
@@ -267,6 +305,74 @@ void news_end(struct site_run *run) {
     drop_watches(run);
     hash_destroy(TAKE(news->sizes));
     idset_done(&news->written);
+}
+
+/* -- the list of runs: looked at every 2 s, and no oftener than takes a fiftieth of a core */
+
+struct list_job {
+    struct lane_job base;
+    struct site *site;
+    uint64_t cursor;
+    bool failed;
+    nanoseconds took;
+};
+
+static void look_at_list(struct lane_job *base) {
+    struct list_job *job = (struct list_job *)base;
+    nanoseconds began = clock_monotonic();
+    job->failed = view_runs_look(job->site->list, NULL) < 0;
+    job->cursor = view_runs_cursor(job->site->list);
+    job->took = clock_monotonic() - began;
+}
+
+static void drop_list_look(struct lane_job *base) {
+    free(base);
+}
+
+static void on_list_due(void *context);
+
+static void arm_list(struct site *site, nanoseconds due) {
+    struct list_news *news = &site->list_news;
+    if (news->n_streams == 0 || news->looking) return;
+    news->timer = (struct loop_timer){.callback = on_list_due, .context = site};
+    (void)loop_timer_start(site->loop, &news->timer, due);
+}
+
+static void looked_at_list(struct lane_job *base) {
+    struct list_job *job = (struct list_job *)base;
+    struct site *site = job->site;
+    struct list_news *news = &site->list_news;
+    nanoseconds rest = LIST_REST * job->took, least = POLL_MS * NS_PER_MS;
+    news->looking = false;
+    if (job->cursor != news->told || job->failed != news->failed) stream_tell(site, NULL, "run", "{}");
+    news->told = job->cursor;
+    news->failed = job->failed;
+    free(job);
+    arm_list(site, rest > least ? rest : least);
+}
+
+static void on_list_due(void *context) {
+    struct site *site = context;
+    struct list_job *job = calloc(1, sizeof *job);
+    if (job == NULL) {
+        arm_list(site, POLL_MS * NS_PER_MS);
+        return;
+    }
+    job->base = (struct lane_job){.work = look_at_list, .done = looked_at_list, .drop = drop_list_look};
+    job->site = site;
+    site->list_news.looking = true;
+    lane_post(site->lanes, &site->list_lane, &job->base);
+}
+
+void list_news_begin(struct site *site) {
+    site->list_news.n_streams++;
+    site->list_news.told = 0;
+    loop_timer_stop(site->loop, &site->list_news.timer);
+    arm_list(site, 0);
+}
+
+void list_news_end(struct site *site) {
+    if (--site->list_news.n_streams == 0) loop_timer_stop(site->loop, &site->list_news.timer);
 }
 
 /* -- what the kernel tells */

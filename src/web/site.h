@@ -118,7 +118,10 @@ struct news_known {
     int error;                 /* why its journal cannot be read; 0: it can */
     int64_t reports, sequence; /* how many, and of the last event */
     nanoseconds event_time;
-    int64_t sampled; /* when usage.db was written, by its storage */
+    int64_t sampled;        /* when usage.db was written, by its storage */
+    bool held;              /* a controller has it */
+    nanoseconds quiet_from; /* as its summary has it, 0: that was not read since something came */
+    int64_t quiet;          /* minutes begun */
 };
 
 /* What those who watch a run were told, and when to look again. */
@@ -129,9 +132,18 @@ struct news {
     bool dirty, looking;
     bool anew; /* somebody came who was told of no log yet */
     struct loop_timer timer;
-    nanoseconds looked, scan_due;
-    struct idset written; /* ranks whose logs were, as the kernel tells */
-    struct hash *sizes;   /* owned; what was told of the logs, by rank; NULL: nothing */
+    nanoseconds looked, heard, scan_due; /* heard: when something came last */
+    struct idset written;                /* ranks whose logs were, as the kernel tells */
+    struct hash *sizes;                  /* owned; what was told of the logs, by rank; NULL: nothing */
+};
+
+/* The same of the list of runs. */
+struct list_news {
+    size_t n_streams;
+    uint64_t told; /* the list's cursor */
+    bool failed;   /* and that its storage cannot be read */
+    bool looking;
+    struct loop_timer timer;
 };
 
 /* A run that was asked for; there until the end. */
@@ -160,7 +172,8 @@ struct site {
     struct lanes *lanes, *index_lanes; /* of who waits for an answer; of what nobody waits for */
     struct lane list_lane;
     struct view_runs *list; /* the list lane's */
-    struct hash *runs;      /* ID -> struct site_run */
+    struct list_news list_news;
+    struct hash *runs; /* ID -> struct site_run */
     struct site_stream *streams;
     size_t n_streams, n_exports;
     int inotify;
@@ -192,14 +205,16 @@ struct site_stream; /* opaque */
 void stream_begin(struct site *site, struct http_request *request, struct site_run *run);
 void stream_gone(struct site *site, struct http_request *request);
 void stream_close(struct site *site); /* says bye */
-/* An event to all who watch the run. */
-void stream_tell(struct site_run *run, const char *event, const char *data);
+/* An event to all who watch the run, or the list (NULL). */
+void stream_tell(struct site *site, const struct site_run *run, const char *event, const char *data);
 
 /* -- news.c: looks at what changed, while somebody watches */
 int news_open(struct site *site, ty_error *err);
 void news_close(struct site *site);    /* behind the lanes */
 void news_begin(struct site_run *run); /* for one more, who is told of all there is */
 void news_end(struct site_run *run);
+void list_news_begin(struct site *site);
+void list_news_end(struct site *site);
 
 /* -- indexing.c: makes the run's index in the background, and tells how far it is. */
 void indexing_begin(struct site_run *run);

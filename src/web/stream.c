@@ -22,10 +22,10 @@ static void put(struct site_stream *stream, const char *event, const char *data)
     if (!text.failed) stream->site->http->write(stream->request, text.data, text.size);
 }
 
-void stream_tell(struct site_run *run, const char *event, const char *data) {
-    for (struct site_stream *stream = run->site->streams; stream != NULL; stream = stream->next)
+void stream_tell(struct site *site, const struct site_run *run, const char *event, const char *data) {
+    for (struct site_stream *stream = site->streams; stream != NULL; stream = stream->next)
         if (stream->run == run) put(stream, event, data);
-    site_stir(run->site);
+    site_stir(site);
 }
 
 static void on_comment(void *context) {
@@ -61,7 +61,10 @@ void stream_begin(struct site *site, struct http_request *request, struct site_r
     site->http->stream(request, "text/event-stream", NULL);
     site->http->write(request, ":\n\n", 3);
     (void)loop_watch_start(site->loop, &stream->watch, request->fd, LOOP_READABLE);
-    if (run != NULL) news_begin(run);
+    if (run != NULL)
+        news_begin(run);
+    else
+        list_news_begin(site);
     site_stir(site);
 }
 
@@ -74,7 +77,10 @@ void stream_gone(struct site *site, struct http_request *request) {
     *place = stream->next;
     loop_watch_stop(site->loop, &stream->watch);
     if (--site->n_streams == 0) loop_timer_stop(site->loop, &site->comment);
-    if (stream->run != NULL) news_end(stream->run);
+    if (stream->run != NULL)
+        news_end(stream->run);
+    else
+        list_news_end(site);
     free(stream);
 }
 

@@ -1,12 +1,15 @@
 """Journals made by hand, of runs with known numbers: what a page, a plot or an export of them must show is known too."""
 
 import contextlib
+import fcntl
 import json
 import os
 import sqlite3
+import struct
 
 SECOND = 1_000_000_000
 BEGAN = 1_700_000_000 * SECOND
+F_OFD_SETLK = 37  # of <fcntl.h>; Python has no name for it
 
 SCHEMA = """
 PRAGMA application_id = 1415146094;
@@ -70,6 +73,13 @@ class Journal:
     def log(self, rank, text):
         with open(os.path.join(self.path, "logs", f"rank-{rank}.log"), "wb") as file:
             file.write(text if isinstance(text, bytes) else text.encode())
+
+
+def hold(path):
+    """The lock of the run there, as a controller that lives has it; until the file is closed."""
+    lock = open(os.path.join(path, "run.lock"), "w")
+    fcntl.fcntl(lock, F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+    return lock
 
 
 USAGE_SCHEMA = """

@@ -16,7 +16,7 @@ import unittest
 
 import harness
 import seen
-from journals import Journal, make_a, make_b, make_usage
+from journals import BEGAN, SECOND, Journal, hold, make_a, make_b, make_usage
 
 
 class Server:
@@ -609,10 +609,61 @@ class Dashboard(harness.Case):
     def live(self, name, reports, seconds=0):
         run = Journal(self.storage, name, live=True)
         run.event(seconds, "run", command=["python"], host="n1", pid=1)
+        run.event(seconds, "attempt", 1, workers=1, nodes=1)
         for n in range(1, reports + 1):
             run.report(seconds + n, 1, 0, n, {"loss": 1 / n})
         run.commit()
         return run
+
+    def until_told(self, reply, look):
+        """Asks for nothing before the stream tells that there is something."""
+        while True:
+            self.next_event(reply, "run")
+            found = look()
+            if found:
+                return found
+
+    def test_the_list_tells_what_changed(self):
+        os.makedirs(self.storage)
+        server = self.serve()
+        reply = self.open_stream(server)
+        cursor = 0
+
+        def row():
+            nonlocal cursor
+            told = server.json(f"/api/runs?after={cursor}")
+            cursor = told["cursor"]
+            return told["runs"] or [{"gone": id} for id in told["gone"]]
+
+        run = self.live("live", 2)
+        lock = hold(run.path)
+        self.addCleanup(lock.close)
+        found = self.until_told(reply, row)[0]
+        self.assertEqual("live", found["name"])
+        run.report(time.time() - BEGAN / SECOND - 26, 1, 0, 3, {"loss": 1})
+        run.commit()
+        self.until_told(reply, lambda: [one for one in row() if one["metrics"] == {"loss": 1}])
+        self.until_told(reply, lambda: [one for one in row() if one["quiet_s"]])  # by the clock alone
+        lock.close()
+        self.until_told(reply, lambda: [one for one in row() if one["state"] == "died"])  # by its lock alone
+        run.done()
+        os.rename(run.path, os.path.join(self.place, "old"))
+        self.assertEqual(found["id"], self.until_told(reply, lambda: [one for one in row() if "gone" in one])[0]["gone"])
+
+    def test_a_run_that_turns_quiet_or_dies_is_told(self):
+        run = self.live("live", 2)
+        lock = hold(run.path)
+        self.addCleanup(lock.close)
+        run.report(time.time() - BEGAN / SECOND - 26, 1, 0, 3, {"loss": 1})
+        run.commit()
+        server = self.serve()
+        id = server.ids()["live"]
+        self.assertIsNone(server.json("/api/runs/" + id)["quiet_s"])
+        reply = self.open_stream(server, id)
+        self.until_told(reply, lambda: server.json("/api/runs/" + id)["quiet_s"])
+        lock.close()
+        self.until_told(reply, lambda: server.json("/api/runs/" + id)["state"] == "died")
+        run.done()
 
     def test_every_log_that_was_written_is_told(self):
         run = self.live("live", 3)
@@ -685,10 +736,10 @@ class Dashboard(harness.Case):
         self.assertEqual(3, server.json("/api/runs/" + id)["reports"])
         run.done()
 
-    def open_stream(self, server, run):
+    def open_stream(self, server, run=None):
         connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
         self.addCleanup(connection.close)
-        connection.request("GET", "/api/stream?run=" + run, headers={"Authorization": "Bearer " + server.token})
+        connection.request("GET", "/api/stream" + (f"?run={run}" if run else ""), headers={"Authorization": "Bearer " + server.token})
         reply = connection.getresponse()
         self.assertEqual((200, "text/event-stream"), (reply.status, reply.headers["Content-Type"]))
         return reply

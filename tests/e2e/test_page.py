@@ -6,11 +6,12 @@ import json
 import os
 import re
 import sqlite3
+import time
 import unittest
 
 import harness
 import seen
-from journals import BEGAN, Journal, make_a, make_b, make_usage
+from journals import BEGAN, SECOND, Journal, hold, make_a, make_b, make_usage
 from playwright.sync_api import expect, sync_playwright
 from test_dashboard import Server
 
@@ -182,6 +183,22 @@ class Page(harness.Case):
         os.rename(os.path.join(self.place, "away"), path)
         expect(page.locator(".cause")).to_have_count(0)
         self.forget("500")
+
+    def test_a_run_that_turns_quiet_and_dies_is_seen_without_a_reload(self):
+        run = Journal(self.storage, "a", live=True)
+        run.begin(1)
+        run.report(time.time() - BEGAN / SECOND - 20, 1, 0, 1, {"loss": 1})
+        run.commit()
+        server = self.serve()
+        with hold(run.path):
+            page, alone = self.open(server), self.open(server, f"&run={server.ids()['a']}")
+            expect(page.locator("tr .state")).to_have_text("running")
+            expect(alone.locator(".facts .state")).to_have_text("running")
+            expect(page.locator("tr .state")).to_contain_text("quiet")
+            expect(alone.locator(".facts .state")).to_contain_text("quiet")
+        expect(page.locator("tr .state")).to_have_text("died")
+        expect(alone.locator(".facts .state")).to_have_text("died")
+        run.done()
 
     def test_hostile_names_are_text(self):
         run = Journal(self.storage, HOSTILE)
