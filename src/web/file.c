@@ -11,6 +11,7 @@
 
 #include "base/cleanup.h"
 #include "base/str.h"
+#include "run/replay.h"
 #include "view/index.h"
 #include "view/ranks.h"
 #include "view/series.h"
@@ -472,7 +473,7 @@ static void put_attempts(struct buffer *out, const struct run_replay *replay) {
                       attempt->outcome != NULL ? attempt->outcome : "goes on", attempt->num_workers);
         put_time(out, attempt->began);
         buffer_text(out, "<td class=\"n\">");
-        put_seconds(out, attempt->ended > 0 ? attempt->ended - attempt->began : NAN);
+        put_seconds(out, attempt_seconds(attempt, clock_wall()));
         buffer_text(out, "<td>");
         put_text(out, attempt->cause, 400);
         const char *slash = attempt->checkpoint != NULL ? strrchr(attempt->checkpoint, '/') : NULL;

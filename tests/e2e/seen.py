@@ -111,6 +111,16 @@ def write_back(storage, name="back"):
     return journal.path
 
 
+def write_put_back(storage, name):
+    """Two attempts of 1 rank; the clock is put back by a minute in the first, the second takes 3 s."""
+    journal = Journal(storage, name, 1)
+    journal.begin(100 * SECOND, 1, 1)
+    journal.event(40 * SECOND, "attempt_end", {"outcome": "failed", "status": 3}, 1)
+    journal.begin(50 * SECOND, 2, 1)
+    journal.end(53 * SECOND, 2)
+    return journal.path
+
+
 def write_c(storage, name="c", numbers=156_250):
     """64 ranks, ten million reports of 6 metrics where `numbers` is not said otherwise: made in SQLite, which takes a minute or two."""
     journal = Journal(storage, name, 64)

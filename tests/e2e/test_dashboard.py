@@ -829,6 +829,15 @@ class Dashboard(harness.Case):
         self.assert_status(2, self.trainyard("dashboard", "--storage-path", self.storage, "none", "-o", path))
         self.assert_status(2, self.trainyard("dashboard", "-o", path))
 
+    def test_a_clock_that_was_put_back_in_the_file(self):
+        """No attempt takes less than nothing."""
+        seen.write_put_back(self.storage, "back")
+        path = os.path.join(self.place, "page.html")
+        self.assert_status(0, self.trainyard("dashboard", "--storage-path", self.storage, "back", "-o", path))
+        with open(path) as file:
+            attempts = re.search("<h2>Attempts</h2><table>(.*?)</table>", file.read(), re.S)[1]
+        self.assertEqual(["0 s", "3 s"], [row.split('<td class="n">')[3].split("<td>")[0] for row in attempts.split("<tr>")[2:]])
+
     def test_hostile_names_in_the_file(self):
         name = "<img src=x onerror=alert(1)>"
         run = Journal(self.storage, name)

@@ -81,6 +81,12 @@ class Page(harness.Case):
         expect(page.locator(".card[data-metric=loss] canvas")).to_be_visible()
         expect(page.locator("td.best[data-metric=loss]").nth(0)).to_have_text("0.001998")
 
+    def test_no_attempt_takes_less_than_nothing(self):
+        seen.write_put_back(self.storage, "back")
+        server = self.serve()
+        page = self.open(server, f"&run={server.ids()['back']}&tab=attempts")
+        expect(page.locator("tbody").first.locator("td:nth-child(5)")).to_have_text(["0 µs", "3 s"])
+
     def test_hardware_over_time(self):
         path = make_a(self.storage, numbers=3)
         make_usage(path, [(i * 10, f"n{node}", what, number, value + i)

@@ -69,7 +69,7 @@ export function attempts(context) {
     const first = history[0]?.began ?? now.began, whole = now.seconds;
     if (!history.length) return fill(main, h("div", { class: "note" }, "No attempt has begun yet."));
     fill(main, table(["#attempt", "state", "#workers", "began", "#took", "", "why it ended", "from", "node"], history.map((one) => {
-      const took = (one.ended || first + whole) - one.began;
+      const took = one.seconds;
       return h("tr", {}, num(one.attempt), td(h("span", { class: "state " + (one.outcome || "running") }, one.outcome || "running")), num(one.num_workers ?? one.workers), td(clock(one.began)), num(seconds(took)), td(bar(one.began - first, took, whole)),
         td(one.cause ? label(one.cause, 140) : h("span", { class: "dim" }, "-"), one.cause && one.rank >= 0 && [" ", h("a", { href: link({ run: run.id, tab: "logs", ranks: one.rank }) }, "log")]), td(label(one.checkpoint?.split("/").pop() || "-", 30)), td(label(one.node || "-", 24)));
     })), h("h2", {}, "Events"), await events(run));
