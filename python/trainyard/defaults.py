@@ -49,7 +49,8 @@ class Policy:
     or "beside". storage_there: whether `get_storage()` of a run that is kept on another file system is that side of it. called,
     package: what messages call it and the package. isolate_devices: a worker sees its own devices alone; shares_by_backend: so it
     does where its backend does not share those of a node. step_error makes what a data set raises of what a user's function in one
-    of its steps raised."""
+    of its steps raised. cpu_world: workers of JAX with devices that JAX_PLATFORMS keeps on their CPUs are one
+    world all the same."""
 
     storage_path: str | None = None
     run_name: Callable[[], str] | None = None
@@ -62,6 +63,7 @@ class Policy:
     called: str = "Trainyard"
     package: str = "trainyard"
     step_error: Callable[[Exception], Exception] | None = None
+    cpu_world: bool = False
     isolate_devices: bool = False
     shares_by_backend: bool = False
     quiet: bool = False

@@ -33,6 +33,7 @@ RUNS = [
     ("kind_of_gpu", [], GPU_HOSTS),
     ("tpu_workers", ["1"], tpu_hosts("a")),
     ("tpu_workers", ["2"], tpu_hosts("ab")),
+    ("tpu_data", [], tpu_hosts("a")),
     ("cluster", [], []),
     ("data", [], CPUS),
 ]

@@ -99,6 +99,7 @@ def apply() -> None:
         storage_there=True,
         called="Ray Train",
         package="ray.train",
+        cpu_world=True,
         step_error=exceptions.of_step,
         isolate_devices=not all(is_true(name, True) for name in sharing),
         shares_by_backend=not any(os.environ.get(name, "").strip() for name in sharing),

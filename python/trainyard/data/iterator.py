@@ -47,11 +47,17 @@ class DataIterator:
         options = _Batching(
             batch_size, batch_format, drop_last, local_shuffle_buffer_size, local_shuffle_seed
         )
-        return Passes(lambda: self._run(options, prefetch_batches, _collate_fn, _finalize_fn))
+
+        def handed(batches: Iterator[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
+            for rows, batch in batches:
+                yield rows, _finalize_fn(batch) if _finalize_fn else batch
+
+        return Passes(lambda: self._run(options, prefetch_batches, _collate_fn, handed))
 
     def _run(
-        self, options: _Batching, prefetch: int, collate: Callable | None, finalize: Callable | None
+        self, options: _Batching, prefetch: int, collate: Callable | None, handed: Callable
     ) -> Iterator[Any]:
+        """`handed` makes of (rows, batch) what is given away; it may look ahead, and what has no rows does not count."""
         pass_ = self._shard.begin(options.is_mixed())
 
         def made() -> Iterator[tuple[int, Any]]:
@@ -61,9 +67,9 @@ class DataIterator:
 
         batches = read_ahead(made, prefetch)
         try:
-            for rows, batch in batches:
+            for rows, batch in handed(batches):
                 pass_.gave(rows)
-                yield finalize(batch) if finalize else batch
+                yield batch
             pass_.ended()
         finally:
             batches.close()
@@ -147,17 +153,35 @@ class DataIterator:
         )  # fmt: skip
         return tensors.iterable(batches, pairs)
 
-    def iter_jax_batches(self, *, dtypes: Any = None, **options: Any) -> Iterable[Any]:
-        """Batches of jax's arrays on the worker's devices; options as of iter_batches."""
-        from .block import needed
+    def iter_jax_batches(
+        self,
+        *,
+        prefetch_batches: int = 1,
+        batch_size: int = 256,
+        dtypes: Any = None,
+        collate_fn: Callable[[Any], Any] | None = None,
+        drop_last: bool = False,
+        local_shuffle_buffer_size: int | None = None,
+        local_shuffle_seed: int | None = None,
+        synchronize_batches: bool = False,
+        paddings: Any = None,
+    ) -> Iterable[Any]:
+        """Batches of JAX's arrays, over the devices of all processes: {"column": array}, or what `collate_fn` makes, an array or a
+        dict of them. `batch_size` are the rows of each process, a multiple of its devices.
 
-        jax = needed("jax.numpy", "iter_jax_batches")
+        dtypes, paddings: one for all columns, or {"column": one}. With paddings a batch that is smaller is filled up with them.
+        synchronize_batches: the processes compare sizes first, where they are not known to have as many batches as each other:
+        what is uneven is an error, and with paddings made even; with `drop_last` all end with the first that ends.
+        """
+        from . import arrays
 
-        def made(batch: dict[str, np.ndarray]) -> dict[str, Any]:
-            types = dtypes if isinstance(dtypes, dict) else dict.fromkeys(batch, dtypes)
-            return {name: jax.asarray(array, dtype=types.get(name)) for name, array in batch.items()}
-
-        return self.iter_batches(_finalize_fn=made, **options)
+        form = arrays.batch_format(collate_fn)
+        made = arrays.Arrays(
+            batch_size, drop_last, dtypes, paddings, synchronize_batches, max(prefetch_batches, 1)
+        )
+        _check(batch_size, local_shuffle_buffer_size)
+        options = _Batching(batch_size, form, drop_last, local_shuffle_buffer_size, local_shuffle_seed)
+        return Passes(lambda: self._run(options, prefetch_batches, collate_fn, made.handed))
 
     def materialize(self) -> Any:
         """The rows of this shard, in memory."""

@@ -48,8 +48,7 @@ class DefaultCollateFn(CollateFn):
 def tensor(array: np.ndarray, dtype: Any = None, name: str = "") -> Any:
     """RuntimeError for what is no numbers, or of several shapes."""
     torch = needed("torch", "iter_torch_batches")
-    if array.dtype == object:
-        array = _unwrapped(array)
+    array = unwrapped(array)
     if array.dtype.kind not in "biufc":
         raise RuntimeError(
             f"Numpy array of object dtype cannot be converted to a Torch Tensor: the column {name!r} holds {array.dtype} (text, or "
@@ -62,8 +61,10 @@ def tensor(array: np.ndarray, dtype: Any = None, name: str = "") -> Any:
     return made if dtype is None else made.to(dtype)
 
 
-def _unwrapped(array: np.ndarray) -> np.ndarray:
-    """Lists of one length become rows of an array."""
+def unwrapped(array: np.ndarray) -> np.ndarray:
+    """Lists of one length become rows of an array; other arrays stay."""
+    if array.dtype != object:
+        return array
     try:
         made = np.stack([np.asarray(one) for one in array]) if len(array) else array
     except ValueError:

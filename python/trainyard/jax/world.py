@@ -14,7 +14,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from .. import accelerators, ending, limits, runtime
+from .. import accelerators, defaults, ending, limits, runtime
 
 if TYPE_CHECKING:
     from .config import JaxConfig
@@ -56,10 +56,11 @@ def stop(session: runtime.Session) -> None:
 
 
 def needs_world(config: JaxConfig, platforms: list[str], world_size: int) -> bool:
-    """Whether the workers are to be one world: with devices, unless JAX_PLATFORMS leaves them out; without, when there are
-    several workers."""
+    """Whether the workers are to be one world: with devices, unless JAX_PLATFORMS leaves them out (defaults.Policy.cpu_world);
+    without, when there are several workers."""
     if config.use_tpu or config.use_gpu:
-        return not _DEVICES.isdisjoint(platforms)
+        wanted = {*_DEVICES, "cpu"} if defaults.policy.cpu_world else _DEVICES
+        return not wanted.isdisjoint(platforms)
     return world_size > 1
 
 
