@@ -29,8 +29,10 @@ class JoinCase(Case):
                           "--rendezvous", self.meeting, *args, env=env, **more)
 
     def wait_for_line(self, process, words):
+        told = ""
         while words not in (line := process.stderr.readline()):
-            self.assertNotEqual("", line, "ended without %r" % words)
+            told += line
+            self.assertNotEqual("", line, "ended without %r: %s" % (words, told))
 
     def all_nodes(self, *args, order=(0, 1), **more):
         started = {rank: self.node(rank, *args, **more) for rank in order}
