@@ -173,13 +173,17 @@ static void on_closed(void *context, const ty_error *reason) {
     leave_controller(run, why.size > 0 ? why.data : "", reason->code != 0);
 }
 
-/* The end of the controller's process is heard beside the end of the channel, which a child that the controller
- * forked may hold open. */
+/* Of an agent that joined it is the keeper, without which nobody sees to the end of what runs here; the
+ * controller lives. Else it is the controller, whose end is heard beside that of the channel, which a child
+ * that the controller forked may hold open. */
 static void on_parent_gone(void *context, unsigned events) {
     (void)events;
     struct node_run *run = context;
     loop_watch_stop(run->loop, &run->parent);
-    if (run->outbox.channel != NULL) leave_controller(run, "", false);
+    if (run->service->leased != NULL)
+        node_run_lose(run, " for an agent whose keeper was killed", STOP_KILLED);
+    else if (run->outbox.channel != NULL)
+        leave_controller(run, "", false);
 }
 
 static void on_hung(void *context, struct worker_process *worker) {

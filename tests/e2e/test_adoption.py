@@ -336,6 +336,14 @@ class Adopted(JoinCase):
         self.wait_for_line(self.nodes[1], "the controller is lost")
         self.end_node_1()
 
+    def test_a_node_whose_keeper_is_killed(self):
+        """It looks for no controller, whether the one that it had lives or not."""
+        link = self.begin_by_link(key=None)
+        link.mute = True
+        self.nodes[1].kill()
+        self.nodes[1].wait()
+        self.assert_attempts_in_order()
+
     def begin_by_link(self, **more):
         """Node 1 reaches node 0 by it; workers are deaf, and note the order of the attempts."""
         link = Link(self.port)
