@@ -75,68 +75,76 @@ static json_t *describe(const char *run, const struct lease_claim *claims, size_
 }
 
 /* The text is written at once, with blanks over an older and longer one, so that a process that is killed
- * meanwhile leaves a file that can be read; and through a descriptor of its own, whose close wakes the runs
- * that watch. */
-int lease_claim(const struct lease *lease, const struct lease_claim *claims, size_t n, ty_error *err) {
+ * meanwhile leaves a file that can be read. */
+static int write_claims(const struct lease *lease, int fd, const struct lease_claim *claims, size_t n) {
     CLEANUP(cleanup_json) json_t *json = describe(lease->run, claims, n);
     CLEANUP_FREE char *text = json == NULL ? NULL : json_format(json, JSON_COMPACT);
     struct stat status;
-    if (text == NULL) return ty_fail_memory(err);
+    if (text == NULL) return -ENOMEM;
     size_t size = strlen(text);
-    if (size > LEASE_FILE_MAX || n > CLAIMS_MAX)
-        return ty_fail(err, TY_EUSAGE, "a lease of %zu devices is too big", n);
-    if (fstat(lease->fd, &status) == 0 && (size_t)status.st_size > size) size = (size_t)status.st_size;
+    if (size > LEASE_FILE_MAX) return -E2BIG;
+    if (fstat(fd, &status) == 0 && (size_t)status.st_size > size) size = (size_t)status.st_size;
     CLEANUP_FREE char *padded = malloc(size + 1);
-    if (padded == NULL) return ty_fail_memory(err);
+    if (padded == NULL) return -ENOMEM;
     (void)snprintf(padded, size + 1, "%-*s", (int)size, text);
+    ssize_t written = pwrite(fd, padded, size, 0);
+    return written == (ssize_t)size ? 0 : written < 0 ? -errno : -ENOSPC;
+}
+
+/* Through a descriptor of its own, whose close wakes the runs that watch. */
+int lease_claim(const struct lease *lease, const struct lease_claim *claims, size_t n, ty_error *err) {
+    if (n > CLAIMS_MAX) return ty_fail(err, TY_EUSAGE, "a lease of %zu devices is too big", n);
     CLEANUP_FD int fd = openat(lease->directory, lease->file, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
-    ssize_t written = fd < 0 ? -1 : pwrite(fd, padded, size, 0);
-    if (written == (ssize_t)size) return 0;
-    int code = written < 0 ? errno : ENOSPC;
-    return ty_fail(err, -code, "cannot write a lease in %s: %s", lease_directory_path(), strerror(code));
+    int result = fd < 0 ? -errno : write_claims(lease, fd, claims, n);
+    if (result == 0) return 0;
+    if (result == -ENOMEM) return ty_fail_memory(err);
+    if (result == -E2BIG) return ty_fail(err, TY_EUSAGE, "a lease of %zu devices is too big", n);
+    return ty_fail(err, result, "cannot write a lease in %s: %s", lease_directory_path(), strerror(-result));
+}
+
+/* What makes a lease of an open file, all but its name: the lock, the mode and a text of no claims. */
+static int make_ready(const struct lease *lease, int fd) {
+    if (lease_file_lock(fd) < 0 || fchmod(fd, FILE_MODE) < 0) return -errno;
+    return write_claims(lease, fd, NULL, 0);
 }
 
 /* A file without a name, where the file system has such: whoever is killed before it gets one leaves
- * nothing. */
+ * nothing. Returns its descriptor. */
 static int create_nameless(const struct lease *lease) {
     char link[32];
-    int fd = openat(lease->directory, ".", O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
-    if (fd < 0) return -1;
+    CLEANUP_FD int fd = openat(lease->directory, ".", O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
+    int result = fd < 0 ? -errno : make_ready(lease, fd);
     (void)snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    if (lease_file_lock(fd) == 0 && fchmod(fd, FILE_MODE) == 0 &&
-        linkat(AT_FDCWD, link, lease->directory, lease->file, AT_SYMLINK_FOLLOW) == 0)
-        return fd;
-    (void)close(fd);
-    return -1;
+    if (result == 0 && linkat(AT_FDCWD, link, lease->directory, lease->file, AT_SYMLINK_FOLLOW) < 0)
+        result = -errno;
+    return result < 0 ? result : TAKE_FD(fd);
 }
 
 /* A file whose name nobody looks at until it is locked, where none can be without a name. */
 static int create_unborn(const struct lease *lease) {
     char unborn[sizeof lease->file + sizeof UNBORN];
     (void)snprintf(unborn, sizeof unborn, "%s" UNBORN, lease->file);
-    int fd = openat(lease->directory, unborn, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (fd < 0) return -1;
-    if (lease_file_lock(fd) == 0 && fchmod(fd, FILE_MODE) == 0 &&
-        renameat(lease->directory, unborn, lease->directory, lease->file) == 0)
-        return fd;
-    int code = errno;
-    (void)unlinkat(lease->directory, unborn, 0);
-    (void)close(fd);
-    errno = code;
-    return -1;
+    CLEANUP_FD int fd =
+        openat(lease->directory, unborn, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0) return -errno;
+    int result = make_ready(lease, fd);
+    if (result == 0 && renameat(lease->directory, unborn, lease->directory, lease->file) < 0) result = -errno;
+    if (result < 0) (void)unlinkat(lease->directory, unborn, 0);
+    return result < 0 ? result : TAKE_FD(fd);
 }
 
-/* Makes the file of `lease`, and locks it before it gets the name by which it is found: a file that is found
- * without a lock is void. Readable for all under any umask. */
+/* Makes the file of `lease`. It is whole and locked before it gets the name by which it is found: a file that
+ * is found without a lock is void, and one without a text cannot be understood. Readable for all under any
+ * umask. */
 static int create_file(struct lease *lease, ty_error *err) {
     uint64_t number;
     if (getrandom(&number, sizeof number, 0) != sizeof number) return ty_fail(err, -errno, "no random number");
     (void)snprintf(lease->file, sizeof lease->file, PREFIX "%d-%016" PRIx64 SUFFIX, (int)getpid(), number);
-    lease->fd = create_nameless(lease);
-    if (lease->fd < 0) lease->fd = create_unborn(lease);
-    if (lease->fd >= 0) return 0;
-    int code = errno;
-    return ty_fail(err, -code, "cannot make a lease in %s: %s", lease_directory_path(), strerror(code));
+    int fd = create_nameless(lease);
+    if (fd < 0) fd = create_unborn(lease);
+    if (fd < 0) return ty_fail(err, fd, "cannot make a lease in %s: %s", lease_directory_path(), strerror(-fd));
+    lease->fd = fd;
+    return 0;
 }
 
 int lease_open(const char *run, struct lease **lease, ty_error *err) {
@@ -146,7 +154,6 @@ int lease_open(const char *run, struct lease **lease, ty_error *err) {
     (void)snprintf(made->run, sizeof made->run, "%s", run);
     made->directory = lease_directory_open(err);
     int rc = made->directory < 0 ? made->directory : create_file(made, err);
-    if (rc == 0) rc = lease_claim(made, NULL, 0, err);
     if (rc == 0)
         *lease = made;
     else
