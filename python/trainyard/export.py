@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
 import os
 import sys
@@ -112,16 +113,29 @@ def _cell(value: Any, kind: str) -> Any:
     return json.dumps(value, default=str)
 
 
+def _names(metrics: Iterable[str], head: list[str]) -> dict[str, str]:
+    """What the column of each metric is called: its name, and where a column before it has that, with a number behind it."""
+    names = {name: name for name in metrics}
+    taken = {*head, *names}
+    for name in names.keys() & set(head):
+        names[name] = next(made for n in itertools.count(2) if (made := f"{name}_{n}") not in taken)
+        taken.add(names[name])
+    return names
+
+
 def to_parquet(run: Run, output: str) -> None:
-    """All reports, a row each: id, time, attempt, rank, number, `lost` of all, then the metrics, "a/b" for b in the dict a."""
+    """All reports, a row each: id, time (ns since the epoch), attempt, rank, number, `lost` of all, then the metrics, "a/b" for b in the
+    dict a."""
     try:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
         raise SystemExit("trainyard.export: parquet needs pyarrow (pip install pyarrow)") from None
     head = [*rows.HEAD, *(["lost"] if run.history == "all" else [])]
-    columns = {name: kind for name, kind in _columns(_batches(run)).items() if name not in head}
-    fields = [(name, "bool" if name == "lost" else "int64") for name in head] + list(columns.items())
+    columns = _columns(_batches(run))
+    names = _names(columns, head)
+    fields = [(name, "bool" if name == "lost" else "int64") for name in head]
+    fields += [(names[name], kind) for name, kind in columns.items()]
     schema = pyarrow.schema([(name, pyarrow.type_for_alias(kind)) for name, kind in fields])
     part = f"{output}.part-{os.getpid()}"
     try:
@@ -130,7 +144,7 @@ def to_parquet(run: Run, output: str) -> None:
                 flats = [rows.flat(row["metrics"]) for row in batch]
                 table: dict[str, list[Any]] = {name: [row[name] for row in batch] for name in head}
                 for name, kind in columns.items():
-                    table[name] = [_cell(one.get(name), kind) for one in flats]
+                    table[names[name]] = [_cell(one.get(name), kind) for one in flats]
                 writer.write_table(pyarrow.table(table, schema))
         os.replace(part, output)
     except BaseException:

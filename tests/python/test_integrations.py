@@ -151,6 +151,24 @@ def test_exports(tools, storage, tmp_path):
     assert [name for name in os.listdir(tmp_path) if name.startswith("none")] == []
 
 
+def test_metrics_called_like_parquet_s_own_columns(storage, tmp_path):
+    os.makedirs(storage)
+    journal = seen.Journal(storage, "e", 1)
+    journal.begin(0, 1, 1)
+    metrics = {"rank": 7, "time": 1.5, "time_2": "x", "lost": 3}
+    journal.reports([(seen.SECOND, 1, 0, 1, json.dumps(metrics))])
+    journal.end(9 * seen.SECOND, 1)
+    rows = []
+    for history in ("effective", "all"):
+        export.main(
+            ["parquet", "e", "--storage-path", str(storage), "--history", history, "-o", str(tmp_path / "e.parquet")]
+        )
+        rows.append(pandas.read_parquet(tmp_path / "e.parquet").iloc[0].to_dict())
+    own = {"id": 1, "time": seen.BEGAN + seen.SECOND, "attempt": 1, "rank": 0, "number": 1}
+    assert rows[0] == {**own, "rank_2": 7, "time_3": 1.5, "time_2": "x", "lost": 3}
+    assert rows[1] == {**own, "lost": False, "rank_2": 7, "time_3": 1.5, "time_2": "x", "lost_2": 3}
+
+
 def test_names_and_times_that_tools_keep_for_themselves(tools, storage):
     os.makedirs(storage)
     journal = seen.Journal(storage, "e", 1)
