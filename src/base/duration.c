@@ -160,3 +160,7 @@ nanoseconds clock_boot(void) {
 nanoseconds clock_wall(void) {
     return read_clock(CLOCK_REALTIME);
 }
+
+nanoseconds clock_thread(void) {
+    return read_clock(CLOCK_THREAD_CPUTIME_ID);
+}

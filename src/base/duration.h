@@ -33,5 +33,6 @@ nanoseconds duration_of_ms(int64_t ms);
 nanoseconds clock_monotonic(void); /* CLOCK_MONOTONIC; drives every decision */
 nanoseconds clock_boot(void);      /* CLOCK_BOOTTIME: goes on while the machine is suspended; for leases */
 nanoseconds clock_wall(void);      /* CLOCK_REALTIME since the epoch; only stored and shown */
+nanoseconds clock_thread(void);    /* CLOCK_THREAD_CPUTIME_ID: what the calling thread has used of processors */
 
 #endif

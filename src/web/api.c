@@ -129,6 +129,7 @@ static void call_done(struct lane_job *job) {
         return;
     }
     loop_timer_stop(call->site->loop, &call->patience);
+    if (call->run != NULL) news_spend(call->run, call->spent);
     if (call->request != NULL && call->route == &route_look) {
         dispatch(call);
         return;
@@ -155,7 +156,9 @@ static void call_drop(struct lane_job *job) {
 
 static void call_work(struct lane_job *job) {
     struct api_call *call = (struct api_call *)job;
+    nanoseconds began = clock_thread();
     call->result = call->route->answer(call, &call->err);
+    call->spent = clock_thread() - began;
     call->deleted = call->run != NULL && journal_exists(call->run->path) == 0;
     if (call->deleted && !call->exporting && call->result >= 0) call->result = -ENOENT;
     if (call->exporting) { /* the reader sees the end */

@@ -45,6 +45,7 @@ struct api_call {
     const char *type;
     ty_error err;
     int result;
+    nanoseconds spent; /* of a processor, by the answer */
     struct loop_timer patience;
     struct found_run *found; /* by a look at the list; n_found; owned */
     size_t n_found;

@@ -23,6 +23,8 @@
 enum {
     REST_MS = 50,
     NEWS_MS = 250,
+    DEAR_MS = 800,
+    NEWS_REST = 49,
     POLL_MS = 2000,
     LOGS_TOLD = 64,
     SCAN_REST = 200,
@@ -44,7 +46,8 @@ struct look_job {
     struct site_run *run;
     struct news_known told, there;
     bool replaced; /* another journal is in the place of the one that was told of */
-    bool silent;   /* nothing came for a while */
+    nanoseconds spent;
+    bool silent; /* nothing came for a while */
     int result;
     int inotify, directory, logs; /* watches that stand now */
     bool scans;                   /* looks at all logs, not only at those that were written */
@@ -154,6 +157,7 @@ static void look_beside(struct look_job *job) {
 
 static void look(struct lane_job *base) {
     struct look_job *job = (struct look_job *)base;
+    nanoseconds began = clock_thread();
     const char *path = job->run->path;
     ty_error err = {0};
     job->directory = watch(job, "", IN_MODIFY | IN_CREATE | IN_DELETE | IN_MOVE | IN_DELETE_SELF);
@@ -167,6 +171,7 @@ static void look(struct lane_job *base) {
     if (job->result != -EBUSY) job->there.error = job->result < 0 ? job->result : 0;
     if (!gone) look_beside(job);
     look_at_logs(job);
+    job->spent = clock_thread() - began;
 }
 
 static void free_look(struct look_job *job) {
@@ -231,6 +236,7 @@ static void looked(struct lane_job *base) {
     struct news *news = &run->news;
     news->looking = false;
     news->looked = loop_now(run->site->loop);
+    news->spent += job->spent;
     if (job->scans) {
         nanoseconds rest = SCAN_REST * job->scan_took, least = POLL_MS * NS_PER_MS;
         news->scan_due = news->looked + (rest > least ? rest : least);
@@ -275,18 +281,31 @@ static void on_due(void *context) {
     news->written = (struct idset){0};
     news->anew = news->dirty = false;
     news->looking = true;
+    news->spent = 0;
     lane_post(site->lanes, &run->lane, &job->base);
 }
 
-/* At most 4 looks a second. */
+/* At most 4 looks a second, and no more than take a fiftieth of a core with what is asked for upon them; but a
+ * report is to be seen within a second. */
+static nanoseconds rest_of(const struct news *news) {
+    nanoseconds least = NEWS_MS * NS_PER_MS, most = DEAR_MS * NS_PER_MS, rest = NEWS_REST * news->spent;
+    if (!news->dirty) return POLL_MS * NS_PER_MS;
+    return rest < least ? least : rest > most ? most : rest;
+}
+
 static void arm(struct site_run *run) {
     struct news *news = &run->news;
     struct site *site = run->site;
     if (news->n_streams == 0 || news->looking) return;
-    nanoseconds due = news->looked + (news->dirty ? NEWS_MS : POLL_MS) * NS_PER_MS - loop_now(site->loop);
+    nanoseconds due = news->looked + rest_of(news) - loop_now(site->loop);
     loop_timer_stop(site->loop, &news->timer);
     news->timer = (struct loop_timer){.callback = on_due, .context = run};
     (void)loop_timer_start(site->loop, &news->timer, due > 0 ? due : 0);
+}
+
+void news_spend(struct site_run *run, nanoseconds spent) {
+    run->news.spent += spent;
+    arm(run);
 }
 
 void news_begin(struct site_run *run) {

@@ -132,6 +132,7 @@ struct news {
     bool dirty, looking;
     bool anew; /* somebody came who was told of no log yet */
     struct loop_timer timer;
+    nanoseconds spent;                   /* of a processor, on what there was to tell last */
     nanoseconds looked, heard, scan_due; /* heard: when something came last */
     struct idset written;                /* ranks whose logs were, as the kernel tells */
     struct hash *sizes;                  /* owned; what was told of the logs, by rank; NULL: nothing */
@@ -213,6 +214,8 @@ int news_open(struct site *site, ty_error *err);
 void news_close(struct site *site);    /* behind the lanes */
 void news_begin(struct site_run *run); /* for one more, who is told of all there is */
 void news_end(struct site_run *run);
+/* Somebody was answered about the run, for so much of a processor: the dearer, the longer the news wait. */
+void news_spend(struct site_run *run, nanoseconds spent);
 void list_news_begin(struct site *site);
 void list_news_end(struct site *site);
 

@@ -471,6 +471,21 @@ class Dashboard(harness.Case):
         self.assertEqual(sorted(told), told)
         self.assertLessEqual(len(told) - 1, 2 + 4 * (time.monotonic() - begun))  # the first, and that it is whole
 
+    def test_news_that_are_dear_to_look_at_are_told_seldom(self):
+        run = self.live("live", 45_000)  # so few that all of them are read for each answer
+        server = self.serve()
+        id = server.ids()["live"]
+        reply, begun, told = self.open_stream(server, id), time.monotonic(), 0
+        while told < 8:
+            self.next_event(reply, "reports")
+            told += 1
+            server.json(f"/api/series?run={id}&metric=loss")
+            server.json(f"/api/series?run={id}&metric=loss&x=time")
+            run.report(told, 1, 0, 45_000 + told, {"loss": 1})
+            run.commit()
+        self.assertLessEqual(told, 1 + 1.5 * (time.monotonic() - begun))
+        run.done()
+
     def test_it_ends_amid_answers_and_downloads(self):
         journal = Journal(self.storage, "large")
         journal.begin(8)
