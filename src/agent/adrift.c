@@ -18,7 +18,7 @@
 #include "base/process.h"
 
 /* Others of the machine may knock as well. */
-enum { BACKLOG = 64, KNOCKS_A_TURN = 16 };
+enum { KNOCKS_WAITING = 64, KNOCKS_A_TURN = 16 };
 #define REST (100 * NS_PER_MS)
 
 /* -- the door of the controller's own node */
@@ -42,8 +42,8 @@ static int open_at(const char *run_path, bool listens) {
     CLEANUP_FD int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) return -errno;
     const struct sockaddr *address = (const struct sockaddr *)&name;
-    bool done =
-        listens ? bind(fd, address, size) == 0 && listen(fd, BACKLOG) == 0 : connect(fd, address, size) == 0;
+    bool done = listens ? bind(fd, address, size) == 0 && listen(fd, KNOCKS_WAITING) == 0
+                        : connect(fd, address, size) == 0;
     return done ? TAKE_FD(fd) : -errno;
 }
 

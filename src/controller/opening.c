@@ -1,6 +1,6 @@
 /* From a request to a run that has begun: check, name, plan, directory, journal, and then the core. Nothing is
  * made before the plan stands (or the run is known to wait), so that a request which cannot be met leaves
- * nothing behind. */
+ * nothing behind. A run that is there and is resumed is locked before anybody is waited for. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -91,15 +91,31 @@ static int draw_digits(char *text, size_t n, ty_error *err) {
     return 0;
 }
 
-static int open_journal(struct ty_run *run, ty_error *err) {
+static int open_directory(struct ty_run *run, ty_error *err) {
     bool existed = false;
     run->directory = run_directory_open(run->path, run->request->settings.resume != NULL,
                                         run->request->settings.face, &existed, &run->lock, err);
     if (run->directory < 0) return run->directory;
-    bool past = run->past.exists = existed && journal_exists(run->path) != 0;
+    run->made = !existed;
+    run->past.exists = existed && journal_exists(run->path) != 0;
+    return 0;
+}
+
+/* What an earlier controller left here is looked for, and ended where it does not answer, by who has the run
+ * alone: one that is there already is locked first. */
+static int gather(struct ty_run *run, ty_error *err) {
+    bool there = run->request->settings.resume != NULL && access(run->path, F_OK) == 0;
+    int result = there ? open_directory(run, err) : 0;
+    return result < 0 ? result : prepare_gather(run->request, there ? run->path : NULL, &run->prepared, err);
+}
+
+static int open_journal(struct ty_run *run, ty_error *err) {
+    int result = run->lock == NULL ? open_directory(run, err) : 0;
+    if (result < 0) return result;
+    bool past = run->past.exists;
     struct journal *journal = NULL;
-    int result = journal_open(run->path, past ? JOURNAL_APPEND : JOURNAL_CREATE, &journal, err);
-    if (result < 0 && !existed) {
+    result = journal_open(run->path, past ? JOURNAL_APPEND : JOURNAL_CREATE, &journal, err);
+    if (result < 0 && run->made) {
         run_lock_release(TAKE(run->lock), false);
         run_directory_remove(run->path);
     }
@@ -197,7 +213,7 @@ int opening_begin(struct ty_run *run, ty_error *err) {
     ty_error why_wait = {0};
     int code = prepare_check(run->request, &run->prepared, err);
     if (code >= 0) code = choose_name(run, err);
-    if (code >= 0) code = prepare_gather(run->request, run->path, &run->prepared, err);
+    if (code >= 0) code = gather(run, err);
     if (code >= 0) code = plan(run, &holders, &why_wait, err);
     if (code >= 0) code = open_journal(run, err);
     if (code < 0) return code;

@@ -38,7 +38,8 @@ int prepare_engine(const struct run_request *request, const struct engine **engi
 int prepare_check(const struct run_request *request, struct prepared *prepared, ty_error *err);
 
 /* Where agents come over the network: listens, has them started, and waits until as many are there as the user
- * wants. TY_ESTART names those that are missing. `run_path`: of a run whose workers may have gone on; NULL. */
+ * wants. TY_ESTART names those that are missing. `run_path`: of a run that the caller has, and whose
+ * workers may have gone on; NULL. */
 int prepare_gather(const struct run_request *request, const char *run_path, struct prepared *prepared,
                    ty_error *err);
 

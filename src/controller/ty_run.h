@@ -499,6 +499,7 @@ struct ty_run {
     char id[CHECKPOINT_RUN_SIZE]; /* for the run's life: on record since its first controller */
     char token[33];               /* in the environment of all its processes */
     int directory;                /* -1 */
+    bool made;                    /* the directory, by this controller */
     struct run_lock *lock;
     struct prepared prepared; /* checked, and planned unless it waits */
     struct run_past past;

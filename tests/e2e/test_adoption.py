@@ -14,7 +14,7 @@ import threading
 import time
 
 from harness import COMMAND, HERE, main
-from test_join import JoinCase
+from test_join import JoinCase, free_port
 
 # Steps until there is a file "enough", each reported and noted: process, attempt, step.
 STEPS = """i=0; echo $PPID > agent.$RANK
@@ -437,6 +437,17 @@ class Adopted(JoinCase):
     def agent(self, rank):
         with open(os.path.join(self.place, "agent.%d" % rank)) as file:
             return int(file.read())
+
+    def test_a_second_controller_at_another_port(self):
+        """The run has one already: it is refused, and touches nobody."""
+        self.begin()
+        second = self.finish(self.node(0, *self.words, "--resume", "--rendezvous", "127.0.0.1:%d" % free_port(), "--", "sh", "-c", STEPS))
+        self.assert_status(2, second)
+        self.assertEqual(1, second.err.count("\n"), second)
+        self.assertIn("goes on: its controller is process %d" % self.nodes[0].pid, second.err)
+        self.wait_for_steps()
+        self.end()
+        self.assert_one_attempt()
 
     def test_another_user_knocks_at_the_agent(self):
         """More than may wait at its door, from before the controller dies."""
