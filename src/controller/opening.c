@@ -67,12 +67,13 @@ static int read_past(struct ty_run *run, ty_error *err) {
     int result = journal_replay(journal, &run->replay, err);
     if (replay->id != NULL && strlen(replay->id) < sizeof run->id) strcpy(run->id, replay->id);
     run->past.attempts = replay->attempt;
-    if (replay->n_attempts > 0 && !str_equal(replay->run.event.of.run.engine, engine_local.name)) {
+    const struct event_run *began = &replay->attempt_run.event.of.run;
+    if (replay->n_attempts > 0 && !str_equal(began->engine, engine_local.name)) {
         /* Agents elsewhere may not have heard yet that their controller died, or that it gave them up. */
         const struct ty_attempt_info *last = &replay->attempts[replay->n_attempts - 1];
         bool proven = last->ended > 0 && !str_equal(last->outcome, "died") &&
                       !str_equal(last->outcome, run_outcome_name(OUTCOME_NODE_LOST));
-        double outlive = replay->run.event.of.run.outlive;
+        double outlive = began->outlive;
         if (!(outlive > 0 && outlive < SETTING_SECONDS_MAX)) outlive = 0;
         if (!proven) run->past.fenced_at = clock_boot() + CHANNEL_FENCED + (nanoseconds)(outlive * 1e9);
     }
@@ -179,10 +180,11 @@ static void on_opened(void *context, const ty_error *why_not) {
         run->error = *why_not;
         run->phase = PHASE_OVER;
     } else if (left > 0) {
-        log_warning("controller",
-                    "waiting %lld s: until then workers of the attempt in which the controller before this one "
-                    "was lost may live on nodes that it cannot reach",
-                    (long long)(left / NS_PER_S + 1));
+        log_warning(
+            "controller",
+            "waiting %lld s at most: until then workers of the attempt in which the controller before this one "
+            "was lost may live on nodes that it cannot reach",
+            (long long)(left / NS_PER_S + 1));
     } else {
         opening_fenced(run);
     }

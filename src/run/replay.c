@@ -60,6 +60,7 @@ static void begin_attempt(struct run_replay *replay, const struct run_event *eve
     size_t n = told->workers > 0 && told->workers <= WORKERS_MAX ? (size_t)told->workers : 0;
     forget(&replay->wait);
     if (replay->began == 0) replay->began = event->time;
+    if (replay->run.event.time != 0) keep(replay, &replay->attempt_run, &replay->run.event);
     if (told->nodes != EVENT_UNKNOWN) replay->nodes = told->nodes;
     if (ARRAY_GROW(replay->attempts, replay->n_attempts) < 0)
         replay->failed = true;
@@ -216,8 +217,8 @@ void replay_note(struct run_replay *replay, const struct run_event *event) {
 }
 
 void replay_done(struct run_replay *replay) {
-    struct kept_event *const kept[] = {&replay->run,      &replay->plan, &replay->wait, &replay->network,
-                                       &replay->hardware, &replay->end,  &replay->node};
+    struct kept_event *const kept[] = {&replay->run,     &replay->attempt_run, &replay->plan, &replay->wait,
+                                       &replay->network, &replay->hardware,    &replay->end,  &replay->node};
     for (size_t i = 0; i < ARRAY_SIZE(kept); i++)
         forget(kept[i]);
     attempts_free(replay->attempts, replay->n_attempts);

@@ -344,6 +344,21 @@ class Adopted(JoinCase):
         self.nodes[1].wait()
         self.assert_attempts_in_order()
 
+    def test_the_third_controller_waits_as_the_second_one_had_to(self):
+        """That one, of this machine alone, began no attempt."""
+        self.begin(DEAF, "--outlive", "3s")
+        self.kill_controller()
+        for again in range(2):
+            self.nodes[0] = self.start("run", "--storage-path", self.storage, "--num-cpus", 64, "-n", 2, "--name", "r", "--resume", "--", "sh", "-c", DEAF)
+            if again == 0:
+                self.wait_for_line(self.nodes[0], "waiting 1")
+                self.kill_controller()
+        self.wait_for(lambda: self.notes(0)[-1][1] == 2, "attempt 2", self.nodes[0])
+        self.write("enough", "")
+        self.assert_status(0, self.finish(self.nodes[0]))
+        self.assert_no_overlap()
+        self.end_node_1()
+
     def begin_by_link(self, **more):
         """Node 1 reaches node 0 by it; workers are deaf, and note the order of the attempts."""
         link = Link(self.port)
