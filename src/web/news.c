@@ -23,16 +23,20 @@
 enum {
     REST_MS = 50,
     NEWS_MS = 250,
-    DEAR_MS = 800,
-    NEWS_REST = 49,
+    DEAR_MS = 800, /* a report is to be seen within a second */
     POLL_MS = 2000,
+    SLOW_MS = 20000,
     LOGS_TOLD = 64,
-    SCAN_REST = 200,
-    LIST_REST = 49,
     SILENCE_S = 30
 };
 
 #define MINUTE (60 * NS_PER_S)
+
+/* How long to rest behind what took so long, so that it is done in a fiftieth of the time. */
+static nanoseconds rest_behind(nanoseconds took, nanoseconds least_ms, nanoseconds most_ms) {
+    nanoseconds rest = 49 * took, least = least_ms * NS_PER_MS, most = most_ms * NS_PER_MS;
+    return rest < least ? least : rest > most ? most : rest;
+}
 
 /* -- a look, in the run's lane */
 
@@ -146,7 +150,8 @@ static void look_beside(struct look_job *job) {
     there->held = run_lock_is_held(path);
     if (came(&job->told, there)) there->quiet_from = there->quiet = 0;
     struct view_summary summary = {0};
-    if (job->silent && there->quiet_from == 0 && view_summary_read(job->run->name, path, &summary, NULL) >= 0) {
+    if ((job->silent || job->told.sequence == 0) && there->quiet_from == 0 &&
+        view_summary_read(job->run->name, path, &summary, NULL) >= 0) {
         nanoseconds from = view_summary_quiet_from(&summary);
         there->quiet_from = from > 0 ? from : INT64_MAX;
         view_summary_done(&summary);
@@ -237,10 +242,7 @@ static void looked(struct lane_job *base) {
     news->looking = false;
     news->looked = loop_now(run->site->loop);
     news->spent += job->spent;
-    if (job->scans) {
-        nanoseconds rest = SCAN_REST * job->scan_took, least = POLL_MS * NS_PER_MS;
-        news->scan_due = news->looked + (rest > least ? rest : least);
-    }
+    if (job->scans) news->scan_due = news->looked + rest_behind(job->scan_took, POLL_MS, SLOW_MS);
     keep_watch(run, &news->directory, job->directory);
     keep_watch(run, &news->logs, job->logs);
     if (job->replaced) news->dirty = true;
@@ -285,19 +287,13 @@ static void on_due(void *context) {
     lane_post(site->lanes, &run->lane, &job->base);
 }
 
-/* At most 4 looks a second, and no more than take a fiftieth of a core with what is asked for upon them; but a
- * report is to be seen within a second. */
-static nanoseconds rest_of(const struct news *news) {
-    nanoseconds least = NEWS_MS * NS_PER_MS, most = DEAR_MS * NS_PER_MS, rest = NEWS_REST * news->spent;
-    if (!news->dirty) return POLL_MS * NS_PER_MS;
-    return rest < least ? least : rest > most ? most : rest;
-}
-
+/* At most 4 looks a second, and no more than what is asked for upon them allows. */
 static void arm(struct site_run *run) {
     struct news *news = &run->news;
     struct site *site = run->site;
     if (news->n_streams == 0 || news->looking) return;
-    nanoseconds due = news->looked + rest_of(news) - loop_now(site->loop);
+    nanoseconds rest = news->dirty ? rest_behind(news->spent, NEWS_MS, DEAR_MS) : POLL_MS * NS_PER_MS;
+    nanoseconds due = news->looked + rest - loop_now(site->loop);
     loop_timer_stop(site->loop, &news->timer);
     news->timer = (struct loop_timer){.callback = on_due, .context = run};
     (void)loop_timer_start(site->loop, &news->timer, due > 0 ? due : 0);
@@ -326,7 +322,7 @@ void news_end(struct site_run *run) {
     idset_done(&news->written);
 }
 
-/* -- the list of runs: looked at every 2 s, and no oftener than takes a fiftieth of a core */
+/* -- the list of runs: looked at every 2 s */
 
 struct list_job {
     struct lane_job base;
@@ -361,13 +357,13 @@ static void looked_at_list(struct lane_job *base) {
     struct list_job *job = (struct list_job *)base;
     struct site *site = job->site;
     struct list_news *news = &site->list_news;
-    nanoseconds rest = LIST_REST * job->took, least = POLL_MS * NS_PER_MS;
+    nanoseconds rest = rest_behind(job->took, POLL_MS, SLOW_MS);
     news->looking = false;
     if (job->cursor != news->told || job->failed != news->failed) stream_tell(site, NULL, "run", "{}");
     news->told = job->cursor;
     news->failed = job->failed;
     free(job);
-    arm_list(site, rest > least ? rest : least);
+    arm_list(site, rest);
 }
 
 static void on_list_due(void *context) {
