@@ -6,9 +6,10 @@ which rank this is and which device it has.
 
 from __future__ import annotations
 
-import contextlib
 import os
+import shutil
 import tempfile
+import uuid
 from typing import Any
 
 try:
@@ -89,7 +90,8 @@ class RayDeepSpeedStrategy(_OwnDevice, DeepSpeedStrategy):
 class RayTrainReportCallback(pl.callbacks.Callback):
     """At the end of each training epoch reports the trainer's metrics, with a checkpoint that holds checkpoint.ckpt.
 
-    checkpoint_upload_mode (SYNC where it is None) and validation are those of `report`."""
+    checkpoint_upload_mode (SYNC where it is None) and validation are those of `report`. tmpdir_prefix: where checkpoints are until
+    they are on their way."""
 
     CHECKPOINT_NAME = "checkpoint.ckpt"
 
@@ -101,12 +103,14 @@ class RayTrainReportCallback(pl.callbacks.Callback):
         super().__init__()
         self.checkpoint_upload_mode = checkpoint_upload_mode or CheckpointUploadMode.SYNC
         self.validation = validation
+        self.tmpdir_prefix = os.path.join(tempfile.gettempdir(), f"lightning_checkpoints-{uuid.uuid4().hex}")
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         metrics = {name: value.item() for name, value in trainer.callback_metrics.items()}
         metrics.update(epoch=trainer.current_epoch, step=trainer.global_step)
-        own = self.checkpoint_upload_mode is CheckpointUploadMode.SYNC  # else `report` has what becomes of it
-        with tempfile.TemporaryDirectory() if own else contextlib.nullcontext(tempfile.mkdtemp()) as folder:
+        folder = os.path.join(self.tmpdir_prefix, str(trainer.current_epoch))
+        os.makedirs(folder, mode=0o700)
+        try:
             trainer.save_checkpoint(os.path.join(folder, self.CHECKPOINT_NAME), weights_only=False)
             report(
                 metrics,
@@ -114,6 +118,9 @@ class RayTrainReportCallback(pl.callbacks.Callback):
                 checkpoint_upload_mode=self.checkpoint_upload_mode,
                 validation=self.validation,
             )
+        finally:
+            if self.checkpoint_upload_mode is CheckpointUploadMode.SYNC:  # else `report` has what becomes of it
+                shutil.rmtree(self.tmpdir_prefix)
         barrier()
 
 

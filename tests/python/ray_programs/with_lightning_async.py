@@ -44,6 +44,7 @@ def learn():
     data = torch.utils.data.TensorDataset(torch.ones(8, 4))
     trainer = ray.train.lightning.prepare_trainer(trainer)
     trainer.fit(Line(), train_dataloaders=torch.utils.data.DataLoader(data, batch_size=4))
+    return callback.tmpdir_prefix
 
 
 result = TorchTrainer(
@@ -56,4 +57,5 @@ assert len(result.best_checkpoints) == 2
 for checkpoint, metrics in result.best_checkpoints:
     with checkpoint.as_directory() as folder:
         assert metrics["size"] == os.path.getsize(os.path.join(folder, NAME)), metrics
+assert not os.path.exists(result.return_value) or not os.listdir(result.return_value)
 print("ok")
