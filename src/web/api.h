@@ -78,7 +78,7 @@ int answer_trace(struct api_call *call, ty_error *err);
 int answer_whole_log(struct api_call *call, ty_error *err);
 int answer_profile(struct api_call *call, ty_error *err);
 void download_begin(struct api_call *call);
-/* One of two ends, the thread's and the pipe's; the second frees the call. */
+/* One of two ends, the thread's and the pipe's; the second ends the reply, and frees the call. */
 void download_end(struct api_call *call);
 /* The pipe's end: all is sent, or the client went in the midst. */
 void download_close(struct api_call *call);

@@ -97,23 +97,6 @@ int answer_profile(struct api_call *call, ty_error *err) {
 
 /* -- the loop */
 
-void download_end(struct api_call *call) {
-    if (!call->finished) {
-        call->finished = true; /* the pipe may still hold its end */
-        return;
-    }
-    call->site->n_exports--;
-    call_free(call);
-}
-
-void download_close(struct api_call *call) {
-    if (call->pipe[0] < 0) return;
-    loop_watch_stop(call->site->loop, &call->pipe_watch);
-    (void)close(call->pipe[0]); /* a thread that writes on finds that out */
-    call->pipe[0] = -1;
-    download_end(call);
-}
-
 /* "NAME.csv": what is safe in any file system of the name. */
 static void file_name(const struct api_call *call, char *name, size_t size) {
     size_t n = 0;
@@ -135,6 +118,38 @@ static void begin_stream(struct api_call *call) {
     call->streaming = true;
 }
 
+/* All that the thread wrote went to the client, and what came of it is known. */
+static void settle(struct api_call *call) {
+    if (!call->streaming && call->result < 0 && call->result != TY_EUSAGE) {
+        call_fail(call);
+        return;
+    }
+    begin_stream(call);
+    struct http_request *request = TAKE(call->request);
+    request->owner = NULL;
+    call->site->http->finish(request, call->result >= 0);
+    site_stir(call->site);
+}
+
+void download_end(struct api_call *call) {
+    if (!call->finished) {
+        call->finished = true; /* the pipe may still hold its end */
+        return;
+    }
+    if (call->request != NULL) settle(call);
+    call->site->n_exports--;
+    call_free(call);
+}
+
+void download_close(struct api_call *call) {
+    if (call->pipe[0] < 0) return;
+    loop_timer_stop(call->site->loop, &call->patience);
+    loop_watch_stop(call->site->loop, &call->pipe_watch);
+    (void)close(call->pipe[0]); /* a thread that writes on finds that out */
+    call->pipe[0] = -1;
+    download_end(call);
+}
+
 /* What is in the pipe goes to the client, unless much waits for it already. */
 static void on_readable(void *context, unsigned events) {
     (void)events;
@@ -143,25 +158,16 @@ static void on_readable(void *context, unsigned events) {
     char block[EXPORT_BLOCK];
     ssize_t got = read(call->pipe[0], block, sizeof block);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    loop_timer_stop(site->loop, &call->patience);
-    if (got > 0) {
-        begin_stream(call);
-        site->http->write(call->request, block, (size_t)got);
-        if (site->http->waiting(call->request) >= EXPORT_AHEAD)
-            (void)loop_watch_start(site->loop, &call->pipe_watch, call->pipe[0], 0);
-        site_stir(site);
+    if (got <= 0) {
+        download_close(call);
         return;
     }
-    if (!call->streaming && call->result < 0 && call->result != TY_EUSAGE) {
-        call_fail(call);
-    } else {
-        begin_stream(call);
-        call->request->owner = NULL;
-        site->http->finish(call->request, call->result >= 0);
-        call->request = NULL;
-        site_stir(site);
-    }
-    download_close(call);
+    loop_timer_stop(site->loop, &call->patience);
+    begin_stream(call);
+    site->http->write(call->request, block, (size_t)got);
+    if (site->http->waiting(call->request) >= EXPORT_AHEAD)
+        (void)loop_watch_start(site->loop, &call->pipe_watch, call->pipe[0], 0);
+    site_stir(site);
 }
 
 void api_drained(struct http_request *request) {
