@@ -354,6 +354,10 @@ class Dashboard(harness.Case):
         server = self.serve()
         run = server.ids()["a"]
         server.json(f"/api/series?run={run}&metric=loss")
+        for watched in (None, run):  # and went again
+            connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+            self.next_event(self.open_stream(server, watched, connection), "run")
+            connection.close()
 
         def switches():
             total = 0
@@ -751,8 +755,8 @@ class Dashboard(harness.Case):
         self.assertEqual(3, server.json("/api/runs/" + id)["reports"])
         run.done()
 
-    def open_stream(self, server, run=None):
-        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+    def open_stream(self, server, run=None, connection=None):
+        connection = connection or http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
         self.addCleanup(connection.close)
         connection.request("GET", "/api/stream" + (f"?run={run}" if run else ""), headers={"Authorization": "Bearer " + server.token})
         reply = connection.getresponse()
