@@ -2,6 +2,7 @@
 #include "agent/adrift.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,46 +14,60 @@
 
 #include "agent/node_run.h"
 #include "base/cleanup.h"
+#include "base/descriptors.h"
 #include "base/log.h"
 #include "base/module.h"
 #include "base/process.h"
 
 /* Others of the machine may knock as well. */
-enum { KNOCKS_WAITING = 64, KNOCKS_A_TURN = 16 };
+enum { KNOCKS_WAITING = 64, KNOCKS_A_TURN = 16, LOOK_EACH_MS = 20 };
 #define REST (100 * NS_PER_MS)
 
-/* -- the door of the controller's own node */
+/* -- the door of an agent on the controller's machine */
 
-/* An abstract name, which the kernel drops with its holder. However the directory is spelled, it is one. */
-static int make_name(const char *run_path, struct sockaddr_un *name, socklen_t *size) {
+/* An abstract name, which the kernel drops with its holder. However the directory is spelled, it is one. A long
+ * name of a node is cut. */
+static int make_name(const char *run_path, const char *node_name, struct sockaddr_un *name, socklen_t *size) {
     struct stat status;
     if (stat(run_path, &status) < 0) return -errno;
     *name = (struct sockaddr_un){.sun_family = AF_UNIX};
-    int length = snprintf(name->sun_path + 1, sizeof name->sun_path - 1, "trainyard-run-%llx-%llx",
-                          (unsigned long long)status.st_dev, (unsigned long long)status.st_ino);
-    *size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
+    (void)snprintf(name->sun_path + 1, sizeof name->sun_path - 1, "trainyard-run-%llx-%llx-%s",
+                   (unsigned long long)status.st_dev, (unsigned long long)status.st_ino, node_name);
+    *size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name->sun_path + 1));
     return 0;
 }
 
-static int open_at(const char *run_path, bool listens) {
+static int open_at(const char *run_path, const char *node_name, bool listens) {
     struct sockaddr_un name;
     socklen_t size;
-    int result = make_name(run_path, &name, &size);
+    int result = make_name(run_path, node_name, &name, &size);
     if (result < 0) return result;
     CLEANUP_FD int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) return -errno;
     const struct sockaddr *address = (const struct sockaddr *)&name;
     bool done = listens ? bind(fd, address, size) == 0 && listen(fd, KNOCKS_WAITING) == 0
                         : connect(fd, address, size) == 0;
+    if (done) descriptors_withhold(fd);
     return done ? TAKE_FD(fd) : -errno;
 }
 
-int adrift_listen(const char *run_path) {
-    return open_at(run_path, true);
+int adrift_connect(const char *run_path, const char *node_name) {
+    return open_at(run_path, node_name, false);
 }
 
-int adrift_connect(const char *run_path) {
-    return open_at(run_path, false);
+bool adrift_await_end(const char *run_path, const char *node_name, nanoseconds limit, pid_t *pid, uid_t *user) {
+    nanoseconds end = clock_monotonic() + limit;
+    *pid = 0;
+    for (;;) {
+        CLEANUP_FD int fd = adrift_connect(run_path, node_name);
+        if (fd == -ECONNREFUSED || fd == -ENOENT) return true;
+        nanoseconds left = end - clock_monotonic();
+        if (left <= 0) return false;
+        /* Where it is not the agent, or no more may wait there, one looks again. */
+        bool heard = fd >= 0 && process_is_trusted(fd, pid, user);
+        struct pollfd hangs_up = {.fd = heard ? fd : -1, .events = POLLIN};
+        (void)poll(&hangs_up, 1, heard ? (int)(left / NS_PER_MS) + 1 : LOOK_EACH_MS);
+    }
 }
 
 /* -- what is kept */
@@ -77,15 +92,13 @@ void adrift_prepare(struct node_run *run) {
     bool outlives = body->outlive > 0;
     bool joined = run->service->leased != NULL;
     close_door(run);
-    if (outlives && !joined) {
-        run->adrift.door = adrift_listen(body->run_path);
-        outlives = run->adrift.door >= 0;
-        if (!outlives)
-            outbox_log(
-                &run->outbox, LOG_LEVEL_WARNING,
-                "node %s: workers will not outlive the controller: where another one would look for their "
-                "agent, it cannot listen: %s",
-                run->service->start->node_name, strerror(-run->adrift.door));
+    if (!joined) run->adrift.door = open_at(body->run_path, run->service->start->node_name, true);
+    if (outlives && !joined && run->adrift.door < 0) {
+        outlives = false;
+        outbox_log(&run->outbox, LOG_LEVEL_WARNING,
+                   "node %s: workers will not outlive the controller: where another one would look for their "
+                   "agent, it cannot listen: %s",
+                   run->service->start->node_name, strerror(-run->adrift.door));
     }
     run->outbox.kept.turned = turn;
     run->outbox.kept.context = run;

@@ -9,10 +9,11 @@
  * before. An end of the connection that is no fault is that of the controller's process: its workers are gone
  * when the time is over, counted from when that one last had counted them as alive, and a controller that
  * begins anew waits for as long where a node has not come back. After a fault it may be the network that went,
- * and the controller live: then their time is the lease that they have anyway (wire/channel.h). The agent of
- * the controller's own node is found by the next one: it listens, from the launch on, at a name made of the
- * run's directory, so that nobody there means that nothing is left of it. Any user may take that name, or knock
- * there: each side asks the kernel whose the other end is, and what is no proof is none. */
+ * and the controller live: then their time is the lease that they have anyway (wire/channel.h). The agent of a
+ * controller's own machine is found by the next one: it listens, from the launch on and whether it may be
+ * adrift or not, at a name made of the run's directory and the node, so that nobody there means that nothing
+ * is left of it. Any user may take that name, or knock there: each side asks the kernel whose the other end is,
+ * and what is no proof is none. */
 #ifndef AGENT_ADRIFT_H
 #define AGENT_ADRIFT_H
 
@@ -54,11 +55,12 @@ void adrift_forget(struct node_run *run);
 bool adrift_begin(struct node_run *run, nanoseconds proven, bool fault);
 void adrift_end(struct node_run *run); /* looks for nobody any more; twice is fine */
 
-/* -- where the agent of the controller's own node is found */
+/* -- where an agent on the controller's machine is found, while it has an attempt */
 
-/* A socket that listens there, or one that is connected to whoever does; negative errno: -ECONNREFUSED where
- * nobody does. */
-int adrift_listen(const char *run_path);
-int adrift_connect(const char *run_path);
+/* A socket that is connected to whoever listens there; negative errno: -ECONNREFUSED where nobody does. */
+int adrift_connect(const char *run_path, const char *node_name);
+/* Waits until nobody does: such an agent ends when it is alone, and its workers before it. False when that is
+ * not so within the limit: then `*pid` is the agent's and `*user` its user's; a pid of 0: it is not known. */
+bool adrift_await_end(const char *run_path, const char *node_name, nanoseconds limit, pid_t *pid, uid_t *user);
 
 #endif

@@ -2,15 +2,18 @@
  * made before the plan stands (or the run is known to wait), so that a request which cannot be met leaves
  * nothing behind. A run that is there and is resumed is locked before anybody is waited for. */
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "agent/adrift.h"
 #include "base/cleanup.h"
 #include "base/descriptors.h"
 #include "base/error.h"
+#include "base/kernel.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "controller/run_directory.h"
@@ -18,7 +21,7 @@
 #include "engine/local.h"
 #include "wire/channel.h"
 
-static const nanoseconds START_LIMIT = 60 * NS_PER_S;
+static const nanoseconds START_LIMIT = 60 * NS_PER_S, LEFT_LIMIT = 5 * NS_PER_S;
 
 /* Many runs of one second may have made the same name up. */
 static int choose_name(struct ty_run *run, ty_error *err) {
@@ -82,6 +85,29 @@ static int read_past(struct ty_run *run, ty_error *err) {
     return result < 0 ? result : journal_last_number(journal, &run->past.last_number, err);
 }
 
+/* Agents that an earlier controller had on this machine end, with their workers, when they are alone. */
+static int await_left(const struct ty_run *run, ty_error *err) {
+    const struct event_texts *nodes = &run->replay.plan.event.of.plan.nodes;
+    if (!str_equal(run->replay.run.event.of.run.engine, engine_local.name)) return 0;
+    for (size_t i = 0; i < nodes->n; i++) {
+        pid_t pid;
+        uid_t user;
+        if (adrift_await_end(run->path, nodes->items[i], LEFT_LIMIT, &pid, &user)) continue;
+        CLEANUP_FD int held = pid > 0 ? kernel_hold(pid) : -1;
+        bool killed = pid > 0 && user == geteuid() && kernel_signal(held, pid, SIGKILL) == 0;
+        if (killed && !adrift_await_end(run->path, nodes->items[i], LEFT_LIMIT, &pid, &user))
+            return ty_fail(
+                err, TY_EEXISTS,
+                "the run %s is held: the agent of node %s, process %d, which its dead controller left, does "
+                "not end",
+                run->path, nodes->items[i], pid);
+        log_warning(
+            "controller", "the agent of node %s that the controller before this one left %s", nodes->items[i],
+            killed ? "did not end, and was killed" : "cannot be found: somebody else listens in its place");
+    }
+    return 0;
+}
+
 /* `n` random bytes, of two digits each. */
 static int draw_digits(char *text, size_t n, ty_error *err) {
     unsigned char bytes[16];
@@ -126,6 +152,7 @@ static int open_journal(struct ty_run *run, ty_error *err) {
     if (result < 0) journal_close(journal);
     if (result >= 0) result = usage_open(run, err);
     if (result >= 0 && past) result = read_past(run, err);
+    if (result >= 0 && past) result = await_left(run, err);
     if (result >= 0 && run->id[0] == '\0') result = draw_digits(run->id, 8, err);
     if (result < 0) return result;
     struct checkpoints_place place = {run->path, run->id, run->records, lock, past};

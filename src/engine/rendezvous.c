@@ -444,7 +444,7 @@ static int knock(struct rendezvous *rendezvous, pid_t *pid, uid_t *user) {
     static const struct channel_events events = {
         .message = on_greeting, .output = on_output, .closed = on_closed};
     struct slot *slot = &rendezvous->slots[0];
-    CLEANUP_FD int fd = adrift_connect(rendezvous->config.run_path);
+    CLEANUP_FD int fd = adrift_connect(rendezvous->config.run_path, rendezvous->local->nodes[0].name);
     if (fd < 0) return fd;
     if (!process_is_trusted(fd, pid, user)) return -EPERM;
     return channel_create(rendezvous->config.loop, TAKE_FD(fd), &events, slot, &slot->channel, NULL);

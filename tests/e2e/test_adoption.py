@@ -71,8 +71,8 @@ while not os.path.exists("last") or step < int(open("last").read()):
 # Another user at the name where the agent of node 0 is found: listens there and hangs up, or knocks and says nothing.
 STRANGER = """
 import os, socket, sys
-status, name = os.stat(sys.argv[2]), "\\0trainyard-run-%x-%x"
-name %= (status.st_dev, status.st_ino)
+status, name = os.stat(sys.argv[2]), "\\0trainyard-run-%x-%x-%s"
+name %= (status.st_dev, status.st_ino, socket.gethostname())
 listener, kept = socket.socket(socket.AF_UNIX), []
 if sys.argv[1] == "listens":
     listener.bind(name)

@@ -61,6 +61,40 @@ class Controllers(FaultCase):
     SAVER = "unset LD_PRELOAD; [ -n \"$TRAINYARD_CHECKPOINT\" ] && { echo from ${TRAINYARD_CHECKPOINT##*/}; exit 0; }; mkdir d; " \
         "dd if=/dev/urandom of=d/part bs=1M count=$SIZE 2>/dev/null; " + REPORT + "i=1 --checkpoint d"
 
+    def resume_beside_deaf_workers(self, fault=None):
+        """Of another attempt, which begins behind their end; what it told."""
+        script = "trap '' TERM; echo $PPID > agent; while ! test -e enough; do echo $TRAINYARD_ATTEMPT >> order; sleep 0.01; done"
+        process = self.shell(script, "--name", "r", "-n", 2)
+        self.wait_for(lambda: "1" in self.lines("order"), "the workers", process)
+        process.kill()
+        process.wait()
+        if fault is not None:
+            os.kill(int(self.lines("agent")[0]), fault)
+        again = self.shell(script, "--name", "r", "-n", 2, "--resume")
+        self.wait_for(lambda: "2" in self.lines("order"), "another attempt", again)
+        time.sleep(1)
+        self.write("work/enough", "")
+        finished = self.assert_status(0, self.finish(again))
+        self.finish(process)
+        attempts = self.lines("order")
+        self.assertEqual(sorted(attempts), attempts, "the attempts overlapped")
+        return finished
+
+    def lines(self, name):
+        try:
+            with open(os.path.join(self.work, name)) as file:
+                return file.read().split()
+        except FileNotFoundError:
+            return []
+
+    def test_c1_resume_while_the_workers_still_end(self):
+        """C1 on one machine: deaf ones have a moment."""
+        self.assertNotIn("the agent of node", self.resume_beside_deaf_workers().err)
+
+    def test_c1_resume_beside_an_agent_that_stands_still(self):
+        """C1 on one machine: it would never end, nor its workers."""
+        self.assertIn("did not end, and was killed", self.resume_beside_deaf_workers(signal.SIGSTOP).err)
+
     def resumed(self, size, fault, *options):
         """A run with a checkpoint, and another controller of it whose storage is at fault."""
         self.assert_status(0, self.finish(self.shell(self.SAVER, "--name", "r", env={"SIZE": str(size)})))
