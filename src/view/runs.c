@@ -369,7 +369,7 @@ void view_runs_encode(const struct view_runs *runs, uint64_t after, struct buffe
         const struct view_run *run = &runs->entries[i]->run;
         if (!run->there || run->error == NULL) continue;
         separate(&any, out);
-        buffer_text(out, "{\"name\": ");
+        buffer_printf(out, "{\"id\": \"%s\", \"name\": ", run->id);
         buffer_json_text(out, run->name);
         buffer_text(out, ", \"error\": ");
         buffer_json_text(out, run->error);

@@ -408,7 +408,7 @@ class Dashboard(harness.Case):
         self.addCleanup(os.chmod, other.path, 0o777)
         told = server.json("/api/runs")
         self.assertEqual(["open"], [run["name"] for run in told["runs"]])
-        self.assertEqual([{"name": "other", "error": f"cannot look into {other.path}: Permission denied"}], told["unreadable"])
+        self.assertEqual([{"id": run, "name": "other", "error": f"cannot look into {other.path}: Permission denied"}], told["unreadable"])
         for part in ("", "/metrics", "/logs", "/metrics.csv", "/logs/rank-0/whole"):
             self.assertEqual(403, server.ask(f"/api/runs/{run}{part}")[0], part)
         os.chmod(other.path, 0o777)

@@ -81,6 +81,23 @@ class Page(harness.Case):
         expect(page.locator(".card[data-metric=loss] canvas")).to_be_visible()
         expect(page.locator("td.best[data-metric=loss]").nth(0)).to_have_text("0.001998")
 
+    def test_a_run_that_can_no_longer_be_read_has_one_row(self):
+        for name in ("a", "b"):
+            Journal(self.storage, name).done(1)
+        server = self.serve()
+        page = self.open(server)
+        rows = page.locator("#main tr:has(td)")
+        expect(rows).to_have_text([re.compile("succeeded"), re.compile("succeeded")])
+        journal = os.path.join(self.storage, "b", "run.db")
+        with open(journal, "rb") as file:
+            whole = file.read()
+        with open(journal, "r+b") as file:
+            file.write(b"\0" * 4096)
+        expect(rows).to_have_text([re.compile("^a.*succeeded"), re.compile("^b.*run.db")])
+        with open(journal, "r+b") as file:
+            file.write(whole)
+        expect(rows).to_have_text([re.compile("succeeded"), re.compile("succeeded")])
+
     def test_no_attempt_takes_less_than_nothing(self):
         seen.write_put_back(self.storage, "back")
         server = self.serve()

@@ -123,7 +123,7 @@ export async function runs({ top, main, brand, fail, onEnd }) {
     const reply = await api("runs", { after: cursor });
     cursor = reply.cursor;
     for (const run of reply.runs) known.set(run.id, run);
-    for (const id of reply.gone || []) known.delete(id);
+    for (const id of [...(reply.gone || []), ...reply.unreadable.map((run) => run.id)]) known.delete(id);
     unreadable = reply.unreadable;
     draw();
   };

@@ -61,7 +61,7 @@ class Seeing(FaultCase):
         for one in (server, later):
             for _ in range(3):
                 told = one.json("/api/runs")
-                self.assertEqual((["a"], [{"name": "b", "error": "not answering for 5 s"}]), ([run["name"] for run in told["runs"]], told["unreadable"]))
+                self.assertEqual((["a"], [{"id": ids["b"], "name": "b", "error": "not answering for 5 s"}]), ([run["name"] for run in told["runs"]], told["unreadable"]))
             self.assertEqual(200, one.ask("/metrics")[0])
             self.assertEqual(404, one.ask("/api/runs/" + "0" * 16)[0])
             self.assertEqual(200, one.ask(f"/api/runs/{ids['a']}/metrics")[0])
