@@ -237,7 +237,8 @@ void rendezvous_close(struct rendezvous *rendezvous, int status) {
     if (rendezvous == NULL) return;
     rendezvous->changed = NULL;
     door_close(rendezvous);
-    if (rendezvous->slots != NULL) say_goodbye(rendezvous, status);
+    /* Where the program closed the loop's descriptor, it did so with those of the channels. */
+    if (rendezvous->slots != NULL && loop_intact(rendezvous->config.loop)) say_goodbye(rendezvous, status);
     for (uint32_t rank = 0; rendezvous->slots != NULL && rank < rendezvous->config.max_nodes; rank++) {
         struct slot *slot = &rendezvous->slots[rank];
         channel_destroy(slot->channel);

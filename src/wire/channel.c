@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -35,6 +36,8 @@ struct pulse {
 struct channel {
     struct loop *loop;
     struct transport transport;
+    dev_t device; /* with the inode: which socket the transport's descriptor is */
+    ino_t inode;
     struct channel_events events;
     void *context;
     struct loop_watch watch;
@@ -320,13 +323,16 @@ static void on_ready(void *context, unsigned events) {
 int channel_create_over(struct loop *loop, struct transport *transport, const struct channel_events *events,
                         void *context, struct channel **channel, ty_error *err) {
     int flags = fcntl(transport->fd, F_GETFL);
-    if (flags < 0 || fcntl(transport->fd, F_SETFL, flags | O_NONBLOCK) < 0)
+    struct stat own;
+    if (flags < 0 || fcntl(transport->fd, F_SETFL, flags | O_NONBLOCK) < 0 || fstat(transport->fd, &own) < 0)
         return ty_fail(err, -errno, "cannot use descriptor %d as a channel: %s", transport->fd,
                        strerror(errno));
     struct channel *made = calloc(1, sizeof *made);
     if (made == NULL) return ty_fail_memory(err);
     *made = (struct channel){.loop = loop,
                              .transport = *transport,
+                             .device = own.st_dev,
+                             .inode = own.st_ino,
                              .events = *events,
                              .context = context,
                              .read_size = READ_MIN,
@@ -368,9 +374,18 @@ int channel_release(struct channel *channel) {
     return transport.fd;
 }
 
+/* The program may have closed it, and have another file under its number by now. */
+static bool has_own_descriptor(const struct channel *channel) {
+    struct stat now;
+    return fstat(channel->transport.fd, &now) == 0 && now.st_ino == channel->inode &&
+           now.st_dev == channel->device;
+}
+
 void channel_destroy(struct channel *channel) {
     if (channel == NULL) return;
+    bool own = has_own_descriptor(channel);
     struct transport transport = channel_release_transport(channel);
+    if (!own) transport.fd = -1;
     transport_close(&transport);
 }
 

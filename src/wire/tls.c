@@ -32,8 +32,8 @@ int tls_connect(const struct run_key *key, uint32_t node_rank, int fd, struct tl
     return result < 0 ? result : module->connect(key, node_rank, fd, tls, err);
 }
 
-void tls_destroy(struct tls *tls) {
-    if (tls != NULL) module->destroy(tls);
+void tls_destroy(struct tls *tls, bool goodbye) {
+    if (tls != NULL) module->destroy(tls, goodbye);
 }
 
 int tls_shake_hands(struct tls *tls, bool *writable, ty_error *err) {

@@ -21,7 +21,7 @@ void tls_server_destroy(struct tls_server *server); /* its connections may live 
 /* `fd` is a connected non-blocking socket. */
 int tls_accept(struct tls_server *server, int fd, struct tls **tls, ty_error *err);
 int tls_connect(const struct run_key *key, uint32_t node_rank, int fd, struct tls **tls, ty_error *err);
-void tls_destroy(struct tls *tls); /* NULL is fine */
+void tls_destroy(struct tls *tls, bool goodbye); /* `goodbye`: the peer is told. NULL is fine */
 
 /* Goes on with the handshake: 1 when both ends have proven that they have the key, 0 when the socket is to be
  * waited for (`writable`: until it can be written), TY_EPROTOCOL or TY_ECOMM. */
@@ -40,7 +40,7 @@ struct tls_module {
     void (*server_destroy)(struct tls_server *server);
     int (*accept)(struct tls_server *server, int fd, struct tls **tls, ty_error *err);
     int (*connect)(const struct run_key *key, uint32_t node_rank, int fd, struct tls **tls, ty_error *err);
-    void (*destroy)(struct tls *tls);
+    void (*destroy)(struct tls *tls, bool goodbye);
     int (*shake_hands)(struct tls *tls, bool *writable, ty_error *err);
     uint32_t (*node_rank)(const struct tls *tls);
     ssize_t (*read)(struct tls *tls, void *to, size_t size);

@@ -218,8 +218,8 @@ static void destroy_server(struct tls_server *server) {
     free(server);
 }
 
-static void destroy(struct tls *tls) {
-    if (SSL_is_init_finished(tls->ssl)) (void)SSL_shutdown(tls->ssl);
+static void destroy(struct tls *tls, bool goodbye) {
+    if (goodbye && SSL_is_init_finished(tls->ssl)) (void)SSL_shutdown(tls->ssl);
     ERR_clear_error();
     SSL_free(tls->ssl);
     buffer_done(&tls->out);

@@ -48,7 +48,7 @@ bool transport_acknowledged(const struct transport *transport) {
 }
 
 void transport_close(struct transport *transport) {
-    tls_destroy(TAKE(transport->tls));
+    tls_destroy(TAKE(transport->tls), transport->fd >= 0);
     if (transport->fd >= 0) (void)close(TAKE_FD(transport->fd));
     buffer_done(&transport->unread);
 }

@@ -153,3 +153,61 @@ def test_what_is_missing_or_wrong_is_named(given):
     with pytest.raises(ValueError, match="init"):
         trainyard.init(**given)
     trainyard.init()
+
+
+CLOSES = """
+import os, socket, sys, time, trainyard
+from trainyard import DataParallelTrainer, RunConfig, ScalingConfig, UserCallback
+
+pairs, again = [], []
+
+class Closes(UserCallback):
+    def after_report(self, **arguments):
+        os.closerange(3, 4096)
+        pairs.extend(socket.socketpair() for _ in range(60))
+        again.extend(os.dup(end.fileno()) for pair in pairs for end in pair)
+
+def train(config):
+    trainyard.report({"a": 1})
+    time.sleep(600)
+
+trainyard.init(engine="join", nnodes=3, node_rank=int(sys.argv[1]), rendezvous=sys.argv[2], num_cpus=8)
+scaling = ScalingConfig(num_workers=2, placement_strategy="SPREAD")
+run = RunConfig(name="joined", storage_path=sys.argv[3], callbacks=[Closes()], outlive_s=2)
+try:
+    DataParallelTrainer(train, scaling_config=scaling, run_config=run).fit()
+except ValueError as error:
+    print(error)
+for number in again:
+    os.set_blocking(number, False)
+    try:
+        print("heard:", os.read(number, 1000))
+    except BlockingIOError:
+        pass
+"""
+
+
+def test_who_closes_the_descriptors_of_the_run_finds_nothing_written_to_his_own(tmp_path):
+    """One of the three nodes waits without workers."""
+    program = tmp_path / "closes.py"
+    program.write_text(CLOSES)
+    meeting = f"127.0.0.1:{free_port()}"
+    env = dict(os.environ, TRAINYARD_RUN_KEY=secrets.token_hex(32))
+    nodes = [
+        subprocess.Popen(
+            [sys.executable, str(program), str(rank), meeting, str(tmp_path)],
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(3)
+    ]
+    out, err = nodes[0].communicate(timeout=120)
+    assert "closed the run's descriptors" in out, err
+    assert r"\x17\x03\x03" not in out  # a record of TLS
+    for node in nodes[1:]:
+        while "the controller is lost" not in (line := node.stderr.readline()):
+            assert line != ""
+        node.send_signal(signal.SIGINT)
+        node.communicate(timeout=120)

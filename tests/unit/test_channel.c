@@ -367,12 +367,28 @@ static void bytes_one_by_one(void **state) {
     assert_int_equal(fixture->left.closed, 0);
 }
 
+/* As where the program that drives a run has closed all descriptors, and opened some of its own. */
+static void a_descriptor_that_is_another_file_by_now_stays_open(void **state) {
+    struct fixture *fixture = *state;
+    struct end end = {0};
+    int pair[2], null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+    make_end(fixture, &end, pair[0]);
+    assert_int_equal(dup2(null, pair[0]), pair[0]);
+    channel_destroy(end.channel);
+    assert_true(fcntl(pair[0], F_GETFD) >= 0);
+    (void)close(pair[0]);
+    (void)close(pair[1]);
+    (void)close(null);
+}
+
 #define ONE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 #define TWO(name) cmocka_unit_test_setup_teardown(name, set_up_both, tear_down)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bad_descriptors_are_refused),
+        ONE(a_descriptor_that_is_another_file_by_now_stays_open),
         TWO(both_ways_in_order),
         TWO(what_came_before_the_end_is_handed_on),
         TWO(writing_to_the_dead_is_not_the_end_of_reading),

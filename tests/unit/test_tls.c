@@ -58,8 +58,8 @@ static int set_up(void **state) {
 
 static int tear_down(void **state) {
     struct pair *pair = *state;
-    if (pair->near != NULL) module->destroy(pair->near);
-    module->destroy(pair->far);
+    if (pair->near != NULL) module->destroy(pair->near, true);
+    module->destroy(pair->far, true);
     module->server_destroy(pair->server);
     (void)close(pair->fds[0]);
     (void)close(pair->fds[1]);
@@ -112,7 +112,7 @@ static void what_the_socket_does_not_take_follows(void **state) {
 static void the_end_is_read_behind_what_was_written(void **state) {
     struct pair *pair = *state;
     assert_int_equal(module->write(pair->near, pair->bytes, SIZE), SIZE);
-    module->destroy(pair->near);
+    module->destroy(pair->near, true);
     pair->near = NULL;
     assert_int_equal(take(pair, 0), SIZE);
     assert_int_equal(module->read(pair->far, pair->seen, SIZE), 0);
