@@ -124,8 +124,8 @@ def _names(metrics: Iterable[str], head: list[str]) -> dict[str, str]:
 
 
 def to_parquet(run: Run, output: str) -> None:
-    """All reports, a row each: id, time (ns since the epoch), attempt, rank, number, `lost` of all, then the metrics, "a/b" for b in the
-    dict a."""
+    """All reports, a row each: id, time (ns since the epoch), attempt, rank, number, `lost` of all, then the metrics, "a/b" for b
+    in the dict a."""
     try:
         import pyarrow
         import pyarrow.parquet

@@ -1,5 +1,5 @@
-/* What the kernel tells of processes, most of it in /proc: the one place that knows the forms of its files. What
- * is read may be past by the time that it is used: a process that must not be mistaken is held first
+/* What the kernel tells of processes, most of it in /proc: the one place that knows the forms of its files.
+ * What is read may be past by the time that it is used: a process that must not be mistaken is held first
  * (base/kernel.h) and read again. */
 #ifndef BASE_PROCESS_H
 #define BASE_PROCESS_H

@@ -1,5 +1,5 @@
-/* A look at a directory below a storage path: whether there is a run in it, and what its journal says. Looks are
- * made in threads, as the storage of a run may hang, for good, and the others are not to wait for it. */
+/* A look at a directory below a storage path: whether there is a run in it, and what its journal says. Looks
+ * are made in threads, as the storage of a run may hang, for good, and the others are not to wait for it. */
 #ifndef VIEW_RUN_LOOK_H
 #define VIEW_RUN_LOOK_H
 

@@ -1,5 +1,5 @@
 /* What a journal looks like from outside (its file, its log) says whether it must be read again; a run that
- * goes on may also have died without a word, which its lock tells. Both are told by a look (view/run_look.h). */
+ * goes on may also have died without a word, which its lock tells: a look (view/run_look.h) tells both. */
 #include "view/runs.h"
 
 #include <errno.h>

@@ -47,8 +47,8 @@ const struct view_run *view_runs_at(const struct view_runs *runs, size_t index);
 size_t view_runs_count(const struct view_runs *runs);
 
 /* {"cursor", "runs": [{"id", "name", "state", "quiet_s", "workers", "nodes", "began", "seconds", "attempts",
- * "cause", "metrics", "exit_status"}], "unreadable": [{"id", "name", "error"}], "gone": [id]}: those that changed
- * since `after` (0: all), newest first. */
+ * "cause", "metrics", "exit_status"}], "unreadable": [{"id", "name", "error"}], "gone": [id]}: those that
+ * changed since `after` (0: all), newest first. */
 void view_runs_encode(const struct view_runs *runs, uint64_t after, struct buffer *out);
 
 /* The ID of the run in a directory. False where the path leads nowhere. */

@@ -452,8 +452,7 @@ static void test_torn(void **state) {
     (void)close(fd);
 }
 
-/* Two users of one machine: each sees and respects what the other holds. */
-/* A lease has its text when it gets its name: whoever finds it then, on a busy machine, is not told nonsense. */
+/* A lease has its text when it gets its name: whoever finds it then, on a busy machine, is told no nonsense. */
 static void test_made_whole(void **state) {
     (void)state;
     struct lease *first = NULL;
@@ -487,6 +486,7 @@ static void test_made_whole(void **state) {
     lease_release(first);
 }
 
+/* Two users of one machine: each sees and respects what the other holds. */
 static void test_another_user(void **state) {
     (void)state;
     if (geteuid() != 0) skip();

@@ -5,10 +5,10 @@
  * file, "sync" for all that sync one) on a file whose path holds PART fails with this errno. ERRNO 0: a write
  * takes one byte at a time, and every second call is interrupted (EINTR) first. A read ("read") fails as well.
  * ERRNO -1: it never returns; so may a rename ("rename"), a removal ("unlink") and a directory ("mkdir"), of
- * paths that hold PART. ERRNO -2, -3 ..: it takes 2, 3 .. tenths of a second. TRAINYARD_FAIL_WHEN names a file without
- * which nothing fails, TRAINYARD_FAIL_MARK one that is made when a call begins to hang. TRAINYARD_CLOCK_JUMPS
- * makes the wall clock alternate between an hour too early and an hour too late, TRAINYARD_CLOCK_AHEAD be so
- * many seconds too late. */
+ * paths that hold PART. ERRNO -2, -3 ..: it takes 2, 3 .. tenths of a second. TRAINYARD_FAIL_WHEN names a file
+ * without which nothing fails, TRAINYARD_FAIL_MARK one that is made when a call begins to hang.
+ * TRAINYARD_CLOCK_JUMPS makes the wall clock alternate between an hour too early and an hour too late,
+ * TRAINYARD_CLOCK_AHEAD be so many seconds too late. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>

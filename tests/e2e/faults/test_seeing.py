@@ -6,10 +6,9 @@ import json
 import os
 import unittest
 
-from place import FaultCase, failing
-
 import test_dashboard
 from journals import Journal
+from place import FaultCase, failing
 
 
 class Seeing(FaultCase):
