@@ -17,6 +17,7 @@
 #include "controller/ty_run.h"
 
 enum { PACKET = 32 << 10, WAITING_MAX = 8 };
+#define REST (100 * NS_PER_MS)
 
 /* The first byte is 0: the kernel keeps the name, as long as the socket is open. */
 static socklen_t address_of(const char *run_id, struct sockaddr_un *address) {
@@ -154,6 +155,7 @@ static bool take_question(struct control_socket *control, const char *text) {
     control->ticket++;
     for (int64_t node = -1; (node = idset_next(&control->missing, node)) != IDSET_END;)
         ask_node(control, (uint32_t)node, length, period);
+    loop_timer_stop(run->loop, &control->limit);
     control->limit = (struct loop_timer){.callback = reply, .context = control};
     return loop_timer_start(control->run->loop, &control->limit, length + CONTROL_PATIENCE) == 0;
 }
@@ -170,15 +172,26 @@ static void on_client(void *context, unsigned events) {
     if (size <= 0 || asked || !take_question(control, text)) hang_up(control);
 }
 
+static void on_rested(void *context) {
+    struct control_socket *control = context;
+    (void)loop_watch_start(control->run->loop, &control->watch, control->fd, LOOP_READABLE);
+}
+
+/* One that no descriptor is left for stays, and would call again at once. */
 static void on_connection(void *context, unsigned events) {
     struct control_socket *control = context;
     (void)events;
     CLEANUP_FD int fd = accept4(control->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    bool short_of_it = fd < 0 && errno != EAGAIN && errno != EINTR && errno != ECONNABORTED;
+    if (short_of_it && loop_timer_start(control->run->loop, &control->rest, REST) == 0)
+        (void)loop_watch_start(control->run->loop, &control->watch, control->fd, 0);
     if (fd < 0 || control->client >= 0 || !process_is_trusted(fd, NULL, NULL)) return;
     descriptors_withhold(fd);
     control->client = TAKE_FD(fd);
     control->client_watch = (struct loop_watch){.callback = on_client, .context = control};
-    if (loop_watch_start(control->run->loop, &control->client_watch, control->client, LOOP_READABLE) < 0)
+    control->limit = (struct loop_timer){.callback = hang_up, .context = control};
+    if (loop_watch_start(control->run->loop, &control->client_watch, control->client, LOOP_READABLE) < 0 ||
+        loop_timer_start(control->run->loop, &control->limit, CONTROL_PATIENCE) < 0)
         hang_up(control);
 }
 
@@ -194,6 +207,7 @@ void control_socket_open(struct ty_run *run) {
     if (fd < 0 || bind(fd, (const struct sockaddr *)&address, size) < 0 || listen(fd, WAITING_MAX) < 0) return;
     descriptors_withhold(fd);
     control->watch = (struct loop_watch){.callback = on_connection, .context = control};
+    control->rest = (struct loop_timer){.callback = on_rested, .context = control};
     if (loop_watch_start(run->loop, &control->watch, fd, LOOP_READABLE) == 0) control->fd = TAKE_FD(fd);
 }
 
@@ -201,6 +215,7 @@ void control_socket_close(struct ty_run *run) {
     struct control_socket *control = &run->control;
     if (control->run == NULL) return;
     hang_up(control);
+    loop_timer_stop(run->loop, &control->rest);
     loop_watch_stop(run->loop, &control->watch);
     if (control->fd >= 0) (void)close(control->fd);
     control->run = NULL;

@@ -8,7 +8,8 @@
  *     rank 3;OUTERMOST;... 12        what its agent saw (agent/stack_save.h), and
  *     silent RANKS NAME              of each that did not in time
  *
- * in packets of any size, the answer to their end. One is asked at a time. */
+ * in packets of any size, the answer to their end. One is asked at a time: who connects asks within
+ * CONTROL_PATIENCE. */
 #ifndef CONTROLLER_CONTROL_SOCKET_H
 #define CONTROLLER_CONTROL_SOCKET_H
 

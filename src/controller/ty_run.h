@@ -338,7 +338,7 @@ struct control_socket {
     struct ty_run *run; /* NULL: not open */
     int fd, client;     /* -1 */
     struct loop_watch watch, client_watch;
-    struct loop_timer limit;
+    struct loop_timer limit, rest; /* rest: no descriptor is left for who connects */
     uint32_t ticket;
     struct idset ranks, missing; /* asked for; nodes that have not answered */
     struct buffer answer;

@@ -519,10 +519,6 @@ class Adopted(JoinCase):
         self.end()
         self.assertEqual("", stranger.communicate()[0])
 
-    def ticks(self, pid):
-        with open("/proc/%d/stat" % pid) as file:
-            return sum(map(int, file.read().rsplit(")", 1)[1].split()[11:13]))
-
 
 if __name__ == "__main__":
     main(side_by_side=3)

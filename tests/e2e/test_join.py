@@ -1,9 +1,12 @@
 """The same command started once on each of several nodes, which meet at a rendezvous: here over loopback."""
 
+import json
 import os
+import resource
 import secrets
 import signal
 import socket
+import sqlite3
 import time
 
 from harness import COMMAND, Case, main
@@ -33,6 +36,11 @@ class JoinCase(Case):
         while words not in (line := process.stderr.readline()):
             told += line
             self.assertNotEqual("", line, "ended without %r: %s" % (words, told))
+
+    def ticks(self, pid):
+        """The processor time that a process has used."""
+        with open("/proc/%d/stat" % pid) as file:
+            return sum(map(int, file.read().rsplit(")", 1)[1].split()[11:13]))
 
     def all_nodes(self, *args, order=(0, 1), **more):
         started = {rank: self.node(rank, *args, **more) for rank in order}
@@ -94,6 +102,57 @@ class Joined(JoinCase):
         ended = self.all_nodes("-n", 500, "--", "true")
         self.assert_statuses(3, [ended[0]])
         self.assertNotEqual(0, ended[1].status)
+
+
+class Asked(JoinCase):
+    """The controller's own socket, for questions from this machine."""
+
+    def setUp(self):
+        super().setUp()
+        words = ("--name", "r", "-n", 2, "--placement", "SPREAD", "--", "sh", "-c", ": > up.$RANK; while ! test -e enough; do sleep 0.05; done")
+        self.nodes = [self.node(rank, *words) for rank in (0, 1)]
+        self.wait_for(lambda: all(os.path.exists(os.path.join(self.place, "up.%d" % rank)) for rank in (0, 1)), "workers", self.nodes[0])
+        for node in self.nodes:
+            self.addCleanup(node.kill)
+        with sqlite3.connect("file:%s/r/run.db?mode=ro" % self.storage, uri=True) as journal:
+            (run,) = journal.execute("SELECT data FROM events WHERE kind = 'run'").fetchone()
+        self.name = "\0trainyard-control-" + json.loads(run)["id"]
+
+    def end(self):
+        self.write("enough", "")
+        for node in self.nodes:
+            self.assert_status(0, self.finish(node))
+
+    def connect(self):
+        client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        client.settimeout(20)
+        client.connect(self.name)
+        self.addCleanup(client.close)
+        return client
+
+    def assert_answers(self, client):
+        client.send(b"look 1000000 1000000 0-1")
+        self.assertRegex(client.recv(1 << 15), b"^(node|silent) ")
+        client.close()
+
+    def test_who_asks_nothing_is_not_waited_for(self):
+        silent = self.connect()
+        self.assertEqual(b"", silent.recv(1))
+        self.assert_answers(self.connect())
+        self.end()
+
+    def test_no_descriptor_is_left(self):
+        """The controller does not call for it all the time, and answers when it can."""
+        controller = self.nodes[0].pid
+        before = resource.prlimit(controller, resource.RLIMIT_NOFILE)
+        resource.prlimit(controller, resource.RLIMIT_NOFILE, (0, before[1]))
+        client = self.connect()
+        used = self.ticks(controller)
+        time.sleep(1)
+        self.assertLess(self.ticks(controller) - used, os.sysconf("SC_CLK_TCK") // 4, "it spins")
+        resource.prlimit(controller, resource.RLIMIT_NOFILE, before)
+        self.assert_answers(client)
+        self.end()
 
 
 class Lost(JoinCase):
