@@ -98,6 +98,14 @@ class Joined(JoinCase):
         first.send_signal(signal.SIGCONT)
         self.assert_statuses(0, [self.finish(first), self.finish(second)])
 
+    def test_what_a_dead_controller_left_may_listen_a_moment_longer(self):
+        with socket.create_server(("127.0.0.1", self.port)):
+            first = self.node(0, "-n", 2, "--placement", "SPREAD", "--", "true")
+            time.sleep(1)
+        self.assertIsNone(first.poll(), "it has not waited")
+        second = self.node(1, "-n", 2, "--placement", "SPREAD", "--", "true")
+        self.assert_statuses(0, [self.finish(first), self.finish(second)])
+
     def test_a_run_that_cannot_fit(self):
         ended = self.all_nodes("-n", 500, "--", "true")
         self.assert_statuses(3, [ended[0]])
