@@ -122,6 +122,10 @@ bool process_ignores(pid_t pid, int signal_number) {
     return has_signal(pid, "\nSigIgn:", signal_number);
 }
 
+bool process_is_killed(pid_t pid) {
+    return has_signal(pid, "\nSigPnd:", SIGKILL) || has_signal(pid, "\nShdPnd:", SIGKILL);
+}
+
 bool process_user(pid_t pid, uid_t *user) {
     char path[64], text[PROC_TEXT];
     (void)snprintf(path, sizeof path, "/proc/%d/status", pid);

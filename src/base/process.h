@@ -45,6 +45,8 @@ void process_words(pid_t pid, struct buffer *out);
 /* Whether it has a handler for the signal; whether it ignores the signal. */
 bool process_catches(pid_t pid, int signal_number);
 bool process_ignores(pid_t pid, int signal_number);
+/* Whether it was sent SIGKILL: it goes as soon as it gets a turn. */
+bool process_is_killed(pid_t pid);
 /* The user that it runs for (the real one); false when that is not told. */
 bool process_user(pid_t pid, uid_t *user);
 /* Whether the process at the other end of a local socket, as it was when it connected or began to listen, is of

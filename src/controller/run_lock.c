@@ -26,7 +26,7 @@
 
 /* How often the lock is tried: its file comes and goes, or a process of a dead controller is on its way out,
  * for which each try waits. */
-enum { TAKING_TRIES = 20, TAKING_PAUSE_MS = 100 };
+enum { TAKING_TRIES = 50, TAKING_PAUSE_MS = 100 };
 enum { BEAT_S = 5, SILENT_S = 30, TEXT_MAX = 4096 };
 
 /* All that tells one process from any other. */
@@ -112,11 +112,15 @@ static bool is_near(const struct holder *holder) {
            str_equal(me.processes, holder->processes);
 }
 
-/* A process that is hidden from us lives. */
+/* A process that is hidden from us lives. One that was killed does not, though on a busy machine it may take
+ * its time to go, nor one that its parent has not reaped. */
 static bool lives_near(const struct holder *holder) {
-    if (kill((pid_t)holder->pid, 0) < 0 && errno == ESRCH) return false;
+    struct process process;
+    pid_t pid = (pid_t)holder->pid;
+    if (kill(pid, 0) < 0 && errno == ESRCH) return false;
     long long start = start_of(holder->pid);
-    return start == 0 || start == holder->start;
+    if (start != 0 && start != holder->start) return false;
+    return !process_read(pid, &process) || (process.state != 'Z' && !process.ending && !process_is_killed(pid));
 }
 
 /* Seconds since the file was touched. With `exactly` by the clock of who keeps it: a file that is made

@@ -185,10 +185,11 @@ class Page(harness.Case):
         expect(page.locator(".card[data-metric=loss] canvas")).to_be_visible()
         os.rename(path, os.path.join(self.place, "old"))
         expect(page.locator(".note")).to_contain_text("was deleted meanwhile")
-        run = Journal(self.storage, "a", live=True)
+        run = Journal(self.place, "new", live=True)
         run.event(1000, "run", command=["python"], host="n1", pid=1)
         run.report(1001, 1, 0, 1, {"other": 1, "step": 1})
         run.commit()
+        os.rename(run.path, path)  # as a run comes: whole
         expect(page.locator(".card[data-metric=other]")).to_be_visible()
         expect(page.locator(".facts")).to_contain_text("1 reports")
         run.done()

@@ -6,9 +6,11 @@ import json
 import os
 import unittest
 
+from place import FaultCase, failing
+
+# isort: split
 import test_dashboard
 from journals import Journal
-from place import FaultCase, failing
 
 
 class Seeing(FaultCase):
