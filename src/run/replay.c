@@ -59,6 +59,7 @@ static void begin_attempt(struct run_replay *replay, const struct run_event *eve
     const struct event_attempt *told = &event->of.attempt;
     size_t n = told->workers > 0 && told->workers <= WORKERS_MAX ? (size_t)told->workers : 0;
     forget(&replay->wait);
+    replay->lost_node = false;
     if (replay->began == 0) replay->began = event->time;
     if (replay->run.event.time != 0) keep(replay, &replay->attempt_run, &replay->run.event);
     if (told->nodes != EVENT_UNKNOWN) replay->nodes = told->nodes;
@@ -195,6 +196,9 @@ void replay_note(struct run_replay *replay, const struct run_event *event) {
         if (make_room(replay, &replay->node_events, &replay->n_node_events, (size_t)event->node + 1,
                       sizeof *replay->node_events))
             keep(replay, &replay->node_events[event->node], event);
+        break;
+    case EVENT_NODE_LOST:
+        if (current(replay) != NULL) replay->lost_node = true;
         break;
     case EVENT_ADOPTED:
         go_on(replay, event);

@@ -37,6 +37,7 @@ struct run_replay {
     struct ty_attempt_info *attempts; /* n_attempts, owned with their texts; `ended` is 0 while one goes on */
     size_t n_attempts;
     struct kept_event attempt_run; /* the last `run` before the last attempt: of who began that one */
+    bool lost_node;                /* the last attempt lost one, whatever ended it */
     int attempt;                   /* the highest number of any event */
     int64_t nodes;                 /* of the last attempt */
     struct replay_worker *workers; /* n_workers: as many as any attempt had; owned */

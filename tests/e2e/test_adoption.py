@@ -359,12 +359,26 @@ class Adopted(JoinCase):
         self.assert_no_overlap()
         self.end_node_1()
 
-    def begin_by_link(self, **more):
+    def test_a_node_that_is_lost_while_an_attempt_of_another_failure_is_stopped(self):
+        link = self.begin_by_link(script=DEAF.replace("do i=", "do test $RANK = 0 && test -e fail && exit 1; i="),
+                                  options=("--max-failures", 0, "--grace", "20s", "--outlive", "2s"))
+        self.write("fail", "")
+        self.wait_for(lambda: self.rows("SELECT 1 FROM events WHERE kind = 'stop'"), "the stop", self.nodes[0])
+        link.mute = True
+        link.reset()
+        self.assert_status(1, self.finish(self.nodes[0]))
+        os.remove(os.path.join(self.place, "fail"))
+        self.nodes[0] = self.start("run", "--storage-path", self.storage, "--num-cpus", 64, "-n", 2, "--name", "r", "--resume", "--", "sh", "-c", DEAF)
+        self.wait_for_line(self.nodes[0], "waiting 1")
+        self.assert_attempts_in_order()
+        self.end_node_1()
+
+    def begin_by_link(self, script=DEAF, options=("--max-failures", 3), **more):
         """Node 1 reaches node 0 by it; workers are deaf, and note the order of the attempts."""
         link = Link(self.port)
         self.addCleanup(link.done)
-        self.words = ("-n", "1:2", "--placement", "SPREAD", "--name", "r", "--max-failures", 3)
-        self.command = ("--", "sh", "-c", DEAF)
+        self.words = ("-n", "1:2", "--placement", "SPREAD", "--name", "r", *options)
+        self.command = ("--", "sh", "-c", script)
         self.nodes = {0: self.node(0, *self.words, *self.command, nodes="1:2", **more),
                       1: self.node(1, *self.words, "--rendezvous", link.meeting, *self.command, nodes="1:2", **more)}
         self.wait_for_steps()
