@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import unittest
 
 from harness import COMMAND, HERE, main
 from test_join import JoinCase, free_port
@@ -478,6 +479,7 @@ class Adopted(JoinCase):
         self.end()
         self.assert_one_attempt()
 
+    @unittest.skipUnless(os.geteuid() == 0, "takes the rights to become another user")
     def test_another_user_knocks_at_the_agent(self):
         """More than may wait at its door, from before the controller dies."""
         self.begin()
@@ -489,6 +491,7 @@ class Adopted(JoinCase):
         self.end()
         self.assert_one_attempt()
 
+    @unittest.skipUnless(os.geteuid() == 0, "takes the rights to become another user")
     def test_another_user_listens_in_the_place_of_the_agent(self):
         """It proves nothing: no attempt begins beside workers that it hides."""
         self.stranger("listens")
@@ -512,6 +515,7 @@ class Adopted(JoinCase):
         self.end()
         self.assert_no_overlap()
 
+    @unittest.skipUnless(os.geteuid() == 0, "takes the rights to become another user")
     def test_who_knocks_where_no_descriptor_is_left(self):
         """The agent rests, and opens when it can."""
         script = STEPS.replace("i=$((i+1));", "while test -e hush; do sleep 0.02; done; i=$((i+1));")
