@@ -448,7 +448,9 @@ static int knock(struct rendezvous *rendezvous, pid_t *pid, uid_t *user) {
     CLEANUP_FD int fd = adrift_connect(rendezvous->config.run_path, rendezvous->local->nodes[0].name);
     if (fd < 0) return fd;
     if (!process_is_trusted(fd, pid, user)) return -EPERM;
-    return channel_create(rendezvous->config.loop, TAKE_FD(fd), &events, slot, &slot->channel, NULL);
+    int result = channel_create(rendezvous->config.loop, fd, &events, slot, &slot->channel, NULL);
+    if (result == 0) (void)TAKE_FD(fd);
+    return result;
 }
 
 /* An agent of this machine that is adrift, or ends, is found. Nothing is left of one only where nobody listens:
