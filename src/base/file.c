@@ -73,15 +73,29 @@ int file_write_all(int fd, const void *bytes, size_t size) {
     return 0;
 }
 
-int file_open_part(const char *path, mode_t mode, char **part) {
-    *part = str_format("%s.part-%d", path, (int)getpid());
-    if (*part == NULL) return -ENOMEM;
-    (void)unlink(*part); /* of a process that had this number before */
-    int fd = open(*part, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
-    if (fd >= 0) return fd;
+int file_draft_open(const char *path, mode_t mode, struct file_draft *draft) {
+    *draft = (struct file_draft){.fd = -1, .path = path, .part = str_format("%s.part-%d", path, (int)getpid())};
+    if (draft->part == NULL) return -ENOMEM;
+    (void)unlink(draft->part); /* of a process that had this number before */
+    draft->fd = open(draft->part, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+    if (draft->fd >= 0) return 0;
     int result = -errno;
-    free(*part);
-    *part = NULL;
+    free(TAKE(draft->part));
+    return result;
+}
+
+int file_draft_open_output(const char *path, mode_t mode, struct file_draft *draft) {
+    struct stat status;
+    if (stat(path, &status) < 0 || S_ISREG(status.st_mode)) return file_draft_open(path, mode, draft);
+    *draft = (struct file_draft){.fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY), .path = path};
+    return draft->fd < 0 ? -errno : 0;
+}
+
+int file_draft_close(struct file_draft *draft, int result) {
+    if (draft->fd >= 0 && close(TAKE_FD(draft->fd)) < 0 && result >= 0) result = -errno;
+    if (draft->part != NULL && result >= 0 && rename(draft->part, draft->path) < 0) result = -errno;
+    if (draft->part != NULL && result < 0) (void)unlink(draft->part);
+    free(TAKE(draft->part));
     return result;
 }
 

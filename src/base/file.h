@@ -20,10 +20,24 @@ void file_open_standard(void);
 /* All bytes, through EINTR and short writes. 0, or -errno. Blocking descriptors only. */
 int file_write_all(int fd, const void *bytes, size_t size);
 
-/* Makes a file beside `path`, "{path}.part-{pid}", that is to take its name when it is whole: *part, the
- * caller's. Nothing that lies there is written into or followed, whoever planted it. A descriptor, or
+/* A file that takes its name when it is whole. */
+struct file_draft {
+    int fd;           /* -1: closed, or given away */
+    const char *path; /* the caller's; outlives the draft */
+    char *part;       /* "{path}.part-{pid}", owned; NULL: written in place */
+};
+
+/* Opens the draft beside `path`. Nothing that lies there is written into or followed, whoever planted it. 0, or
  * -errno. */
-int file_open_part(const char *path, mode_t mode, char **part);
+int file_draft_open(const char *path, mode_t mode, struct file_draft *draft);
+
+/* The same for a path that a user names for output: what is there and no regular file (a device, a pipe,
+ * /dev/stdout) is written in place, since a rename would put a file where it was. */
+int file_draft_open_output(const char *path, mode_t mode, struct file_draft *draft);
+
+/* Closes the draft: with `result` >= 0 it takes its name, otherwise nothing is left of it. `result`, or -errno of
+ * what failed here. */
+int file_draft_close(struct file_draft *draft, int result);
 
 /* Makes every missing directory of `path`. */
 int file_make_directories(const char *path, mode_t mode, ty_error *err);

@@ -70,18 +70,11 @@ static int check(const struct dashboard_options *options, size_t n_words, ty_err
     return 0;
 }
 
-/* Appears whole where a file is to be; what is no file (a pipe, /dev/stdout) is written to. */
 static int put_file(const char *path, const struct buffer *page, ty_error *err) {
-    struct stat status;
-    CLEANUP_FREE char *part = NULL;
-    bool in_place = stat(path, &status) == 0 && !S_ISREG(status.st_mode);
-    CLEANUP_FD int fd = in_place ? open(path, O_WRONLY | O_CLOEXEC) : file_open_part(path, 0666, &part);
-    if (in_place && fd < 0) fd = -errno;
-    int result = fd < 0 ? fd : file_write_all(fd, page->data, page->size);
-    if (result == 0 && part != NULL && rename(part, path) < 0) result = -errno;
-    if (result == 0) return 0;
-    if (part != NULL) (void)unlink(part);
-    return ty_fail(err, result, "cannot write %s: %s", path, strerror(-result));
+    struct file_draft draft;
+    int result = file_draft_open_output(path, 0666, &draft);
+    if (result == 0) result = file_draft_close(&draft, file_write_all(draft.fd, page->data, page->size));
+    return result < 0 ? ty_fail(err, result, "cannot write %s: %s", path, strerror(-result)) : 0;
 }
 
 static int write_file(const struct dashboard_options *options, char *const *names, size_t n, ty_error *err) {

@@ -85,30 +85,21 @@ static const struct option_group metrics_group = {"Options", specs, ARRAY_SIZE(s
 
 /* -- where it goes */
 
-/* A file appears under its name when it is whole, but for one that is followed, and what is no file. */
-struct metrics_outlet {
-    int fd;
-    const char *path; /* NULL: standard output */
-    char *part;       /* owned; NULL: written in place */
-};
-
-static int open_outlet(struct metrics_outlet *outlet, const struct metrics_options *options, ty_error *err) {
-    struct stat status;
-    *outlet = (struct metrics_outlet){.fd = STDOUT_FILENO, .path = options->output};
-    if (options->output == NULL) return 0;
-    bool special = stat(options->output, &status) == 0 && !S_ISREG(status.st_mode);
-    if (!options->follow && !special) {
-        outlet->fd = file_open_part(options->output, 0666, &outlet->part);
-        if (outlet->fd < 0) errno = -outlet->fd;
-    } else {
-        outlet->fd = open(options->output, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    }
-    if (outlet->fd >= 0) return 0;
-    return ty_fail(err, TY_EUSAGE, "--output %s: %s", options->output, strerror(errno));
+/* A file appears under its name when it is whole, but for one that is followed. Without a path: standard output. */
+static int open_outlet(struct file_draft *outlet, const struct metrics_options *options, ty_error *err) {
+    const char *path = options->output;
+    int result = 0;
+    *outlet = (struct file_draft){.fd = STDOUT_FILENO, .path = path};
+    if (path == NULL) return 0;
+    if (!options->follow)
+        result = file_draft_open_output(path, 0666, outlet);
+    else if ((outlet->fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, 0666)) < 0)
+        result = -errno;
+    return result < 0 ? ty_fail(err, TY_EUSAGE, "--output %s: %s", path, strerror(-result)) : 0;
 }
 
 static int write_out(void *context, const char *text, size_t size, ty_error *err) {
-    const struct metrics_outlet *outlet = context;
+    const struct file_draft *outlet = context;
     int result = file_write_all(outlet->fd, text, size);
     if (result == -EPIPE && outlet->path == NULL) return result; /* the reader has seen enough */
     if (result < 0)
@@ -131,7 +122,7 @@ static void count_cell(struct text_table *table, uint64_t count) {
     table_cell(table, text);
 }
 
-static int write_table(const char *path, const struct view_selection *selection, struct metrics_outlet *outlet,
+static int write_table(const char *path, const struct view_selection *selection, struct file_draft *outlet,
                        ty_error *err) {
     static const char *const heads[] = {"METRIC", "REPORTS", "NOT FINITE", "RANKS",
                                         "LAST",   "LEAST",   "MEAN",       "GREATEST"};
@@ -219,7 +210,7 @@ static int encode_one(const char *path, const char *metric, const struct metrics
     return 0;
 }
 
-static int write_curves(const char *path, const struct metrics_options *options, struct metrics_outlet *outlet,
+static int write_curves(const char *path, const struct metrics_options *options, struct file_draft *outlet,
                         ty_error *err) {
     enum { PLOTS = 4 };
     bool json = options->format == METRICS_JSON;
@@ -252,7 +243,7 @@ static int write_curves(const char *path, const struct metrics_options *options,
 struct metrics_writing {
     const char *path;
     struct view_selection selection;
-    struct metrics_outlet *outlet;
+    struct file_draft *outlet;
     struct view_csv *csv;
     struct tensorboard *board;
 };
@@ -311,7 +302,7 @@ static int check(const struct metrics_options *options, ty_error *err) {
 }
 
 static int show(const char *name, const char *path, const struct metrics_options *options, ty_error *err) {
-    struct metrics_outlet outlet;
+    struct file_draft outlet;
     struct metrics_writing writing = {.path = path, .outlet = &outlet};
     int result;
     writing.selection.ranks = rank_choice_get(&options->wanted);
@@ -328,12 +319,9 @@ static int show(const char *name, const char *path, const struct metrics_options
     result = open_outlet(&outlet, options, err);
     if (result < 0) return result;
     result = write_format(name, &writing, options, err);
-    if (outlet.path != NULL && outlet.fd >= 0 && close(outlet.fd) < 0 && result >= 0)
-        result = ty_fail(err, -errno, "cannot write %s: %s", outlet.path, strerror(errno));
-    if (outlet.part != NULL && result < 0) (void)unlink(outlet.part);
-    if (outlet.part != NULL && result >= 0 && rename(outlet.part, outlet.path) < 0)
-        result = ty_fail(err, -errno, "cannot write %s: %s", outlet.path, strerror(errno));
-    free(outlet.part);
+    int closed = outlet.path != NULL ? file_draft_close(&outlet, result) : result;
+    if (closed < 0 && result >= 0)
+        result = ty_fail(err, closed, "cannot write %s: %s", outlet.path, strerror(-closed));
     return result == -EPIPE && options->output == NULL ? 0 : result;
 }
 

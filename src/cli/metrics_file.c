@@ -22,15 +22,11 @@ enum { NICE = 10 /* training goes first */, FIRST_MS = 1000 };
 static int write_once(const struct view_exposed *run, const char *path, ty_error *err) {
     static const struct view_exposition how = {.openmetrics = false};
     CLEANUP(buffer_done) struct buffer text = {0};
-    CLEANUP_FREE char *part = NULL;
+    struct file_draft draft;
     int result = view_exposition_encode(run, 1, &how, &text, err);
     if (result < 0) return result;
-    int fd = file_open_part(path, 0666, &part);
-    if (fd < 0) return ty_fail(err, fd, "cannot write %s: %s", path, strerror(-fd));
-    result = file_write_all(fd, text.data, text.size);
-    if (close(fd) < 0 && result == 0) result = -errno;
-    if (result == 0 && rename(part, path) < 0) result = -errno;
-    if (result < 0) (void)unlink(part);
+    result = file_draft_open(path, 0666, &draft);
+    if (result == 0) result = file_draft_close(&draft, file_write_all(draft.fd, text.data, text.size));
     return result < 0 ? ty_fail(err, result, "cannot write %s: %s", path, strerror(-result)) : 0;
 }
 

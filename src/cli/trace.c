@@ -58,28 +58,27 @@ static int write_piece(void *context, const char *text, size_t size, ty_error *e
     return 0;
 }
 
-/* The file has its name when it is whole. */
 static int write_trace(const char *name, const char *path, const struct trace_options *options, ty_error *err) {
     const char *end = strrchr(options->output, '.');
-    CLEANUP_FREE char *part = NULL;
-    int fd = file_open_part(options->output, 0666, &part);
-    if (fd < 0) return ty_fail(err, TY_EUSAGE, "--output %s: %s", options->output, strerror(-fd));
+    struct file_draft draft;
+    int result = file_draft_open_output(options->output, 0666, &draft);
+    if (result < 0) return ty_fail(err, TY_EUSAGE, "--output %s: %s", options->output, strerror(-result));
     const struct view_trace trace = {.ranks = rank_choice_get(&options->wanted),
                                      .from = (uint64_t)options->from,
                                      .to = (uint64_t)options->to,
                                      .with_profile = options->profile};
-    struct trace_file to = {gzdopen(fd, str_equal(end, ".gz") ? "w" : "wT"), options->output};
+    struct trace_file to = {gzdopen(draft.fd, str_equal(end, ".gz") ? "w" : "wT"), options->output};
     if (to.file == NULL) {
-        (void)close(fd);
-        (void)unlink(part);
+        (void)file_draft_close(&draft, -ENOMEM);
         return ty_fail_memory(err);
     }
-    int result = view_trace_write(name, path, &trace, write_piece, &to, err);
+    draft.fd = -1; /* zlib's */
+    result = view_trace_write(name, path, &trace, write_piece, &to, err);
     if (gzclose(to.file) != Z_OK && result >= 0)
         result = ty_fail(err, -errno, "cannot write %s: %s", options->output, strerror(errno));
-    if (result >= 0 && rename(part, options->output) < 0)
-        result = ty_fail(err, -errno, "cannot write %s: %s", options->output, strerror(errno));
-    if (result < 0) (void)unlink(part);
+    int closed = file_draft_close(&draft, result);
+    if (closed < 0 && result >= 0)
+        result = ty_fail(err, closed, "cannot write %s: %s", options->output, strerror(-closed));
     return result;
 }
 

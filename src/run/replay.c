@@ -158,8 +158,15 @@ static void note_worker(struct replay_worker *worker, const struct run_event *ev
 
 /* -- the run */
 
+static void note_plan(struct run_replay *replay, const struct run_event *event) {
+    double took = event->of.plan.seconds;
+    keep(replay, &replay->plan, event);
+    if (event->attempt > 1 || !(took >= 0 && took < 1e9)) return;
+    if (took > replay->plan_seconds) replay->plan_seconds = took;
+    replay->planned = true;
+}
+
 void replay_note(struct run_replay *replay, const struct run_event *event) {
-    double took = event->kind == EVENT_PLAN ? event->of.plan.seconds : 0;
     switch ((int)event->kind) {
     case EVENT_RUN:
         /* Another controller goes on with the run, or the first one begins. */
@@ -174,11 +181,7 @@ void replay_note(struct run_replay *replay, const struct run_event *event) {
         keep(replay, &replay->wait, event);
         break;
     case EVENT_PLAN:
-        keep(replay, &replay->plan, event);
-        if (event->attempt <= 1 && took >= 0 && took < 1e9) {
-            if (took > replay->plan_seconds) replay->plan_seconds = took;
-            replay->planned = true;
-        }
+        note_plan(replay, event);
         break;
     case EVENT_NETWORK:
         keep(replay, &replay->network, event);

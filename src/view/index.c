@@ -660,16 +660,14 @@ int view_index_keep(struct view_index *index, ty_error *err) {
     if (last >= index->kept && last - index->kept <= index->kept / 8) return 0;
     index->kept = last;
     CLEANUP_FREE char *directory = index->cache != NULL ? strdup(index->cache) : NULL;
-    CLEANUP_FREE char *part = NULL;
+    struct file_draft draft;
     if (directory == NULL) return 0;
     *strrchr(directory, '/') = '\0';
     int result = file_make_directories(directory, 0700, err);
     if (result < 0) return result;
     sweep(directory);
-    CLEANUP_FD int fd = file_open_part(index->cache, 0600, &part);
-    result = fd < 0 ? fd : write_cache(index, fd);
-    if (result >= 0 && rename(part, index->cache) < 0) result = -errno;
-    if (result < 0 && part != NULL) (void)unlink(part);
+    result = file_draft_open(index->cache, 0600, &draft);
+    if (result == 0) result = file_draft_close(&draft, write_cache(index, draft.fd));
     return result < 0 ? ty_fail(err, result, "cannot keep the index in %s: %s", index->cache, strerror(-result))
                       : 0;
 }

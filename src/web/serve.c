@@ -144,14 +144,31 @@ static void print_way(const struct site *site, struct buffer *out) {
                       listening->port, listening->host, listening->port, user, address);
 }
 
-static int write_token(const struct site *site, ty_error *err) {
+/* The token's file takes the place of a file, never of a device or a link: both its making and its end would
+ * take that away. */
+static int write_token(struct site *site, ty_error *err) {
     const char *path = site->config.token_file;
+    struct file_draft draft;
     if (path == NULL) return 0;
-    (void)unlink(path);
-    CLEANUP_FD int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0) return ty_fail(err, -errno, "cannot write the token to %s: %s", path, strerror(errno));
-    int result = file_write_all(fd, site->guard.token, TOKEN_SIZE - 1);
+    if (lstat(path, &site->token_file) == 0 && !S_ISREG(site->token_file.st_mode))
+        return ty_fail(err, TY_EUSAGE, "--token-file %s: it is there, and no regular file", path);
+    int result = file_draft_open(path, 0600, &draft);
+    if (result == 0) {
+        result = file_write_all(draft.fd, site->guard.token, TOKEN_SIZE - 1);
+        if (fstat(draft.fd, &site->token_file) < 0 && result == 0) result = -errno;
+        result = file_draft_close(&draft, result);
+    }
     return result < 0 ? ty_fail(err, result, "cannot write the token to %s: %s", path, strerror(-result)) : 0;
+}
+
+/* What has taken the name since is not ours to remove; it may have the number of the file that was ours. */
+static void remove_token(const struct site *site) {
+    const char *path = site->config.token_file;
+    struct stat now;
+    if (path != NULL && lstat(path, &now) == 0 && now.st_dev == site->token_file.st_dev &&
+        now.st_ino == site->token_file.st_ino && now.st_mtim.tv_sec == site->token_file.st_mtim.tv_sec &&
+        now.st_mtim.tv_nsec == site->token_file.st_mtim.tv_nsec)
+        (void)unlink(path);
 }
 
 /* The runs that were named, as the page's address has them: "&run=ID", or "&compare=ID,ID". */
@@ -235,6 +252,7 @@ static int serve(struct site *site, ty_error *err) {
     buffer_text(&fragment, "");
     int result = make_fragment(&site->config, &fragment, err);
     if (result >= 0) result = write_token(site, err);
+    bool written = result >= 0;
     if (result >= 0) result = registry_enter(&site->listening, &registry, err);
     for (size_t i = 0; i < ARRAY_SIZE(signals); i++) {
         handles[i] = (struct loop_signal){.callback = on_signal, .context = site};
@@ -246,7 +264,7 @@ static int serve(struct site *site, ty_error *err) {
     for (size_t i = 0; i < ARRAY_SIZE(signals); i++)
         loop_signal_stop(site->loop, &handles[i]);
     registry_leave(&registry);
-    if (site->config.token_file != NULL && result >= 0) (void)unlink(site->config.token_file);
+    if (written) remove_token(site);
     return result;
 }
 

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/stat.h>
 
 #include "base/buffer.h"
 #include "base/error.h"
@@ -169,6 +170,7 @@ struct site {
     struct loop_watch watch;
     struct loop_timer timer;
     struct guard guard;
+    struct stat token_file; /* as it was written */
     struct listening listening;
     struct lanes *lanes, *index_lanes; /* of who waits for an answer; of what nobody waits for */
     struct lane list_lane;

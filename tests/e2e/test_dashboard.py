@@ -1,6 +1,7 @@
 """`trainyard dashboard` over HTTP: who may ask, what is refused, what it costs to have it open, logs, the stream, the file."""
 
 import contextlib
+import ctypes
 import http.client
 import json
 import os
@@ -17,6 +18,14 @@ import unittest
 import harness
 import seen
 from journals import BEGAN, SECOND, Journal, hold, make_a, make_b, make_usage
+
+
+def exchange(one, other):
+    """Each takes the other's name, at once."""
+    here, exchanged = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.renameat2(here, os.fsencode(one), here, os.fsencode(other), exchanged) < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), one)
 
 
 class Server:
@@ -346,6 +355,24 @@ class Dashboard(harness.Case):
         self.assertNotIn(server.token, told.out)
         server.end()
         self.assertEqual("", self.trainyard("dashboard", "--list", env={"XDG_RUNTIME_DIR": self.place}).out)
+        self.assertFalse(os.path.lexists(path))
+
+    def test_a_token_file_takes_no_place_but_a_files(self):
+        link, pipe, path = (os.path.join(self.place, name) for name in ("link", "pipe", "token"))
+        os.symlink("/dev/null", link)
+        os.mkfifo(pipe)
+        for name in (link, pipe, self.place):
+            kind = stat.S_IFMT(os.lstat(name).st_mode)
+            told = self.trainyard("dashboard", "--token-file", name)
+            self.assertEqual((2, True), (told.status, told.err.endswith(f"--token-file {name}: it is there, and no regular file\n")))
+            self.assertEqual(kind, stat.S_IFMT(os.lstat(name).st_mode))
+        self.write("token", "of another dashboard")
+        server = self.serve("--token-file", path)
+        os.unlink(path)
+        self.write("token", "somebody else's by now")
+        server.end()
+        with open(path) as file:
+            self.assertEqual("somebody else's by now", file.read())
 
     # -- what it costs
 
@@ -743,14 +770,14 @@ class Dashboard(harness.Case):
         id = server.ids()["live"]
         reply = self.open_stream(server, id)
         self.next_event(reply, "reports")
-        os.rename(run.path, os.path.join(self.place, "away"))
-        os.symlink("live", run.path)  # leads nowhere, for root as well
+        away = os.path.join(self.place, "away")
+        os.symlink("live", away)  # leads nowhere, for root as well, once it has the run's name
+        exchange(run.path, away)
         self.assertEqual("run", self.next_of(reply, ("run", "gone")))
         status, data, _ = server.ask("/api/runs/" + id)
         self.assertEqual(500, status)
         self.assertIn("Too many levels of symbolic links", json.loads(data)["error"])
-        os.unlink(run.path)
-        os.rename(os.path.join(self.place, "away"), run.path)
+        exchange(run.path, away)
         self.assertEqual("run", self.next_of(reply, ("run", "gone")))
         self.assertEqual(3, server.json("/api/runs/" + id)["reports"])
         run.done()

@@ -155,6 +155,14 @@ class Trace(Case):
         refused("no profile")
         self.assertEqual(["runs"], os.listdir(self.place))
 
+    def test_what_is_no_file_is_written_to_and_stays(self):
+        seen.write_b(self.storage)
+        link = os.path.join(self.place, "t.json")
+        os.symlink("/dev/stdout", link)
+        told = self.assert_status(0, self.trainyard("trace", "--storage-path", self.storage, "b", "-o", link))
+        self.assertIn("traceEvents", json.loads(told.out))
+        self.assertTrue(os.path.islink(link))
+
     def test_wrong_use(self):
         seen.write_b(self.storage)
         for args, word in (((), "--output"), (("-o", "/no/such/t.json"), "/no/such"), (("-o", "t", "--from", "0"), "--from"),

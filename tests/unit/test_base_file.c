@@ -96,6 +96,58 @@ static void writing_reports_errno(void **state) {
     assert_int_equal(file_write_all(full, "a", 1), -ENOSPC);
 }
 
+static bool has(const char *path, mode_t kind, const char *text) {
+    struct stat status;
+    CLEANUP(buffer_done) struct buffer got = {0};
+    if (lstat(path, &status) < 0 || (status.st_mode & S_IFMT) != kind) return false;
+    return text == NULL || (file_read(path, 64, &got, NULL) == 0 && strcmp(got.data, text) == 0);
+}
+
+static void drafts_take_their_name_when_whole(void **state) {
+    (void)state;
+    struct file_draft draft;
+    for (int again = 0; again < 2; again++) { /* where nothing is, and where a file is */
+        assert_int_equal(file_draft_open("draft", 0600, &draft), 0);
+        assert_string_not_equal(draft.part, "draft");
+        assert_int_equal(file_write_all(draft.fd, again ? "two" : "one", 3), 0);
+        assert_true(again ? has("draft", S_IFREG, "one") : access("draft", F_OK) < 0);
+        assert_int_equal(file_draft_close(&draft, 0), 0);
+        assert_true(has("draft", S_IFREG, again ? "two" : "one"));
+    }
+    assert_int_equal(file_draft_open("draft", 0600, &draft), 0);
+    CLEANUP_FREE char *part = strdup(draft.part);
+    assert_int_equal(file_draft_close(&draft, -EIO), -EIO);
+    assert_int_equal(access(part, F_OK), -1);
+    assert_true(has("draft", S_IFREG, "two"));
+    assert_int_equal(file_draft_open("nowhere/draft", 0600, &draft), -ENOENT);
+    assert_int_equal(file_draft_close(&draft, -ENOENT), -ENOENT);
+    assert_int_equal(mkdir("taken", 0700), 0);
+    assert_int_equal(file_draft_open("taken", 0600, &draft), 0);
+    assert_int_equal(file_draft_close(&draft, 0), -EISDIR);
+    assert_int_equal(rmdir("taken"), 0);
+}
+
+/* A rename by root would leave a file where /dev/full was. */
+static void what_is_no_file_is_written_in_place(void **state) {
+    (void)state;
+    struct file_draft draft;
+    assert_int_equal(symlink("/dev/full", "full"), 0);
+    assert_int_equal(file_draft_open_output("full", 0600, &draft), 0);
+    assert_int_equal(file_draft_close(&draft, file_write_all(draft.fd, "a", 1)), -ENOSPC);
+    assert_true(has("full", S_IFLNK, NULL));
+    assert_int_equal(mkfifo("pipe", 0600), 0);
+    CLEANUP_FD int reader = open("pipe", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    assert_int_equal(file_draft_open_output("pipe", 0600, &draft), 0);
+    assert_int_equal(file_draft_close(&draft, file_write_all(draft.fd, "a", 1)), 0);
+    char byte = 0;
+    assert_int_equal(read(reader, &byte, 1), 1);
+    assert_int_equal(byte, 'a');
+    assert_true(has("pipe", S_IFIFO, NULL));
+    assert_int_equal(file_draft_open_output("file", 0600, &draft), 0);
+    assert_int_equal(file_draft_close(&draft, file_write_all(draft.fd, "a", 1)), 0);
+    assert_true(has("file", S_IFREG, "a"));
+}
+
 static bool is_directory(const char *path) {
     struct stat status;
     return stat(path, &status) == 0 && S_ISDIR(status.st_mode);
@@ -141,9 +193,14 @@ static void absolute_paths(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reading_names_what_is_wrong), cmocka_unit_test(reading_appends),
-        cmocka_unit_test(reads_standard_input),        cmocka_unit_test(writing_reports_errno),
-        cmocka_unit_test(makes_every_directory),       cmocka_unit_test(absolute_paths),
+        cmocka_unit_test(reading_names_what_is_wrong),
+        cmocka_unit_test(reading_appends),
+        cmocka_unit_test(reads_standard_input),
+        cmocka_unit_test(writing_reports_errno),
+        cmocka_unit_test(drafts_take_their_name_when_whole),
+        cmocka_unit_test(what_is_no_file_is_written_in_place),
+        cmocka_unit_test(makes_every_directory),
+        cmocka_unit_test(absolute_paths),
     };
     return cmocka_run_group_tests(tests, enter_directory, leave_directory);
 }
