@@ -35,8 +35,8 @@ int file_draft_open(const char *path, mode_t mode, struct file_draft *draft);
  * /dev/stdout) is written in place, since a rename would put a file where it was. */
 int file_draft_open_output(const char *path, mode_t mode, struct file_draft *draft);
 
-/* Closes the draft: with `result` >= 0 it takes its name, otherwise nothing is left of it. `result`, or -errno of
- * what failed here. */
+/* Closes the draft: with `result` >= 0 it takes its name, otherwise nothing is left of it. `result`, or -errno
+ * of what failed here. */
 int file_draft_close(struct file_draft *draft, int result);
 
 /* Makes every missing directory of `path`. */

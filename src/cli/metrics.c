@@ -85,7 +85,8 @@ static const struct option_group metrics_group = {"Options", specs, ARRAY_SIZE(s
 
 /* -- where it goes */
 
-/* A file appears under its name when it is whole, but for one that is followed. Without a path: standard output. */
+/* A file appears under its name when it is whole, but for one that is followed. Without a path: standard
+ * output. */
 static int open_outlet(struct file_draft *outlet, const struct metrics_options *options, ty_error *err) {
     const char *path = options->output;
     int result = 0;
