@@ -35,6 +35,22 @@ class Defaults:
     join: Join | None = None
     grows: bool = False
 
+    def nodes(self) -> list[dict[str, Any]]:
+        """The nodes that a run would have: name, resources, available, labels, accelerator_type."""
+        import json
+
+        from . import _core
+
+        request = {
+            "cluster": self.cluster,
+            "num_cpus": self.num_cpus,
+            "num_gpus": self.num_gpus,
+            "node_resources": self.resources or None,
+        }
+        answer = _core.nodes(json.dumps({name: value for name, value in request.items() if value is not None}))
+        found: list[dict[str, Any]] = json.loads(answer)["nodes"]
+        return found
+
 
 current = Defaults()
 
@@ -47,8 +63,8 @@ class Policy:
     tracebacks: whether what `fit` raises tells them though the screen has shown them, and is chained to the first failure.
     exits_fail: whether a SystemExit of a training function is its failure. manifest: where that of a checkpoint stands, "inside"
     or "beside". storage_there: whether `get_storage()` of a run that is kept on another file system is that side of it. called,
-    package: what messages call it and the package. isolate_devices: a worker sees its own devices alone; shares_by_backend: so it
-    does where its backend does not share those of a node. step_error makes what a data set raises of what a user's function in one
+    package: what messages call it and the package. sharing: whether the workers of a node see each other's devices, by the resource,
+    "AMD GPU" for GPUs of that vendor; shares_by_backend: of a kind that is not in it they do where their backend says so. step_error makes what a data set raises of what a user's function in one
     of its steps raised. cpu_world: workers of JAX with devices that JAX_PLATFORMS keeps on their CPUs are one
     world all the same."""
 
@@ -64,9 +80,14 @@ class Policy:
     package: str = "trainyard"
     step_error: Callable[[Exception], Exception] | None = None
     cpu_world: bool = False
-    isolate_devices: bool = False
+    sharing: Mapping[str, bool] = dataclasses.field(default_factory=dict)
     shares_by_backend: bool = False
     quiet: bool = False
+
+    @property
+    def isolate_devices(self) -> bool:
+        """Whether a worker sees its own GPUs alone, whatever its backend says."""
+        return self.sharing.get("GPU") is False
 
 
 policy = Policy()

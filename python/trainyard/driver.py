@@ -306,11 +306,24 @@ class Driver:
 
     def _isolates(self) -> bool:
         """Whether a worker sees its own devices alone."""
-        if self._config.isolate_devices or defaults.policy.isolate_devices:
+        if self._config.isolate_devices:
             return True
+        sharing, kinds = defaults.policy.sharing, set(self._scaling._resources_per_worker_not_none)
+        if "GPU" in kinds and sharing.get("AMD GPU") != sharing.get("GPU") and self._is_on_amd():
+            kinds = kinds - {"GPU"} | {"AMD GPU"}
+        said = [sharing[kind] for kind in kinds if kind in sharing]
+        if said:
+            return not all(said)
         backend = self._trainer.backend_config
         shares = getattr(backend.backend_cls, "share_cuda_visible_devices", backend.shares_devices)
         return defaults.policy.shares_by_backend and not shares
+
+    def _is_on_amd(self) -> bool:
+        """Whether the GPUs are AMD's: those that are asked for, else those of any node."""
+        asked = self._scaling.accelerator_type
+        if asked is not None:
+            return asked.startswith("AMD-")
+        return any(node.get("accelerator_type", "").startswith("AMD-") for node in defaults.current.nodes())
 
     def _preload(self) -> list[str]:
         """What the template imports: what the backend needs, and what data sets are read with. pyarrow imports pandas for text."""

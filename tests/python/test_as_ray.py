@@ -580,6 +580,16 @@ def test_sharing_of_visible_devices(monkeypatch, value, isolated):
     assert defaults.policy.isolate_devices is isolated
 
 
+@pytest.mark.parametrize(
+    "variable, kind",
+    [("HIP_VISIBLE_DEVICES", "AMD GPU"), ("NEURON_CORES_ACCELERATOR", "neuron_cores"), ("ASCEND_RT_VISIBLE_DEVICES", "NPU")],
+)
+def test_a_variable_speaks_of_its_own_devices_alone(monkeypatch, variable, kind):
+    monkeypatch.setenv(f"TRAIN_ENABLE_SHARE_{variable}", "0")
+    knobs.apply()
+    assert defaults.policy.sharing == {kind: False} and not defaults.policy.isolate_devices
+
+
 def test_a_truth_that_is_none_is_refused(monkeypatch):
     monkeypatch.setenv("TRAIN_ENABLE_SHARE_CUDA_VISIBLE_DEVICES", "maybe")
     with pytest.raises(ValueError, match="TRAIN_ENABLE_SHARE_CUDA_VISIBLE_DEVICES='maybe' must be 1 or 0"):

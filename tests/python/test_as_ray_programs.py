@@ -234,6 +234,49 @@ def test_the_backend_says_whether_devices_are_shared_unless_the_variable_does(pl
     assert finished.status == 0 and finished.out.splitlines()[-1] == seen, finished
 
 
+KINDS = """import os
+from ray.train import ScalingConfig
+from ray.train.backend import Backend, BackendConfig
+from ray.train.data_parallel_trainer import DataParallelTrainer
+class Shares(Backend):
+    share_cuda_visible_devices = True
+class Sharing(BackendConfig):
+    backend_cls = Shares
+def seen(variable, **scaling):
+    trainer = DataParallelTrainer(
+        lambda: os.environ[variable], backend_config=Sharing(), scaling_config=ScalingConfig(num_workers=2, **scaling)
+    )
+    return trainer.fit().return_value
+print(
+    seen("CUDA_VISIBLE_DEVICES", use_gpu=True, accelerator_type="T4"),
+    seen("HIP_VISIBLE_DEVICES", use_gpu=True, accelerator_type="AMD-Instinct-MI210"),
+    seen("NEURON_RT_VISIBLE_CORES", resources_per_worker={"neuron_cores": 1}),
+    seen("ASCEND_RT_VISIBLE_DEVICES", resources_per_worker={"NPU": 1}),
+)
+"""
+KINDS_OF_NODE = {"T4": "GPU", "AMD-Instinct-MI210": "GPU", "aws-neuron-core": "neuron_cores", "Ascend910B": "NPU"}
+
+
+@pytest.mark.parametrize(
+    "variable, seen",
+    [
+        ("NOTHING", "0,1 0,1 0,1 0,1"),
+        ("CUDA_VISIBLE_DEVICES", "0 0,1 0,1 0,1"),
+        ("HIP_VISIBLE_DEVICES", "0,1 0 0,1 0,1"),
+        ("NEURON_CORES_ACCELERATOR", "0,1 0,1 0 0,1"),
+        ("ASCEND_RT_VISIBLE_DEVICES", "0,1 0,1 0,1 0"),
+    ],
+)
+def test_a_variable_keeps_devices_of_its_own_kind_apart(place, run, variable, seen):
+    (place / "program.py").write_text(KINDS)
+    nodes = [
+        {"name": kind.lower(), "resources": {"CPU": 2, resource: 2}, "accelerator_type": kind}
+        for kind, resource in KINDS_OF_NODE.items()
+    ]
+    finished = run(str(place / "program.py"), nodes=nodes, **{f"TRAIN_ENABLE_SHARE_{variable}": "0"})
+    assert finished.status == 0 and finished.out.splitlines()[-1] == seen, finished
+
+
 def test_what_a_worker_uses_and_is_not_there_is_told_as_its_failure(place, run):
     (place / "program.py").write_text(
         "import ray\nfrom ray.train.v2.api.data_parallel_trainer import DataParallelTrainer\n"

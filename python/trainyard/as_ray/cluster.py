@@ -36,26 +36,12 @@ _NODE_OPTIONS = (
 )
 
 
-def _read(given: defaults.Defaults) -> list[dict[str, Any]]:
-    """The nodes that a run would have with such defaults: name, resources, available, labels, accelerator_type."""
-    from .. import _core
-
-    request = {
-        "cluster": given.cluster,
-        "num_cpus": given.num_cpus,
-        "num_gpus": given.num_gpus,
-        "node_resources": given.resources or None,
-    }
-    answer = _core.nodes(json.dumps({name: value for name, value in request.items() if value is not None}))
-    return json.loads(answer)["nodes"]
-
-
 def _facts() -> list[dict[str, Any]]:
     """The nodes that a run would have now, with the amounts that Ray counts: floats, and one of node:NAME on each."""
     from . import session
 
     session.ensure()
-    found = [node for node in _read(defaults.current) if node["name"] != _NO_NODE]
+    found = [node for node in defaults.current.nodes() if node["name"] != _NO_NODE]
     for node in found:
         for field in ("resources", "available"):
             amounts = {name: float(amount) for name, amount in node[field].items()}
@@ -164,7 +150,7 @@ def _remove(folder: str, owner: int) -> None:
 
 def labelled_machine(labels: Mapping[str, str], amounts: Mapping[str, Any]) -> str:
     """A cluster file with this machine as its only node, the amounts over what was found, with labels added."""
-    (machine,) = _read(defaults.Defaults(**amounts))
+    (machine,) = defaults.Defaults(**amounts).nodes()
     options = {"resources": machine["resources"], "labels": {**machine["labels"], **labels}}
     return _write(_folder(), [_entry(machine["name"], options)])
 

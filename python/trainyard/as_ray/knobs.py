@@ -20,15 +20,22 @@ COUNTS = {
     "RAY_TRAIN_REPORT_BARRIER_TIMEOUT_S": "older name of RAY_TRAIN_COLLECTIVE_TIMEOUT_S",
     "RAY_TRAIN_REPORT_BARRIER_WARN_INTERVAL_S": "older name of RAY_TRAIN_COLLECTIVE_WARN_INTERVAL_S",
     "RAY_TRAIN_CHECKPOINT_UPLOAD_WARN_INTERVAL_S": "seconds after which a checkpoint that is still on its way is told of (60)",
-    "TRAIN_ENABLE_SHARE_CUDA_VISIBLE_DEVICES": "0: a worker sees its own devices only; 1: those of its node's workers "
+    "TRAIN_ENABLE_SHARE_CUDA_VISIBLE_DEVICES": "0: a worker sees its own GPUs only; 1: those of its node's workers "
     "too; not given: as the backend has it, so that workers of a TorchTrainer share them and others do not",
-    "TRAIN_ENABLE_SHARE_HIP_VISIBLE_DEVICES": "as TRAIN_ENABLE_SHARE_CUDA_VISIBLE_DEVICES",
-    "TRAIN_ENABLE_SHARE_NEURON_CORES_ACCELERATOR": "as TRAIN_ENABLE_SHARE_CUDA_VISIBLE_DEVICES",
-    "TRAIN_ENABLE_SHARE_ASCEND_RT_VISIBLE_DEVICES": "as TRAIN_ENABLE_SHARE_CUDA_VISIBLE_DEVICES",
+    "TRAIN_ENABLE_SHARE_HIP_VISIBLE_DEVICES": "the same, of AMD's GPUs",
+    "TRAIN_ENABLE_SHARE_NEURON_CORES_ACCELERATOR": "the same, of neuron_cores",
+    "TRAIN_ENABLE_SHARE_ASCEND_RT_VISIBLE_DEVICES": "the same, of NPUs",
     "TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S": "seconds that tearing down the process group may take (30)",
     "JAX_DISTRIBUTED_SHUTDOWN_TIMEOUT_S": "seconds that leaving the JAX world may take (30)",
     "RAY_TPU_RESOURCE_PER_CHIP": "how many TPU units a chip counts as (1)",
     "RAY_ADDRESS": "as ray.init(address=), when the program does not call it",
+}
+
+_SHARING = {  # variable -> the devices it speaks of, as Policy.sharing names them
+    "TRAIN_ENABLE_SHARE_CUDA_VISIBLE_DEVICES": "GPU",
+    "TRAIN_ENABLE_SHARE_HIP_VISIBLE_DEVICES": "AMD GPU",
+    "TRAIN_ENABLE_SHARE_NEURON_CORES_ACCELERATOR": "neuron_cores",
+    "TRAIN_ENABLE_SHARE_ASCEND_RT_VISIBLE_DEVICES": "NPU",
 }
 
 # Variable -> why it has no effect.
@@ -87,7 +94,7 @@ def apply() -> None:
     for older, name in _OLDER_NAMES.items():
         if older in os.environ:
             os.environ.setdefault(name, os.environ[older])
-    sharing = [name for name in COUNTS if name.startswith("TRAIN_ENABLE_SHARE_")]
+    given = [name for name in _SHARING if os.environ.get(name, "").strip()]
     defaults.policy = defaults.Policy(
         storage_path=STORAGE_PATH,
         run_name=_run_name,
@@ -101,6 +108,6 @@ def apply() -> None:
         package="ray.train",
         cpu_world=True,
         step_error=exceptions.of_step,
-        isolate_devices=not all(is_true(name, True) for name in sharing),
-        shares_by_backend=not any(os.environ.get(name, "").strip() for name in sharing),
+        sharing={_SHARING[name]: is_true(name, True) for name in given},
+        shares_by_backend=True,
     )
