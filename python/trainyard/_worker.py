@@ -13,7 +13,7 @@ import traceback
 from types import FrameType, TracebackType
 from typing import Any, NoReturn
 
-from . import _core, errors, runtime, stacks
+from . import _core, defaults, errors, runtime, stacks
 from . import context as context  # before there are threads: a child forked while one imports it could not
 from . import payload as payloads
 
@@ -59,8 +59,6 @@ def _run(payload: payloads.Payload | None) -> int:
     if payload.facts.get("directory"):
         os.chdir(payload.facts["directory"])
     if payload.facts.get("defaults"):
-        from . import defaults
-
         defaults.current = defaults.Defaults(**payload.facts["defaults"])
     stacks.register()
     session = runtime.WorkerSession(payload.facts)
@@ -74,6 +72,8 @@ def _run(payload: payloads.Payload | None) -> int:
             returned = _call(payload)
         if _is_child():
             return 0
+        if defaults.policy.returned is not None:
+            returned = defaults.policy.returned(returned)
         if session.world_rank == 0 and returned is not None:
             payloads.give_back(payload.facts["returned"], returned)
         session.finish()

@@ -240,9 +240,16 @@ def _stands_for_none(value: Any) -> bool:
 
 
 def _refuse_deprecated(config: Any, advice: Mapping[str, str]) -> None:
+    from . import defaults
+
     for name, text in advice.items():
-        if getattr(config, name) is not _UNSET:
-            raise DeprecationWarning(f"`{type(config).__name__}({name}=...)` is deprecated: {text}")
+        value = getattr(config, name)
+        if value is _UNSET:
+            continue
+        told = f"`{type(config).__name__}({name}=...)` is deprecated: {text}"
+        if name == "stop" and value is not None:  # a run would go on behind where it is to end
+            raise DeprecationWarning(told)
+        defaults.deprecated(told)
 
 
 def settings_of(config: Any) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, Mapping, NoReturn
+from typing import TYPE_CHECKING, Any, Callable, Mapping
 
 from . import runtime
 from .reported import CheckpointConsistencyMode, CheckpointUploadMode, ReportedCheckpoint
@@ -10,6 +10,7 @@ from .reported import CheckpointConsistencyMode, CheckpointUploadMode, ReportedC
 if TYPE_CHECKING:
     from .checkpoint import Checkpoint
     from .data import DataIterator
+    from .placement_group import PlacementGroupFactory
 
 
 class TrainContext:
@@ -54,23 +55,34 @@ class TrainContext:
             return Storage(self._session.there.path, self._session.there.filesystem)
         return Storage(self._session.run_path)
 
-    def _deprecated(self, name: str) -> NoReturn:
-        raise DeprecationWarning(f"`{name}` is deprecated and has no meaning for a run: remove the call")
+    # Of the first Ray Train, where a run was a trial of Ray Tune's.
 
-    def get_metadata(self) -> NoReturn:
+    def _deprecated(self, name: str) -> None:
+        from . import defaults
+
+        defaults.deprecated(f"`{name}` is deprecated and has no meaning for a run: remove the call")
+
+    def get_metadata(self) -> dict[str, Any]:
         self._deprecated("get_metadata")
+        return dict(self._session.metadata)
 
-    def get_trial_name(self) -> NoReturn:
+    def get_trial_name(self) -> str:
         self._deprecated("get_trial_name")
+        return self._session.run_name
 
-    def get_trial_id(self) -> NoReturn:
+    def get_trial_id(self) -> str:
         self._deprecated("get_trial_id")
+        return self._session.run_name
 
-    def get_trial_resources(self) -> NoReturn:
+    def get_trial_resources(self) -> PlacementGroupFactory:
+        from .placement_group import PlacementGroupFactory
+
         self._deprecated("get_trial_resources")
+        return PlacementGroupFactory([self._session.resources] * self._session.world_size)
 
-    def get_trial_dir(self) -> NoReturn:
+    def get_trial_dir(self) -> str | None:
         self._deprecated("get_trial_dir")
+        return self._session.run_path
 
     def __repr__(self) -> str:
         return f"TrainContext(world_rank={self.get_world_rank()}, world_size={self.get_world_size()})"

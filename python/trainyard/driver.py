@@ -379,6 +379,8 @@ class Driver:
             "validates": self._trainer.validation_config is not None,
             "storage": self._remote.sent() if self._remote is not None else None,
             "storage_there": defaults.policy.storage_there,
+            "resume_from": self._trainer.resume_from_checkpoint,
+            "metadata": self._trainer.metadata,
             "score": score and (score, self._config.checkpoint_config.checkpoint_score_order),
         }
 

@@ -55,6 +55,7 @@ class Session:
     datasets: Any = None  # what trainyard.data makes the shards of
     there: There | None = None  # the run's other side
     storage_there = False  # whether that is its storage
+    metadata: dict[str, Any] = {}  # the trainer's
 
     def report(
         self, metrics: Mapping[str, Any], checkpoint: Checkpoint | None = None, **options: Any
@@ -106,6 +107,8 @@ class WorkerSession(Session):
         self._storage = facts.get("storage")
         self.storage_there = facts.get("storage_there", False)
         self._report = _core.report
+        self.metadata = facts.get("metadata", {})
+        self._resume_from: Checkpoint | None = facts.get("resume_from")
         self._validates = facts.get("validates", False)
         self._score: tuple[str, str] | None = facts.get(
             "score"
@@ -184,7 +187,7 @@ class WorkerSession(Session):
         from .there import found
 
         path = self.core.checkpoint_latest()
-        return found(path, self.there, waits=True) if path else None
+        return found(path, self.there, waits=True) if path else self._resume_from
 
     def checkpoints_reported(
         self, consistency_mode: CheckpointConsistencyMode, timeout_s: float | None

@@ -7,10 +7,12 @@ import functools
 import inspect
 from typing import TYPE_CHECKING, Any, Callable, Mapping, NoReturn
 
+from . import defaults
 from .config import RunConfig, ScalingConfig
 
 if TYPE_CHECKING:
     from .backend import Backend
+    from .checkpoint import Checkpoint
     from .driver import Driver
     from .result import Result
     from .runtime import Session
@@ -133,14 +135,19 @@ def call(function: Callable[..., Any], config: dict[str, Any] | None) -> Any:
     return function(config if config is not None else {}) if n == 1 else function()
 
 
-def _deprecated(name: str, advice: str) -> NoReturn:
-    raise DeprecationWarning(f"`{name}` is deprecated: {advice}")
+def _deprecated(name: str, advice: str) -> None:
+    defaults.deprecated(f"`{name}` is deprecated: {advice}")
+
+
+_GO_ON = "give `RunConfig(name=..., storage_path=..., resume=True)` and call `fit` again"
 
 
 class DataParallelTrainer:
     """Runs one function on every worker.
 
     `train_loop_per_worker` takes no argument, or one: `train_loop_config`. Nothing starts before `fit`.
+    `resume_from_checkpoint`, what `get_checkpoint` gives as long as the run has none of its own, and `metadata`, what the context's
+    `get_metadata` gives, are refused, but in programs of the first Ray Train (docs/as-ray.md).
     """
 
     def __init__(
@@ -161,6 +168,9 @@ class DataParallelTrainer:
             _deprecated(
                 "resume_from_checkpoint", "give the checkpoint to the function in `train_loop_config`"
             )
+            from .checkpoint import Checkpoint
+
+            resume_from_checkpoint = _of(resume_from_checkpoint, Checkpoint, "resume_from_checkpoint")
         if metadata is not None:
             _deprecated("metadata", "give it to the function in `train_loop_config`")
         if validation_config is not None:
@@ -176,6 +186,8 @@ class DataParallelTrainer:
         self.datasets = dict(datasets or {})
         self.dataset_config = dataset_config
         self.validation_config: ValidationConfig | None = validation_config
+        self.resume_from_checkpoint: Checkpoint | None = resume_from_checkpoint
+        self.metadata = dict(metadata or {})
         self._driver: Driver | None = None
 
     def fit(self) -> Result:
@@ -213,15 +225,13 @@ class DataParallelTrainer:
 
     @classmethod
     def restore(cls, *args: Any, **kwargs: Any) -> NoReturn:
-        _deprecated(
-            "restore", "give `RunConfig(name=..., storage_path=..., resume=True)` and call `fit` again"
-        )
+        _deprecated("restore", _GO_ON)
+        raise NotImplementedError(f"`restore` is not provided: {_GO_ON}")
 
     @classmethod
-    def can_restore(cls, *args: Any, **kwargs: Any) -> NoReturn:
-        _deprecated(
-            "can_restore", "give `RunConfig(name=..., storage_path=..., resume=True)` and call `fit` again"
-        )
+    def can_restore(cls, *args: Any, **kwargs: Any) -> bool:
+        _deprecated("can_restore", _GO_ON)
+        return False
 
 
 def _public_name(kind: type) -> str:

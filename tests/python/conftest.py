@@ -4,6 +4,7 @@ Each test gets a directory with its own HOME, storage path and leases. The path 
 test starts, so that a process which outlives the test is found by it.
 """
 
+import json
 import os
 import signal
 import subprocess
@@ -158,6 +159,24 @@ def start(place):
     for pid in outlived:
         os.kill(pid, signal.SIGKILL)
     assert outlived == [], "processes outlived the test"
+
+
+@pytest.fixture
+def ray(place):
+    """ray(text): what a program for Ray prints as its last line, as JSON."""
+
+    def run(text):
+        (place / "program.py").write_text(
+            "import ray, ray.train, json, os, tempfile\n"
+            "from ray.train import Checkpoint, RunConfig, ScalingConfig\n"
+            "from ray.train.data_parallel_trainer import DataParallelTrainer\n" + textwrap.dedent(text)
+        )
+        words = [sys.executable, "-m", "trainyard.as_ray", "--num-cpus", "8", "program.py"]
+        finished = subprocess.run(words, cwd=place, capture_output=True, text=True, timeout=120)
+        assert finished.returncode == 0, finished.stderr
+        return json.loads(finished.stdout.splitlines()[-1])
+
+    return run
 
 
 def _environ(pid):

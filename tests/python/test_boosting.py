@@ -3,6 +3,7 @@
 import hashlib
 import inspect
 import os
+import textwrap
 
 import numpy
 import pytest
@@ -166,3 +167,69 @@ def test_without_metrics_that_are_named_all_are_reported(monkeypatch, metrics):
     callback = with_xgboost.RayTrainReportCallback(metrics)
     callback.after_iteration(None, 0, {"validation": {"rmse": [3, 2]}})
     assert told == [{"validation-rmse": 2}]
+
+
+LEGACY = """
+    import pandas, ray.data, sys
+    library = sys.modules["ray.train." + {library!r}]
+    trainer = getattr(library, {trainer!r})
+    frame = pandas.DataFrame({{"x": range(64), "kind": pandas.Series(["a", "b"] * 32).astype("category")}})
+    frame = frame[{columns!r}]
+    datasets = {{name: ray.data.from_pandas(frame.assign(y=3.0 * frame["x"])) for name in ("valid", "train")}}
+    def fit(rounds, frequency, at_end=None, **more):
+        checkpoints = ray.train.CheckpointConfig(checkpoint_frequency=frequency, checkpoint_at_end=at_end)
+        return trainer(
+            label_column="y", params={params!r}, num_boost_round=rounds, datasets=datasets,
+            scaling_config=ScalingConfig(num_workers=2), run_config=RunConfig(checkpoint_config=checkpoints), **more,
+        ).fit()
+    def refusal(**given):
+        try:
+            trainer(**given)
+        except ValueError as error:
+            return str(error).split(" ")[0]
+    first = fit(5, 2)
+    again = fit(6, 0, resume_from_checkpoint=first.checkpoint, {more})
+    refused = refusal(label_column="y", datasets={{"valid": 1}}), refusal(datasets=datasets)
+    rounds = [trainer.get_model(one.checkpoint).{rounds} for one in (first, again)]
+    counts = [len(one.best_checkpoints) for one in (first, again, fit(4, 2, False))]
+    print(json.dumps([rounds, counts, sorted(first.metrics), refused]))
+"""
+
+
+@pytest.mark.parametrize(
+    "values, metrics",
+    [
+        (
+            {
+                "library": "xgboost",
+                "trainer": "XGBoostTrainer",
+                "columns": ["x"],
+                "params": {"eval_metric": "mae", "nthread": 1},
+                "more": "verbose_eval=False",
+                "rounds": "num_boosted_rounds()",
+            },
+            ["train-mae", "valid-mae"],
+        ),
+        (
+            {
+                "library": "lightgbm",
+                "trainer": "LightGBMTrainer",
+                "columns": ["x", "kind"],
+                "params": {"objective": "regression", "num_threads": 1, "min_data_in_leaf": 5, "verbose": -1},
+                "more": "keep_training_booster=True",
+                "rounds": "current_iteration()",
+            },
+            ["train-l2", "valid-l2"],
+        ),
+    ],
+)
+def test_a_model_is_trained_without_a_function_in_programs_of_the_first_ray_train(ray, monkeypatch, values, metrics):
+    monkeypatch.setenv("RAY_TRAIN_V2_ENABLED", "0")
+    program = f"import ray.train.{values['library']}\n" + textwrap.dedent(LEGACY.format(**values))
+    assert ray(program) == [[5, 6], [3, 1, 2], metrics, ["`datasets`", "`label_column`"]]
+
+
+@pytest.mark.parametrize("kind", [with_xgboost.XGBoostTrainer, with_lightgbm.LightGBMTrainer])
+def test_a_function_is_needed(kind):
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'train_loop_per_worker'"):
+        kind()

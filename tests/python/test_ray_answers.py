@@ -2,9 +2,7 @@
 
 import json
 import os
-import subprocess
 import sys
-import textwrap
 import threading
 
 import pytest
@@ -19,26 +17,6 @@ from trainyard import (
     ScalingConfig,
     WorkerGroupError,
 )
-
-GUARD = 120
-
-
-@pytest.fixture
-def ray(place):
-    """ray(text): what a program for Ray prints as its last line, as JSON."""
-
-    def run(text):
-        (place / "program.py").write_text(
-            "import ray, ray.train, json, os, tempfile\n"
-            "from ray.train import Checkpoint, RunConfig, ScalingConfig\n"
-            "from ray.train.data_parallel_trainer import DataParallelTrainer\n" + textwrap.dedent(text)
-        )
-        words = [sys.executable, "-m", "trainyard.as_ray", "--num-cpus", "8", "program.py"]
-        finished = subprocess.run(words, cwd=place, capture_output=True, text=True, timeout=GUARD)
-        assert finished.returncode == 0, finished.stderr
-        return json.loads(finished.stdout.splitlines()[-1])
-
-    return run
 
 
 def fit(storage, train, workers=2, config=None, **run):
@@ -85,6 +63,101 @@ def test_what_cannot_be_pickled_of_what_is_returned_is_named(storage):
     assert list(caught.value.worker_failures) == [0]
     assert isinstance(caught.value.worker_failures[0], TypeError)
     assert "returned['model'][1]" in str(caught.value.worker_failures[0])
+
+
+def test_tensors_are_not_returned(ray):
+    pytest.importorskip("torch")
+    program = """
+        import torch
+        def told(value):
+            try:
+                return DataParallelTrainer(lambda: value).fit().return_value
+            except ray.train.WorkerGroupError as error:
+                return type(error.worker_failures[0]).__name__, str(error.worker_failures[0])[:60]
+        print(json.dumps([told(value) for value in ({"a": [1.5]}, {"a": (torch.ones(1),)}, [torch.nn.Linear(1, 1)])]))
+    """
+    refusal = ["ValueError", "Returning objects containing Torch tensors from the training"]
+    assert ray(program) == [{"a": [1.5]}, refusal, refusal]
+
+
+# -- the first Ray Train
+
+
+def test_what_the_second_refuses_works_in_programs_of_the_first(ray, monkeypatch):
+    monkeypatch.setenv("RAY_TRAIN_V2_ENABLED", "0")
+    program = """
+        import warnings
+        from ray import air
+        from ray.air import session
+        def train():
+            told = session.get_checkpoint()
+            before = json.load(open(told.path + "/a"))["step"] if told else -1
+            for step in range(before + 1, before + 3):
+                with tempfile.TemporaryDirectory() as d:
+                    json.dump({"step": step}, open(d + "/a", "w"))
+                    session.report({"step": step, "of": session.get_metadata()}, checkpoint=Checkpoint(d))
+            return lambda: None, open("a", "w")
+        def config(name):
+            return air.RunConfig(
+                name=name, storage_path=os.getcwd(), verbose=1, log_to_file=True, sync_config=ray.train.SyncConfig(), stop=None,
+                failure_config=air.FailureConfig(0, fail_fast=True),
+                checkpoint_config=air.CheckpointConfig(num_to_keep=1, checkpoint_frequency=0, checkpoint_at_end=False),
+            )
+        with warnings.catch_warnings(record=True) as caught:
+            first = DataParallelTrainer(train, run_config=config("first")).fit()
+            again = dict(resume_from_checkpoint=first.checkpoint, metadata={"of": 1})
+            second = DataParallelTrainer(train, run_config=config("second"), **again).fit()
+            third = DataParallelTrainer(train, run_config=config("second"), **again).fit()
+            assert not DataParallelTrainer.can_restore("second")
+        from ray.util.annotations import RayDeprecationWarning
+        told = {str(one.message).split("`")[1] for one in caught if one.category is RayDeprecationWarning}
+        assert all(one.filename == __file__ for one in caught)
+        try:
+            air.RunConfig(stop={"step": 1})
+        except DeprecationWarning as error:
+            told.add(str(error).split(":")[0])
+        print(json.dumps([first.metrics, second.metrics, third.metrics, first.return_value, sorted(told)]))
+    """
+    assert ray(program) == [
+        {"step": 1, "of": {}},
+        {"step": 3, "of": {"of": 1}},
+        {"step": 5, "of": {"of": 1}},
+        None,
+        sorted(
+            [
+                "CheckpointConfig(checkpoint_at_end=...)",
+                "CheckpointConfig(checkpoint_frequency=...)",
+                "FailureConfig(fail_fast=...)",
+                "RunConfig(log_to_file=...)",
+                "RunConfig(stop=...)",
+                "RunConfig(sync_config=...)",
+                "RunConfig(verbose=...)",
+                "`RunConfig(stop=...)` is deprecated",
+                "can_restore",
+                "metadata",
+                "resume_from_checkpoint",
+            ]
+        ),
+    ]
+
+
+def test_contexts_of_the_first_ray_train(ray, monkeypatch):
+    monkeypatch.setenv("RAY_TRAIN_V2_ENABLED", "0")
+    monkeypatch.setenv("RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS", "0")
+    program = """
+        import warnings
+        def train():
+            warnings.simplefilter("error")
+            context = ray.train.get_context()
+            names = "trial_name", "trial_id", "trial_dir"
+            told = [getattr(context, f"get_{name}")() for name in names]
+            ray.train.report({"told": told, "bundles": context.get_trial_resources().bundles})
+        run = RunConfig(name="run", storage_path=os.getcwd())
+        result = DataParallelTrainer(train, scaling_config=ScalingConfig(num_workers=2), run_config=run).fit()
+        assert result.metrics["told"][2] == result.path
+        print(json.dumps(result.metrics["told"][:2] + result.metrics["bundles"]))
+    """
+    assert ray(program) == ["run", "run", {"CPU": 1.0}, {"CPU": 1.0}]
 
 
 # -- checkpoints

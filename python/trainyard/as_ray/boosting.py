@@ -1,36 +1,108 @@
-"""What `ray.train.xgboost` and `ray.train.lightgbm` share: the trainer's arguments, and reports of a model as it grows, an
-iteration after the other."""
+"""What `ray.train.xgboost` and `ray.train.lightgbm` share: the trainer's arguments, reports of a model as it grows, an iteration
+after the other, and the training function of who gives none, as programs of the first Ray Train."""
 
 from __future__ import annotations
 
 import os
 import tempfile
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, Callable, ClassVar, Mapping, Sequence
 
+from .. import defaults
 from ..checkpoint import Checkpoint
-from ..context import get_context, report
+from ..config import RunConfig
+from ..context import get_checkpoint, get_context, get_dataset_shard, report
 from ..trainer import DataParallelTrainer, _deprecated
+from . import first
+
+_TRAIN, _ROUNDS = "train", 10  # the data set that is trained on, and how many iterations are made where nobody says
 
 
 class BoostingTrainer(DataParallelTrainer):
-    """Runs one function on every worker, which can train a model with those of the other ranks."""
+    """Runs one function on every worker, which can train a model with those of the other ranks.
 
-    @classmethod
-    def _refuse_legacy(cls, **given: Any) -> None:
-        """DeprecationWarning for an argument of the trainers that trained a model by themselves."""
-        for name, value in given.items():
+    Without one, in programs of the first Ray Train, the model is trained on the data set "train", whose labels are in
+    `label_column`: `num_boost_round` iterations with `params`, those of a checkpoint to resume from among them. `arguments` are the
+    library's own `train`'s.
+    """
+
+    _reports: ClassVar[type[IterationReports]]
+
+    def __init__(
+        self,
+        train_loop_per_worker: Callable[..., Any] | None,
+        *,
+        label_column: str | None,
+        params: Mapping[str, Any] | None,
+        num_boost_round: int | None,
+        arguments: dict[str, Any],
+        **given: Any,
+    ):
+        kind = type(self)
+        for name, value in (("label_column", label_column), ("params", params), ("num_boost_round", num_boost_round)):
             if value is not None:
                 _deprecated(
                     name,
-                    f"The legacy {cls.__name__} API is deprecated. Please switch to passing in a custom "
+                    f"The legacy {kind.__name__} API is deprecated. Please switch to passing in a custom "
                     "`train_loop_per_worker` function instead, which calls the library's own `train`.",
                 )
+        if train_loop_per_worker is None and first.is_meant():
+            names = _names(given["datasets"], label_column)
+            arguments["callbacks"] = kind._callbacks(arguments.get("callbacks"), given["run_config"])
+            train_loop_per_worker = _training(kind, names, label_column, num_boost_round or _ROUNDS, arguments)
+            given["train_loop_config"] = params
+        elif train_loop_per_worker is None:
+            raise TypeError(f"{kind.__name__}.__init__() missing 1 required positional argument: 'train_loop_per_worker'")
+        elif arguments:
+            raise TypeError(f"{kind.__name__}.__init__() got an unexpected keyword argument {next(iter(arguments))!r}")
+        super().__init__(train_loop_per_worker, **given)
+
+    @classmethod
+    def _callbacks(cls, given: Sequence[Any] | None, run_config: RunConfig | None) -> list[Any]:
+        """Those that were given, with one that reports, as often as the config says, where none of them does."""
+        callbacks = list(given or ())
+        if not any(isinstance(one, cls._reports) for one in callbacks):
+            config = (run_config or RunConfig()).checkpoint_config
+            at_end = config.checkpoint_at_end is not False
+            callbacks.append(cls._reports(frequency=config.checkpoint_frequency or 0, checkpoint_at_end=at_end))
+        return callbacks
+
+    @classmethod
+    def _train(cls, params: dict[str, Any], data: dict[str, Any], rounds: int, model: Any, **arguments: Any) -> None:
+        """Makes so many iterations more, on top of a model or of none, and evaluates on `data`: (features, labels) by name."""
+        raise NotImplementedError
+
+    @classmethod
+    def _rounds(cls, model: Any) -> int:
+        """How many iterations the model has had."""
+        raise NotImplementedError
 
     @classmethod
     def get_model(cls, checkpoint: Checkpoint) -> Any:
-        raise DeprecationWarning(
-            f"`{cls.__name__}.get_model` is deprecated: use `RayTrainReportCallback.get_model`"
-        )
+        defaults.deprecated(f"`{cls.__name__}.get_model` is deprecated: use `RayTrainReportCallback.get_model`")
+        return cls._reports.get_model(checkpoint)
+
+
+def _names(datasets: Mapping[str, Any] | None, label_column: str | None) -> list[str]:
+    """Of the data sets, that which is trained on first; ValueError where what the training needs was not given."""
+    if _TRAIN not in (datasets or {}):
+        raise ValueError(f"`datasets` must hold the one to train on as {_TRAIN!r} where there is no `train_loop_per_worker`")
+    if not label_column:
+        raise ValueError("`label_column` must name the column of the labels where there is no `train_loop_per_worker`")
+    return sorted(datasets or {}, key=lambda name: name != _TRAIN)
+
+
+def _training(
+    kind: type[BoostingTrainer], names: list[str], label_column: str | None, rounds: int, arguments: dict[str, Any]
+) -> Callable[[dict[str, Any]], None]:
+    def train(params: dict[str, Any]) -> None:
+        checkpoint = get_checkpoint()
+        model = None if checkpoint is None else kind._reports.get_model(checkpoint)
+        left = rounds if model is None else rounds - kind._rounds(model)
+        frames = {name: get_dataset_shard(name).materialize().to_pandas() for name in names}
+        data = {name: (frame.drop(columns=[label_column]), frame[label_column]) for name, frame in frames.items()}
+        kind._train(dict(params), data, left, model, **arguments)
+
+    return train
 
 
 class IterationReports:
@@ -41,6 +113,11 @@ class IterationReports:
     """
 
     CHECKPOINT_NAME = ""
+
+    @classmethod
+    def get_model(cls, checkpoint: Checkpoint) -> Any:
+        """The model that such a callback reported."""
+        raise NotImplementedError
 
     def __init__(
         self,

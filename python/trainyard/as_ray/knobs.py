@@ -13,7 +13,9 @@ STORAGE_PATH = "~/ray_results"
 
 # Variable -> what it does.
 COUNTS = {
-    "RAY_TRAIN_V2_ENABLED": "0: the trainer holds 1 CPU beside rank 0, as in the first Ray Train",
+    "RAY_TRAIN_V2_ENABLED": "0: what the first Ray Train had and the second refuses works (docs/as-ray.md), and the trainer holds "
+    "1 CPU beside rank 0",
+    "RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS": "0: that is not warned of",
     "RAY_TRAIN_CALLBACKS": "classes derived from UserCallback, dotted and joined by commas, that every run gets",
     "RAY_TRAIN_COLLECTIVE_TIMEOUT_S": "seconds after which a barrier, broadcast or report that waits for ranks fails; -1: never",
     "RAY_TRAIN_COLLECTIVE_WARN_INTERVAL_S": "seconds between warnings that name the missing ranks (60)",
@@ -61,7 +63,6 @@ NO_EFFECT = {
     "RAY_CHDIR_TO_TRIAL_DIR": "workers stay in the driver's directory, or in the working_dir of the runtime environment",
     "TORCHFT_LIGHTHOUSE": "replica groups are not provided",
     "RAY_WARN_BLOCKING_GET_INSIDE_ASYNC": "there is no object store",
-    "RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS": _V1,
     "TRAIN_ENABLE_WORKER_SPREAD": _V1 + '; give ScalingConfig(placement_strategy="SPREAD")',
     "RAY_TRAIN_COUNT_PREEMPTION_AS_FAILURE": _V1 + "; give FailureConfig(max_preemption_failures=)",
     "TRAIN_RESULT_ENABLE_DETAILED_AUTOFILLED_METRICS": _V1 + "; metrics are what was reported",
@@ -89,7 +90,7 @@ def _run_name() -> str:
 def apply() -> None:
     """Sets what runs of this process go by, from the variables as they are now."""
     from .. import defaults
-    from . import exceptions, train
+    from . import exceptions, first, train
 
     for older, name in _OLDER_NAMES.items():
         if older in os.environ:
@@ -110,4 +111,6 @@ def apply() -> None:
         step_error=exceptions.of_step,
         sharing={_SHARING[name]: is_true(name, True) for name in given},
         shares_by_backend=True,
+        returned=train.returned,
+        tolerates=first.tolerates,
     )

@@ -55,41 +55,6 @@ def get_network_params() -> dict[str, Any]:
     return dict(_network)
 
 
-class LightGBMTrainer(BoostingTrainer):
-    """Ranks train together where their parameters hold those of `get_network_params()`."""
-
-    def __init__(
-        self,
-        train_loop_per_worker: Callable[..., Any],
-        *,
-        train_loop_config: Mapping[str, Any] | None = None,
-        lightgbm_config: LightGBMConfig | None = None,
-        scaling_config: ScalingConfig | None = None,
-        run_config: RunConfig | None = None,
-        datasets: Mapping[str, Any] | None = None,
-        dataset_config: Any = None,
-        validation_config: Any = None,
-        metadata: Mapping[str, Any] | None = None,
-        resume_from_checkpoint: Any = None,
-        label_column: str | None = None,
-        params: Mapping[str, Any] | None = None,
-        num_boost_round: int | None = None,
-    ):
-        self._refuse_legacy(label_column=label_column, params=params, num_boost_round=num_boost_round)
-        super().__init__(
-            train_loop_per_worker,
-            train_loop_config=train_loop_config,
-            backend_config=_of(lightgbm_config, LightGBMConfig, "lightgbm_config"),
-            scaling_config=scaling_config,
-            run_config=run_config,
-            datasets=datasets,
-            dataset_config=dataset_config,
-            validation_config=validation_config,
-            metadata=metadata,
-            resume_from_checkpoint=resume_from_checkpoint,
-        )
-
-
 class RayTrainReportCallback(IterationReports):
     """One of the `callbacks` of `lightgbm.train`."""
 
@@ -109,6 +74,65 @@ class RayTrainReportCallback(IterationReports):
         is_last = env.iteration == env.end_iteration - 1
         brings = self._is_due(env.iteration) or (is_last and self._checkpoint_at_end)
         self._report(found, env.model if brings else None)
+
+
+class LightGBMTrainer(BoostingTrainer):
+    """Ranks train together where their parameters hold those of `get_network_params()`."""
+
+    _reports = RayTrainReportCallback
+
+    def __init__(
+        self,
+        train_loop_per_worker: Callable[..., Any] | None = None,
+        *,
+        train_loop_config: Mapping[str, Any] | None = None,
+        lightgbm_config: LightGBMConfig | None = None,
+        scaling_config: ScalingConfig | None = None,
+        run_config: RunConfig | None = None,
+        datasets: Mapping[str, Any] | None = None,
+        dataset_config: Any = None,
+        validation_config: Any = None,
+        metadata: Mapping[str, Any] | None = None,
+        resume_from_checkpoint: Any = None,
+        label_column: str | None = None,
+        params: Mapping[str, Any] | None = None,
+        num_boost_round: int | None = None,
+        **train_kwargs: Any,
+    ):
+        super().__init__(
+            train_loop_per_worker,
+            train_loop_config=train_loop_config,
+            backend_config=_of(lightgbm_config, LightGBMConfig, "lightgbm_config"),
+            scaling_config=scaling_config,
+            run_config=run_config,
+            datasets=datasets,
+            dataset_config=dataset_config,
+            validation_config=validation_config,
+            metadata=metadata,
+            resume_from_checkpoint=resume_from_checkpoint,
+            label_column=label_column,
+            params=params,
+            num_boost_round=num_boost_round,
+            arguments=train_kwargs,
+        )
+
+    @classmethod
+    def _train(cls, params: dict[str, Any], data: dict[str, Any], rounds: int, model: Any, **arguments: Any) -> None:
+        normal = {name: (normalize_pandas_for_lightgbm(features), labels) for name, (features, labels) in data.items()}
+        sets = [lightgbm.Dataset(features, label=labels) for features, labels in normal.values()]
+        lightgbm.train(
+            {"tree_learner": "data_parallel", "pre_partition": True, **params, **get_network_params()},
+            sets[0],
+            num_boost_round=rounds,
+            valid_sets=sets,
+            valid_names=list(data),
+            init_model=model,
+            **arguments,
+        )
+
+    @classmethod
+    def _rounds(cls, model: lightgbm.Booster) -> int:
+        return model.current_iteration()
 
 
 class LightGBMCheckpoint(ModelCheckpoint):

@@ -27,6 +27,7 @@ from ..context import get_context, report
 from ..reported import CheckpointUploadMode
 from ..torch import get_device
 from ..validation import ValidationTaskConfig
+from . import first
 
 
 def import_lightning() -> Any:
@@ -101,6 +102,10 @@ class RayTrainReportCallback(pl.callbacks.Callback):
         validation: bool | ValidationTaskConfig = False,
     ):
         super().__init__()
+        given = {"checkpoint_upload_mode": checkpoint_upload_mode, "validation": validation}
+        for name, value in given.items():
+            if value and first.is_meant():
+                raise ValueError(f"`{name}` is only supported in Ray Train v2: RAY_TRAIN_V2_ENABLED is 0")
         self.checkpoint_upload_mode = checkpoint_upload_mode or CheckpointUploadMode.SYNC
         self.validation = validation
         self.tmpdir_prefix = os.path.join(tempfile.gettempdir(), f"lightning_checkpoints-{uuid.uuid4().hex}")
@@ -109,7 +114,7 @@ class RayTrainReportCallback(pl.callbacks.Callback):
         metrics = {name: value.item() for name, value in trainer.callback_metrics.items()}
         metrics.update(epoch=trainer.current_epoch, step=trainer.global_step)
         folder = os.path.join(self.tmpdir_prefix, str(trainer.current_epoch))
-        os.makedirs(folder, mode=0o700)
+        os.makedirs(folder, mode=0o700, exist_ok=True)
         try:
             trainer.save_checkpoint(os.path.join(folder, self.CHECKPOINT_NAME), weights_only=False)
             report(

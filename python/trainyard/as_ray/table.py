@@ -59,6 +59,7 @@ _PREPROCESSORS = (
     "UniformKBinsDiscretizer"
 )
 _LIGHTNING = "RayDDPStrategy RayFSDPStrategy RayDeepSpeedStrategy RayLightningEnvironment RayTrainReportCallback prepare_trainer"
+_TRANSFORMERS = "RayTrainReportCallback prepare_trainer"
 
 _XGBOOST = "RayTrainReportCallback XGBoostCheckpoint XGBoostConfig XGBoostTrainer"
 _LIGHTGBM = (
@@ -166,7 +167,8 @@ _TABLE: dict[str, dict[str, str]] = {
     "ray.train.lightgbm.lightgbm_checkpoint": {f"{HERE}.lightgbm": "LightGBMCheckpoint"},
     "ray.train.lightgbm.lightgbm_trainer": {f"{HERE}.lightgbm": "LightGBMTrainer"},
     "ray.train.huggingface": {ABSENT: "AccelerateTrainer TransformersTrainer"},
-    "ray.train.huggingface.transformers": {f"{HERE}.transformers": "RayTrainReportCallback prepare_trainer"},
+    "ray.train.huggingface.transformers": {f"{HERE}.transformers": _TRANSFORMERS},
+    "ray.train.huggingface.transformers._transformers_utils": {f"{HERE}.transformers": _TRANSFORMERS},
     # Ray Train 2, under the names that its parts have inside
     "ray.train.v2": {},
     "ray.train.v2.api": {},

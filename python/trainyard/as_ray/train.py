@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ from ..context import get_context
 from ..errors import PreemptionError as PreemptionError
 from ..preemption import PreemptionInfo as PreemptionInfo
 from ..preemption import get_preemption_info as get_preemption_info
+from . import first
 
 TRAIN_DATASET_KEY = "train"
 
@@ -40,6 +42,25 @@ class SyncConfig:
     sync_timeout: int = 1800
     sync_artifacts: bool = False
     sync_artifacts_on_checkpoint: bool = True
+
+
+def returned(value: Any) -> Any:
+    """What the result has of what a training function returned: nothing in the first Ray Train, else all of it. ValueError where
+    there are tensors in it, as in Ray: `Policy.returned`."""
+    if first.is_meant():
+        return None
+    torch = sys.modules.get("torch")
+    if torch is not None and _holds(value, (torch.Tensor, torch.nn.Module)):
+        raise ValueError(
+            "Returning objects containing Torch tensors from the training function is not supported: return numbers or arrays "
+            "(`.item()`, `.numpy()`), and save tensors in a checkpoint"
+        )
+    return value
+
+
+def _holds(value: Any, kinds: tuple[type, ...]) -> bool:
+    parts = [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+    return isinstance(value, kinds) or any(_holds(part, kinds) for part in parts)
 
 
 # The functions of `ray.air.session`: methods of the context now.

@@ -67,41 +67,6 @@ class XGBoostConfig(BackendConfig):
                 log.warning("XGBoost's tracker has not ended within %g s", _LAST_S)
 
 
-class XGBoostTrainer(BoostingTrainer):
-    """Inside of the function XGBoost's ranks are those of the run: `xgboost.train` trains one model on what all ranks bring."""
-
-    def __init__(
-        self,
-        train_loop_per_worker: Callable[..., Any],
-        *,
-        train_loop_config: Mapping[str, Any] | None = None,
-        xgboost_config: XGBoostConfig | None = None,
-        scaling_config: ScalingConfig | None = None,
-        run_config: RunConfig | None = None,
-        datasets: Mapping[str, Any] | None = None,
-        dataset_config: Any = None,
-        validation_config: Any = None,
-        metadata: Mapping[str, Any] | None = None,
-        resume_from_checkpoint: Any = None,
-        label_column: str | None = None,
-        params: Mapping[str, Any] | None = None,
-        num_boost_round: int | None = None,
-    ):
-        self._refuse_legacy(label_column=label_column, params=params, num_boost_round=num_boost_round)
-        super().__init__(
-            train_loop_per_worker,
-            train_loop_config=train_loop_config,
-            backend_config=_of(xgboost_config, XGBoostConfig, "xgboost_config"),
-            scaling_config=scaling_config,
-            run_config=run_config,
-            datasets=datasets,
-            dataset_config=dataset_config,
-            validation_config=validation_config,
-            metadata=metadata,
-            resume_from_checkpoint=resume_from_checkpoint,
-        )
-
-
 class RayTrainReportCallback(IterationReports, TrainingCallback):
     """One of the `callbacks` of `xgboost.train`."""
 
@@ -128,6 +93,57 @@ class RayTrainReportCallback(IterationReports, TrainingCallback):
         if self._checkpoint_at_end and model.num_boosted_rounds() - 1 != self._brought:
             self._report(self._last, model)
         return model
+
+
+class XGBoostTrainer(BoostingTrainer):
+    """Inside of the function XGBoost's ranks are those of the run: `xgboost.train` trains one model on what all ranks bring."""
+
+    _reports = RayTrainReportCallback
+
+    def __init__(
+        self,
+        train_loop_per_worker: Callable[..., Any] | None = None,
+        *,
+        train_loop_config: Mapping[str, Any] | None = None,
+        xgboost_config: XGBoostConfig | None = None,
+        scaling_config: ScalingConfig | None = None,
+        run_config: RunConfig | None = None,
+        datasets: Mapping[str, Any] | None = None,
+        dataset_config: Any = None,
+        validation_config: Any = None,
+        metadata: Mapping[str, Any] | None = None,
+        resume_from_checkpoint: Any = None,
+        label_column: str | None = None,
+        params: Mapping[str, Any] | None = None,
+        num_boost_round: int | None = None,
+        **train_kwargs: Any,
+    ):
+        super().__init__(
+            train_loop_per_worker,
+            train_loop_config=train_loop_config,
+            backend_config=_of(xgboost_config, XGBoostConfig, "xgboost_config"),
+            scaling_config=scaling_config,
+            run_config=run_config,
+            datasets=datasets,
+            dataset_config=dataset_config,
+            validation_config=validation_config,
+            metadata=metadata,
+            resume_from_checkpoint=resume_from_checkpoint,
+            label_column=label_column,
+            params=params,
+            num_boost_round=num_boost_round,
+            arguments=train_kwargs,
+        )
+
+    @classmethod
+    def _train(cls, params: dict[str, Any], data: dict[str, Any], rounds: int, model: Any, **arguments: Any) -> None:
+        made = {name: xgboost.DMatrix(features, label=labels) for name, (features, labels) in data.items()}
+        evals = [(one, name) for name, one in made.items()]
+        xgboost.train(params, evals[0][0], num_boost_round=rounds, evals=evals, xgb_model=model, **arguments)
+
+    @classmethod
+    def _rounds(cls, model: xgboost.Booster) -> int:
+        return model.num_boosted_rounds()
 
 
 class XGBoostCheckpoint(ModelCheckpoint):

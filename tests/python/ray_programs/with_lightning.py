@@ -48,4 +48,10 @@ result = TorchTrainer(learn, scaling_config=ScalingConfig(num_workers=2), run_co
 assert result.metrics["epoch"] == 1 and result.metrics["step"] == 4 and result.metrics["loss"] >= 0
 with result.checkpoint.as_directory() as folder:
     assert os.path.exists(os.path.join(folder, ray.train.lightning.RayTrainReportCallback.CHECKPOINT_NAME))
+os.environ["RAY_TRAIN_V2_ENABLED"] = "0"
+for given in ({"validation": True}, {"checkpoint_upload_mode": ray.train.CheckpointUploadMode.ASYNC}):
+    try:
+        ray.train.lightning.RayTrainReportCallback(**given)
+    except ValueError as error:
+        assert str(error).startswith(f"`{next(iter(given))}` is only supported in Ray Train v2")
 print("ok")
