@@ -1,8 +1,6 @@
 """What Ray Train's users ask of a run and its result, answered as Ray answers; in a program of theirs, or of Trainyard's own."""
 
-import json
 import os
-import sys
 import threading
 
 import pytest
@@ -497,6 +495,25 @@ def test_a_torch_checkpoint_holds_a_model_and_a_predictor_asks_it():
 
     with pytest.raises(ValueError, match="gives a list as 'predictions'"):
         Odd(model).predict(rows)
+
+
+def test_a_model_s_preprocessor_is_in_its_checkpoint(tmp_path):
+    numpy, torch = pytest.importorskip("numpy"), pytest.importorskip("torch")
+    from trainyard import data
+    from trainyard.as_ray.torch_checkpoint import TorchCheckpoint, TorchPredictor
+    from trainyard.as_ray.xgboost import XGBoostCheckpoint, xgboost
+    from trainyard.data.preprocessors import MaxAbsScaler
+
+    model, rows = torch.nn.Linear(1, 1), {"x": numpy.array([[1.0], [3.0]], dtype="float32")}
+    halves = MaxAbsScaler(["x"])
+    halves.fit(data.from_items([{"x": 2.0}]))
+    with_it, without = TorchCheckpoint.from_model(model, preprocessor=halves), TorchCheckpoint.from_model(model)
+    assert without.get_preprocessor() is None and with_it.get_preprocessor().stats_ == halves.stats_
+    answer = TorchPredictor.from_checkpoint(with_it).predict(rows)["predictions"]
+    assert numpy.allclose(answer, TorchPredictor(model).predict({"x": rows["x"] / 2})["predictions"])
+    booster = xgboost.train({}, xgboost.DMatrix(rows["x"], label=[0, 1]), num_boost_round=1)
+    made = XGBoostCheckpoint.from_model(booster, preprocessor=halves, path=str(tmp_path))
+    assert XGBoostCheckpoint(made.path).get_preprocessor().stats_ == halves.stats_
 
 
 @pytest.mark.parametrize("mode", ["SYNC", "ASYNC"])

@@ -13,6 +13,7 @@ from ..config import RunConfig
 from ..context import get_checkpoint, get_context, get_dataset_shard, report
 from ..trainer import DataParallelTrainer, _deprecated
 from . import first
+from .framework_checkpoint import FrameworkCheckpoint
 
 _TRAIN, _ROUNDS = "train", 10  # the data set that is trained on, and how many iterations are made where nobody says
 
@@ -153,7 +154,7 @@ class IterationReports:
             report(flat, checkpoint=Checkpoint.from_directory(folder))
 
 
-class ModelCheckpoint(Checkpoint):
+class ModelCheckpoint(FrameworkCheckpoint):
     """A checkpoint with one model in it."""
 
     MODEL_FILENAME = ""
@@ -161,8 +162,8 @@ class ModelCheckpoint(Checkpoint):
     @classmethod
     def from_model(cls, booster: Any, *, preprocessor: Any = None, path: str | None = None) -> Any:
         """In `path`, or a new temporary directory."""
-        if preprocessor is not None:
-            raise ValueError("`preprocessor` is not provided: prepare the data before the model sees it")
         folder = path or tempfile.mkdtemp(prefix="trainyard-model-")
         booster.save_model(os.path.join(folder, cls.MODEL_FILENAME))
-        return cls.from_directory(folder)
+        made = cls.from_directory(folder)
+        made._with(preprocessor)
+        return made

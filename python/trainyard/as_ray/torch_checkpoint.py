@@ -12,6 +12,7 @@ from typing import Any, Mapping
 import torch
 
 from ..checkpoint import Checkpoint
+from .framework_checkpoint import FrameworkCheckpoint
 
 _WRAPPED = "module."  # how the names of a model begin that DistributedDataParallel holds
 
@@ -20,12 +21,7 @@ def _stripped(state: Mapping[str, Any]) -> dict[str, Any]:
     return {name.removeprefix(_WRAPPED): value for name, value in state.items()}
 
 
-def _refuse(preprocessor: Any) -> None:
-    if preprocessor is not None:
-        raise ValueError("`preprocessor` is not provided: prepare the data before the model sees it")
-
-
-class TorchCheckpoint(Checkpoint):
+class TorchCheckpoint(FrameworkCheckpoint):
     """A checkpoint with a model in it."""
 
     MODEL_FILENAME = "model.pt"
@@ -33,20 +29,20 @@ class TorchCheckpoint(Checkpoint):
     @classmethod
     def from_state_dict(cls, state_dict: Mapping[str, Any], *, preprocessor: Any = None) -> TorchCheckpoint:
         """In a new temporary directory, a model's parameters; names are those without DistributedDataParallel."""
-        _refuse(preprocessor)
-        return cls._saved(_stripped(state_dict))
+        return cls._saved(_stripped(state_dict), preprocessor)
 
     @classmethod
     def from_model(cls, model: torch.nn.Module, *, preprocessor: Any = None) -> TorchCheckpoint:
         """The same with the whole model, of whose class the reader needs the code."""
-        _refuse(preprocessor)
-        return cls._saved(model)
+        return cls._saved(model, preprocessor)
 
     @classmethod
-    def _saved(cls, what: Any) -> TorchCheckpoint:
+    def _saved(cls, what: Any, preprocessor: Any) -> TorchCheckpoint:
         directory = tempfile.mkdtemp(prefix="trainyard-model-")
         torch.save(what, os.path.join(directory, cls.MODEL_FILENAME))
-        return cls.from_directory(directory)
+        made = cls.from_directory(directory)
+        made._with(preprocessor)
+        return made
 
     def get_model(self, model: torch.nn.Module | None = None) -> torch.nn.Module:
         """The model; where its state dict was saved, `model` with that. ValueError where it is needed and not given."""
@@ -62,10 +58,10 @@ class TorchCheckpoint(Checkpoint):
 
 
 class TorchPredictor:
-    """A model, asked with arrays."""
+    """A model, asked with arrays, of which a preprocessor makes first what it takes."""
 
     def __init__(self, model: torch.nn.Module, preprocessor: Any = None, use_gpu: bool = False):
-        _refuse(preprocessor)
+        self._preprocessor = preprocessor
         self.device = torch.device("cuda" if use_gpu else "cpu")
         self.use_gpu = use_gpu
         self.model = model.to(self.device).eval()
@@ -74,7 +70,14 @@ class TorchPredictor:
     def from_checkpoint(
         cls, checkpoint: Checkpoint, model: torch.nn.Module | None = None, use_gpu: bool = False
     ) -> TorchPredictor:
-        return cls(TorchCheckpoint(checkpoint.path, checkpoint._filesystem).get_model(model), use_gpu=use_gpu)
+        saved = TorchCheckpoint(checkpoint.path, checkpoint._filesystem)
+        return cls(saved.get_model(model), saved.get_preprocessor(), use_gpu)
+
+    def get_preprocessor(self) -> Any:
+        return self._preprocessor
+
+    def set_preprocessor(self, preprocessor: Any) -> None:
+        self._preprocessor = preprocessor
 
     def call_model(self, inputs: Any) -> Any:
         """A tensor, or a dict of them, for what the model is given: to be overridden where it wants something else."""
@@ -85,6 +88,8 @@ class TorchPredictor:
         """What the model says to an array, to a dict of arrays, or to a data frame of pandas: a dict of arrays, or a data frame. A
         tensor without a name is "predictions", as in Ray. `dtype` is that of the tensors, or a dict of it by name. ValueError for a
         model that gives anything else: `call_model` can be overridden."""
+        if self._preprocessor is not None:
+            data = self._preprocessor.transform_batch(data)
         names = getattr(data, "columns", None)
         if names is not None:
             import pandas
