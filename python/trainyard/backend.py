@@ -35,6 +35,7 @@ class Backend:
     share_cuda_visible_devices: instead of the config's `shares_devices`."""
 
     share_cuda_visible_devices: bool = False
+    has_replica_groups: bool = False  # Ray's name for what is not provided
 
     def on_start(self, worker_group: WorkerGroup, backend_config: BackendConfig) -> None:
         """First of all."""

@@ -326,11 +326,11 @@ class FailureConfig:
     """
 
     max_failures: int = 0
+    fail_fast: Any = _UNSET
     controller_failure_limit: int = -1
     max_preemption_failures: int = -1
     relax_collectives_on_preemption: bool = False
     preemption_grace_s: float = 0.0
-    fail_fast: Any = _UNSET
 
     _SETTINGS: ClassVar = ("max_failures", "controller_failure_limit", "max_preemption_failures")
 

@@ -64,10 +64,11 @@ class Policy:
     exits_fail: whether a SystemExit of a training function is its failure. manifest: where that of a checkpoint stands, "inside"
     or "beside". storage_there: whether `get_storage()` of a run that is kept on another file system is that side of it. called,
     package: what messages call it and the package. sharing: whether the workers of a node see each other's devices, by resource,
-    "AMD GPU" for GPUs of that vendor; shares_by_backend: of a kind that is not in it they do where their backend says so. step_error
-    makes what a data set raises of what a user's function in one of its steps raised. cpu_world: workers of JAX with devices that
-    JAX_PLATFORMS keeps on their CPUs are one world all the same. returned: what the result has of what a training function returned; ValueError for what it may not return.
-    tolerates: whether what is deprecated, as the text says, works all the same."""
+    "AMD GPU" for GPUs of that vendor; shares_by_backend: of a kind that is not in it they do where their backend says so.
+    step_error makes what a data set raises of what a user's function in one of its steps raised. cpu_world: workers of JAX with
+    devices that JAX_PLATFORMS keeps on their CPUs are one world all the same. returned: what the result has of what a training
+    function returned; ValueError for what it may not return. tolerates: whether what is deprecated, as the text says, works all
+    the same."""
 
     storage_path: str | None = None
     run_name: Callable[[], str] | None = None

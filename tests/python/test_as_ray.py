@@ -330,6 +330,18 @@ def test_methods_of_data_sets_that_others_have_not():
         dataset.groupby("id").with_column("x", None)
 
 
+def test_errors_that_nothing_raises_can_be_caught():
+    tune, train = importlib.import_module("ray.tune"), importlib.import_module("ray.train")
+    with pytest.raises(KeyError):
+        try:
+            raise KeyError
+        except (tune.TuneError, train.NCCLHangError):
+            pass
+    assert issubclass(train.NCCLHangError, train.WorkerGroupError)
+    with pytest.raises(absent.NotProvidedError):
+        tune.TuneError("x")
+
+
 def test_mentioning_it_is_no_use():
     dataset = importlib.import_module("ray.data").Datasource
     assert not isinstance([], dataset) and not issubclass(list, dataset)

@@ -127,5 +127,6 @@ class Absent(type):
 
 
 def absent(module: str, name: str) -> Any:
-    """The stand-in for `module`.`name`. It is pickled by that name, as a class is."""
-    return Absent(name.rpartition(".")[2], (), {"__module__": module, "__qualname__": name})
+    """The stand-in for `module`.`name`. It is pickled by that name, as a class is. An error can be named in `except`."""
+    bases = (Exception,) if name.endswith("Error") else ()
+    return Absent(name.rpartition(".")[2], bases, {"__module__": module, "__qualname__": name})

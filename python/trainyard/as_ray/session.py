@@ -33,11 +33,13 @@ _before = defaults.Defaults()  # what shutdown goes back to
 _context: RayContext | None = None
 
 
+@dataclasses.dataclass
 class LoggingConfig:
     """`ray.LoggingConfig`: accepted, and without effect."""
 
-    def __init__(self, **fields: Any):
-        self.__dict__.update(fields)
+    encoding: str = "TEXT"
+    log_level: str = "INFO"
+    additional_log_standard_attrs: list[str] = dataclasses.field(default_factory=list)
 
 
 class RayContext:

@@ -65,7 +65,6 @@ _XGBOOST = "RayTrainReportCallback XGBoostCheckpoint XGBoostConfig XGBoostTraine
 _LIGHTGBM = (
     "LightGBMCheckpoint LightGBMConfig LightGBMTrainer RayTrainReportCallback get_network_params normalize_pandas_for_lightgbm"
 )
-
 _TABLE: dict[str, dict[str, str]] = {
     "ray": {
         f"{HERE}.session": "init shutdown is_initialized __version__ LOCAL_MODE SCRIPT_MODE WORKER_MODE LoggingConfig logger get",
@@ -128,11 +127,11 @@ _TABLE: dict[str, dict[str, str]] = {
         "trainyard": f"{_CONFIGS} {_ERRORS} {_FUNCTIONS} BackendConfig Checkpoint Result UserCallback",
         "trainyard.reported": f"{_MODES} {_REPORTED}",
         f"{HERE}.train": "TrainContext LoggingConfig SyncConfig TRAIN_DATASET_KEY get_preemption_info "
-        "PreemptionError PreemptionInfo",
+        "NCCLHangError PreemptionError PreemptionInfo",
         "trainyard.context": "get_dataset_shard",
         "trainyard.data": "DataConfig",
         "trainyard.validation": _VALIDATION,
-        ABSENT: "NCCLHangError MLflowLoggerCallback",
+        ABSENT: "MLflowLoggerCallback",
     },
     "ray.train._checkpoint": {"trainyard": "Checkpoint"},
     "ray.train.backend": {"trainyard": "BackendConfig", "trainyard.backend": "Backend"},
@@ -178,8 +177,7 @@ _TABLE: dict[str, dict[str, str]] = {
     "ray.train.v2.api.data_parallel_trainer": {"trainyard": "DataParallelTrainer"},
     "ray.train.v2.api.exceptions": {
         "trainyard": _ERRORS,
-        f"{HERE}.train": "PreemptionError",
-        ABSENT: "NCCLHangError",
+        f"{HERE}.train": "NCCLHangError PreemptionError",
     },
     "ray.train.v2.api.preemption": {f"{HERE}.train": "PreemptionInfo get_preemption_info"},
     "ray.train.v2.api.report_config": {"trainyard.reported": _MODES},

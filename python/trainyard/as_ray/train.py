@@ -10,11 +10,16 @@ from typing import Any
 from ..context import TrainContext as TrainContext
 from ..context import get_context
 from ..errors import PreemptionError as PreemptionError
+from ..errors import WorkerGroupError
 from ..preemption import PreemptionInfo as PreemptionInfo
 from ..preemption import get_preemption_info as get_preemption_info
 from . import first
 
 TRAIN_DATASET_KEY = "train"
+
+
+class NCCLHangError(WorkerGroupError):
+    """Never raised: a run with `hang_timeout_s` whose workers hang fails with a WorkerGroupError, and their stacks are kept."""
 
 
 class SessionMisuseError(Exception):
