@@ -228,29 +228,37 @@ class TensorBoardCallback(_Callback):
             "-o",
             place,
         ]
-        self._told = tempfile.TemporaryFile()
-        self._process = subprocess.Popen(
-            [*words, "--", name],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=self._told,
-            start_new_session=True,
-        )
+        told = tempfile.TemporaryFile()
+        try:
+            self._process = subprocess.Popen(
+                [*words, "--", name],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=told,
+                start_new_session=True,
+            )
+        except BaseException:
+            told.close()
+            raise
+        self._told = told
 
     def _end(self) -> None:
         """It ends by itself, with the run."""
-        if self._process is None or self._told is None:
+        process, told = self._process, self._told
+        self._process = self._told = None
+        if process is None or told is None:
             return
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(_END_S)
-        if self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
-        if self._process.returncode != 0:
-            self._told.seek(0)
-            raise RuntimeError(
-                self._told.read().decode(errors="replace").strip() or f"status {self._process.returncode}"
-            )
+        with told:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_END_S)
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+            if process.returncode != 0:
+                told.seek(0)
+                raise RuntimeError(
+                    told.read().decode(errors="replace").strip() or f"status {process.returncode}"
+                )
 
 
 def _free(path: str) -> str:

@@ -1,11 +1,13 @@
 """What other tools get of a run: callbacks as it goes on, exports, and all reports as a DataFrame. wandb and mlflow are stand-ins
 that note their calls; TensorBoard's files, pandas and Parquet are the real ones."""
 
+import gc
 import json
 import os
 import pathlib
 import sys
 import types
+import warnings
 
 import pandas
 import pytest
@@ -90,6 +92,28 @@ def test_callbacks_of_a_run(tools, storage):
     assert made == [("tensorboard", "mean"), ("tensorboard", "rank-0"), ("tensorboard", "rank-1")]
     reports = result.reports(rank=1)
     assert list(reports["deep/a b!"]) == [0, 1, 2, 3, 4] and set(reports["rank"]) == {1}
+
+
+def test_tensorboard_leaves_nothing_open(storage, tmp_path, monkeypatch):
+    """Neither a file nor a process, whether the command did its work, failed, or could not be started."""
+    os.makedirs(storage)
+    path = seen.write_b(storage)
+    run_context, result = types.SimpleNamespace(path=path), types.SimpleNamespace(error=None)
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "file").touch()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for place in ("new", "taken", "none"):
+            if place == "none":
+                monkeypatch.setattr(integrations._command, "path", lambda: "/nowhere/trainyard")
+            before = len(os.listdir("/proc/self/fd"))
+            callback = integrations.TensorBoardCallback(tmp_path / place)
+            callback.on_run_start(run_context)
+            callback.on_run_end(run_context, result, None)
+            assert len(os.listdir("/proc/self/fd")) == before, place
+            del callback
+            gc.collect()
+    assert [warning.category for warning in told] == [RuntimeWarning, RuntimeWarning]
 
 
 def test_what_is_not_installed(monkeypatch):
