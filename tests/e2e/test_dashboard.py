@@ -735,6 +735,38 @@ class Dashboard(harness.Case):
         self.assertEqual({"rank": 7, "size": 46}, self.next_event(reply, "logs"))
         run.done()
 
+    def test_what_the_kernel_has_no_room_to_tell_is_looked_for(self):
+        with open("/proc/sys/fs/inotify/max_queued_events") as file:
+            room = int(file.read())
+        if room > 1 << 18:
+            self.skipTest(f"the kernel queues {room} events")
+        run = self.live("live", 3)
+        known, told = set(), []
+        for rank in (0, 1, 3, 7):
+            run.log(rank, "hello\n")
+        server = self.serve()
+        reply = self.open_stream(server, server.ids()["live"])
+        while len(known) < 4:
+            known.add(self.next_event(reply, "logs")["rank"])
+        for i in range(2):  # behind these all logs were looked at with the watches in their places
+            run.log(0, "hello again\n" * (i + 1))
+            self.next_event(reply, "logs")
+        server.process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, server.process.pid, os.WSTOPPED | os.WNOWAIT)
+        logs = [open(os.path.join(run.path, "logs", f"rank-{rank}.log"), "ab", buffering=0) for rank in (0, 1)]
+        for i in range(room + 2):  # by turns: what is told twice in a row is told once
+            logs[i % 2].write(b"x")
+        for file in logs:
+            file.close()
+        run.log(7, "there is no room left for this\n")
+        server.process.send_signal(signal.SIGCONT)
+        while 3 not in told:
+            told.append(self.next_event(reply, "logs")["rank"])
+            if len(told) == 1:
+                run.log(3, "and this is told by itself\n")
+        self.assertIn(7, told)
+        run.done()
+
     def test_a_run_that_comes_again_under_its_name_is_told(self):
         run = self.live("live", 3)
         server = self.serve()
