@@ -257,6 +257,7 @@ static int make_frame(struct top_view *top, bool ascii, struct buffer *out, ty_e
                                         "ATTEMPTS", "TOOK",  "LAST METRICS OR CAUSE"};
     CLEANUP(table_done) struct text_table table = {.n_columns = ARRAY_SIZE(heads)};
     const struct view_run *run;
+    const char *path;
     size_t n = 0;
     if (top->path != NULL) return run_frame(top, ascii, out, err);
     int result = view_runs_look(top->runs, err);
@@ -267,8 +268,12 @@ static int make_frame(struct top_view *top, bool ascii, struct buffer *out, ty_e
         run_row(run, &table);
     buffer_printf(out, "trainyard top   %zu run%s", n, n == 1 ? "" : "s");
     put_modes(top, out);
-    if (n == 0) buffer_text(out, "No runs here. To begin: trainyard run -n 4 -- PROG\n");
-    if (n > 0) table_format(&table, out);
+    const char *error = view_runs_storage_error(top->runs, 0, &path);
+    if (n > 0)
+        table_format(&table, out);
+    else if (error == NULL)
+        buffer_text(out, "No runs here. To begin: trainyard run -n 4 -- PROG\n");
+    if (error != NULL) buffer_printf(out, "%s: %s\n", path, error);
     top->first_row = 2;
     if (top->chosen >= n) top->chosen = n > 0 ? n - 1 : 0;
     return result;

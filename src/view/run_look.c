@@ -14,6 +14,7 @@
 #include "base/cleanup.h"
 #include "base/duration.h"
 #include "base/str.h"
+#include "controller/run_directory.h"
 #include "controller/run_lock.h"
 #include "journal/journal.h"
 
@@ -38,9 +39,18 @@ static bool is_same(const struct run_files *a, const struct run_files *b) {
            a->denied == b->denied;
 }
 
+static void note_error(struct run_look *look, int result, const ty_error *err) {
+    if (result < 0) look->error = strdup(err->message);
+    look->failed = result == -ENOMEM || (result < 0 && look->error == NULL);
+}
+
 static void look_at(struct run_look *look) {
     char name[PATH_MAX + 16];
     ty_error err = {0};
+    if (look->lists) {
+        note_error(look, run_directory_candidates(look->path, &look->names, &look->n_names, &err), &err);
+        return;
+    }
     int there = journal_exists(look->path);
     if (there == 0 || there == -ELOOP) return;
     look->real = realpath(look->path, NULL);
@@ -58,12 +68,12 @@ static void look_at(struct run_look *look) {
     if (look->found == FOUND_SAME) return;
     int result = there < 0 ? ty_fail(&err, there, "cannot look into %s: %s", look->real, strerror(-there))
                            : view_summary_read(look->name, look->real, &look->summary, &err);
-    if (result < 0) look->error = strdup(err.message);
-    look->failed = result == -ENOMEM || (result < 0 && look->error == NULL);
+    note_error(look, result, &err);
 }
 
 static void free_look(struct run_look *look) {
     view_summary_done(&look->summary);
+    run_directory_names_free(look->names, look->n_names);
     free(look->path);
     free(look->real);
     free(look->error);
@@ -77,7 +87,8 @@ struct run_look *run_look_create(const char *path, const struct run_files *known
         return NULL;
     }
     look->name = strrchr(look->path, '/') + 1;
-    look->known = *known;
+    look->lists = known == NULL;
+    if (known != NULL) look->known = *known;
     return look;
 }
 

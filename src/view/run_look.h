@@ -1,5 +1,6 @@
-/* A look at a directory below a storage path: whether there is a run in it, and what its journal says. Looks
- * are made in threads, as the storage of a run may hang, for good, and the others are not to wait for it. */
+/* A look at a storage path: what may be runs below it; or at one of these: whether there is a run in it, and
+ * what its journal says. Looks are made in threads, as storage may hang, for good, and what lies elsewhere is
+ * not to wait for it. */
 #ifndef VIEW_RUN_LOOK_H
 #define VIEW_RUN_LOOK_H
 
@@ -28,13 +29,16 @@ enum run_found {
 struct run_look {
     char *path;             /* owned */
     const char *name;       /* the end of the path */
+    bool lists;             /* a storage path */
     struct run_files known; /* what is known already */
     /* Of one that is done: */
+    char **names; /* n_names below the storage path, in no order; owned */
+    size_t n_names;
     enum run_found found;
     char *real; /* the path, without links; owned */
     struct run_files files;
     struct view_summary summary;
-    char *error; /* owned; NULL without, and where memory is short */
+    char *error; /* why it cannot be read; owned; NULL without, and where memory is short */
     bool failed; /* memory is */
     /* Under the lock of run_look.c: */
     bool begun, done, left;
@@ -42,7 +46,7 @@ struct run_look {
 
 enum run_look_state { LOOK_WAITS, LOOK_GOES_ON, LOOK_IS_DONE };
 
-/* NULL when memory is short. */
+/* `known` NULL: of a storage path. NULL when memory is short. */
 struct run_look *run_look_create(const char *path, const struct run_files *known);
 /* One that goes on goes when it is done. NULL is fine. */
 void run_look_release(struct run_look *look);

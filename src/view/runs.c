@@ -36,9 +36,15 @@ struct run_name {
     bool listed;           /* in the look that goes on */
 };
 
+struct run_storage {
+    char *path;            /* owned */
+    char *error;           /* owned; why it cannot be listed, else NULL */
+    struct run_look *look; /* owned; NULL between two looks, unless it hangs */
+};
+
 struct view_runs {
-    char **paths; /* n_paths, owned; each may be NULL: the default */
-    size_t n_paths;
+    struct run_storage *storages; /* n_storages, owned */
+    size_t n_storages;
     struct run_entry **entries; /* n, owned; newest first */
     size_t n;
     struct hash *by_id; /* the same entries */
@@ -59,10 +65,10 @@ bool view_run_id(const char *path, char id[VIEW_ID_SIZE]) {
 
 struct view_runs *view_runs_create(const char *const *paths, size_t n, ty_error *err) {
     struct view_runs *runs = calloc(1, sizeof *runs);
-    if (runs != NULL) runs->paths = calloc(n + 1, sizeof *runs->paths);
+    if (runs != NULL) runs->storages = calloc(n + 1, sizeof *runs->storages);
     if (runs != NULL) runs->by_id = hash_create();
     if (runs != NULL) runs->names = hash_create();
-    if (runs == NULL || runs->paths == NULL || runs->by_id == NULL || runs->names == NULL) {
+    if (runs == NULL || runs->storages == NULL || runs->by_id == NULL || runs->names == NULL) {
         view_runs_destroy(runs);
         (void)ty_fail_memory(err);
         return NULL;
@@ -75,7 +81,7 @@ struct view_runs *view_runs_create(const char *const *paths, size_t n, ty_error 
             view_runs_destroy(runs);
             return NULL;
         }
-        runs->paths[runs->n_paths++] = path;
+        runs->storages[runs->n_storages++].path = path;
     }
     return runs;
 }
@@ -100,15 +106,18 @@ void view_runs_destroy(struct view_runs *runs) {
     if (runs == NULL) return;
     for (size_t i = 0; i < runs->n; i++)
         free_entry(runs->entries[i]);
-    for (size_t i = 0; i < runs->n_paths; i++)
-        free(runs->paths[i]);
+    for (size_t i = 0; i < runs->n_storages; i++) {
+        run_look_release(runs->storages[i].look);
+        free(runs->storages[i].path);
+        free(runs->storages[i].error);
+    }
     uintptr_t value;
     for (size_t at = 0; runs->names != NULL && hash_next(runs->names, &at, &value) != NULL;)
         free_name((struct run_name *)value);
     hash_destroy(runs->names);
     hash_destroy(runs->by_id);
     free(runs->entries);
-    free(runs->paths);
+    free(runs->storages);
     free(runs);
 }
 
@@ -167,25 +176,32 @@ static int take_news(struct view_runs *runs, struct run_name *name) {
     return 1;
 }
 
-/* What it was is known no more; as its look goes on, there is no other one of it meanwhile. */
-static int note_hanging(struct view_runs *runs, struct run_name *name) {
-    char text[64];
+/* NULL when memory is short. */
+static char *say_hangs(void) {
+    return str_format("not answering for %d s", RUN_LOOK_SECONDS);
+}
+
+/* What it was is known no more. 1: that is news. */
+static int note_hanging(struct view_runs *runs, struct run_entry *entry) {
+    CLEANUP_FREE char *error = say_hangs();
+    entry->seen = true;
+    if (error == NULL) return -ENOMEM;
+    if (entry->run.there && str_equal(entry->run.error, error)) return 0;
+    renew(runs, entry, (struct run_files){0}, TAKE(error));
+    return 1;
+}
+
+/* As the look goes on, there is no other one of it meanwhile. */
+static int take_hanging(struct view_runs *runs, struct run_name *name) {
     struct run_entry *entry = find_entry(runs, name->id);
     if (entry == NULL) entry = see(runs, name, name->look->path);
-    if (entry == NULL) return -ENOMEM;
-    entry->seen = true;
-    (void)snprintf(text, sizeof text, "not answering for %d s", RUN_LOOK_SECONDS);
-    if (entry->run.there && str_equal(entry->run.error, text)) return 0;
-    char *error = strdup(text);
-    if (error == NULL) return -ENOMEM;
-    renew(runs, entry, (struct run_files){0}, error);
-    return 1;
+    return entry != NULL ? note_hanging(runs, entry) : -ENOMEM;
 }
 
 static int take_look(struct view_runs *runs, struct run_name *name) {
     struct run_entry *entry = find_entry(runs, name->id);
     enum run_look_state state = run_look_state(name->look);
-    if (state == LOOK_GOES_ON) return note_hanging(runs, name);
+    if (state == LOOK_GOES_ON) return take_hanging(runs, name);
     int changed = state == LOOK_IS_DONE ? take_news(runs, name) : 0;
     if (state == LOOK_WAITS && entry != NULL) entry->seen = true; /* its turn did not come */
     run_look_release(TAKE(name->look));
@@ -201,23 +217,89 @@ static struct run_name *find_name(struct view_runs *runs, const char *path) {
     return NULL;
 }
 
-static int list_names(struct view_runs *runs, const char *storage, ty_error *err) {
-    char **names = NULL;
-    size_t n = 0;
-    int result = run_directory_candidates(storage, &names, &n, err);
-    if (result < 0) return result;
-    for (size_t i = 0; i < n && result >= 0; i++) {
-        CLEANUP_FREE char *path = str_format("%s/%s", storage, names[i]);
+static int add_look(const struct view_runs *runs, struct run_name *name, const char *path) {
+    const struct run_entry *entry = find_entry(runs, name->id);
+    const struct run_files none = {0};
+    name->listed = true;
+    if (name->look == NULL) name->look = run_look_create(path, entry != NULL ? &entry->files : &none);
+    return name->look != NULL ? 0 : -ENOMEM;
+}
+
+static int add_names(struct view_runs *runs, const struct run_storage *storage) {
+    const struct run_look *look = storage->look;
+    for (size_t i = 0; i < look->n_names; i++) {
+        CLEANUP_FREE char *path = str_format("%s/%s", storage->path, look->names[i]);
         struct run_name *name = path != NULL ? find_name(runs, path) : NULL;
-        const struct run_entry *entry = name != NULL ? find_entry(runs, name->id) : NULL;
-        const struct run_files none = {0};
-        if (name != NULL) name->listed = true;
-        if (name != NULL && name->look == NULL)
-            name->look = run_look_create(path, entry != NULL ? &entry->files : &none);
-        if (name == NULL || name->look == NULL) result = ty_fail_memory(err);
+        if (name == NULL || add_look(runs, name, path) < 0) return -ENOMEM;
     }
-    run_directory_names_free(names, n);
-    return result;
+    return 0;
+}
+
+static bool lies_in(const char *path, const char *storage) {
+    size_t size = strlen(storage);
+    return strncmp(path, storage, size) == 0 && path[size] == '/' && strchr(path + size + 1, '/') == NULL;
+}
+
+/* What was listed before is there still. Where the storage hangs it would hang too, and is not looked at. 1:
+ * that is news. */
+static int keep_names(struct view_runs *runs, const struct run_storage *storage, bool hangs) {
+    uintptr_t value;
+    const char *path;
+    int changed = 0;
+    for (size_t at = 0; (path = hash_next(runs->names, &at, &value)) != NULL;) {
+        struct run_name *name = (struct run_name *)value;
+        struct run_entry *entry = find_entry(runs, name->id);
+        if (!lies_in(path, storage->path)) continue;
+        name->listed = true;
+        int result = !hangs ? add_look(runs, name, path) : entry != NULL ? note_hanging(runs, entry) : 0;
+        if (result < 0) return result;
+        changed |= result;
+    }
+    return changed;
+}
+
+/* Takes the error. */
+static int note_listing(struct view_runs *runs, struct run_storage *storage, char *error) {
+    bool changed = !str_equal(storage->error, error);
+    free(storage->error);
+    storage->error = error;
+    if (changed) runs->cursor++;
+    return changed;
+}
+
+static int take_listing(struct view_runs *runs, struct run_storage *storage) {
+    struct run_look *look = storage->look;
+    bool hangs = run_look_state(look) != LOOK_IS_DONE;
+    char *error = hangs ? say_hangs() : TAKE(look->error);
+    if (hangs ? error == NULL : look->failed) return -ENOMEM;
+    int changed = note_listing(runs, storage, error);
+    int result = error != NULL ? keep_names(runs, storage, hangs) : add_names(runs, storage);
+    if (!hangs) run_look_release(TAKE(storage->look));
+    return result < 0 ? result : result | changed;
+}
+
+/* An error where none of them can be listed, but for those that hang. */
+static int list_storages(struct view_runs *runs, ty_error *err) {
+    CLEANUP_FREE struct run_look **looks = calloc(runs->n_storages + 1, sizeof(struct run_look *));
+    size_t n = 0, n_failed = 0;
+    int changed = 0;
+    for (size_t i = 0; i < runs->n_storages && looks != NULL; i++) {
+        struct run_storage *storage = &runs->storages[i];
+        if (storage->look == NULL) storage->look = run_look_create(storage->path, NULL);
+        if (storage->look == NULL) return ty_fail_memory(err);
+        if (run_look_state(storage->look) == LOOK_WAITS) looks[n++] = storage->look;
+    }
+    int result = looks != NULL ? run_looks_make(looks, n, err) : ty_fail_memory(err);
+    for (size_t i = 0; i < runs->n_storages && result >= 0; i++) {
+        struct run_storage *storage = &runs->storages[i];
+        result = take_listing(runs, storage);
+        if (result < 0) return ty_fail_memory(err);
+        changed |= result;
+        n_failed += storage->error != NULL && storage->look == NULL;
+    }
+    if (n_failed > 0 && n_failed == runs->n_storages)
+        return ty_fail(err, TY_EUSAGE, "%s", runs->storages[0].error);
+    return result < 0 ? result : changed;
 }
 
 static void drop_names(struct view_runs *runs) {
@@ -239,12 +321,13 @@ static int make_looks(struct view_runs *runs, ty_error *err) {
     if (looks == NULL) return ty_fail_memory(err);
     for (size_t at = 0; hash_next(runs->names, &at, &value) != NULL;) {
         const struct run_name *name = (struct run_name *)value;
-        if (name->listed && run_look_state(name->look) == LOOK_WAITS) looks[n++] = name->look;
+        if (name->listed && name->look != NULL && run_look_state(name->look) == LOOK_WAITS)
+            looks[n++] = name->look;
     }
     int result = run_looks_make(looks, n, err), changed = 0;
     for (size_t at = 0; result >= 0 && hash_next(runs->names, &at, &value) != NULL;) {
         struct run_name *name = (struct run_name *)value;
-        if (name->listed) result = take_look(runs, name);
+        if (name->listed && name->look != NULL) result = take_look(runs, name);
         if (result > 0) changed = 1;
     }
     return result == -ENOMEM ? ty_fail_memory(err) : changed;
@@ -297,20 +380,17 @@ static int newest_first(const void *a, const void *b) {
 }
 
 int view_runs_look(struct view_runs *runs, ty_error *err) {
-    int changed = 0;
     uintptr_t value;
     for (size_t i = 0; i < runs->n; i++)
         runs->entries[i]->seen = false;
     for (size_t at = 0; hash_next(runs->names, &at, &value) != NULL;)
         ((struct run_name *)value)->listed = false;
-    for (size_t i = 0; i < runs->n_paths; i++) {
-        int result = list_names(runs, runs->paths[i], err);
-        if (result < 0) return result;
-    }
-    changed = make_looks(runs, err);
-    drop_names(runs);
+    int changed = list_storages(runs, err);
     if (changed < 0) return changed;
-    changed |= drop_gone(runs) | note_quiet(runs);
+    int looked = make_looks(runs, err);
+    drop_names(runs);
+    if (looked < 0) return looked;
+    changed |= looked | drop_gone(runs) | note_quiet(runs);
     if (changed && runs->n > 0) qsort(runs->entries, runs->n, sizeof(struct run_entry *), newest_first);
     return changed;
 }
@@ -327,6 +407,11 @@ uint64_t view_runs_cursor(const struct view_runs *runs) {
 
 size_t view_runs_count(const struct view_runs *runs) {
     return runs->n;
+}
+
+const char *view_runs_storage_error(const struct view_runs *runs, size_t index, const char **path) {
+    *path = index < runs->n_storages ? runs->storages[index].path : NULL;
+    return *path != NULL ? runs->storages[index].error : NULL;
 }
 
 static void encode_row(const struct view_run *run, struct buffer *out) {
@@ -354,6 +439,19 @@ static void separate(bool *any, struct buffer *out) {
     *any = true;
 }
 
+/* `id`: "" of a storage path. */
+static void encode_unreadable(const char *id, const char *name, const char *error, bool *any,
+                              struct buffer *out) {
+    separate(any, out);
+    buffer_text(out, "{\"id\": ");
+    buffer_json_text(out, *id != '\0' ? id : NULL);
+    buffer_text(out, ", \"name\": ");
+    buffer_json_text(out, name);
+    buffer_text(out, ", \"error\": ");
+    buffer_json_text(out, error);
+    buffer_char(out, '}');
+}
+
 void view_runs_encode(const struct view_runs *runs, uint64_t after, struct buffer *out) {
     bool any = false;
     buffer_printf(out, "{\"cursor\": %" PRIu64 ", \"runs\": [", runs->cursor);
@@ -365,15 +463,12 @@ void view_runs_encode(const struct view_runs *runs, uint64_t after, struct buffe
     }
     buffer_text(out, "], \"unreadable\": [");
     any = false;
+    for (size_t i = 0; i < runs->n_storages; i++)
+        if (runs->storages[i].error != NULL)
+            encode_unreadable("", runs->storages[i].path, runs->storages[i].error, &any, out);
     for (size_t i = 0; i < runs->n; i++) {
         const struct view_run *run = &runs->entries[i]->run;
-        if (!run->there || run->error == NULL) continue;
-        separate(&any, out);
-        buffer_printf(out, "{\"id\": \"%s\", \"name\": ", run->id);
-        buffer_json_text(out, run->name);
-        buffer_text(out, ", \"error\": ");
-        buffer_json_text(out, run->error);
-        buffer_char(out, '}');
+        if (run->there && run->error != NULL) encode_unreadable(run->id, run->name, run->error, &any, out);
     }
     buffer_text(out, "], \"gone\": [");
     any = false;

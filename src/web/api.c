@@ -167,9 +167,9 @@ static void call_work(struct lane_job *job) {
     }
 }
 
-/* A look at the list gives up on single runs before it is itself given up. */
+/* A look at the list gives up on storage paths, then on single runs, before it is itself given up. */
 static int patience_of(const struct api_call *call) {
-    return call->run != NULL ? SITE_PATIENCE_SECONDS : RUN_LOOK_SECONDS + SITE_PATIENCE_SECONDS;
+    return call->run != NULL ? SITE_PATIENCE_SECONDS : 2 * RUN_LOOK_SECONDS + SITE_PATIENCE_SECONDS;
 }
 
 static void lose_patience(void *context) {

@@ -14,8 +14,8 @@ from journals import Journal
 
 
 class Seeing(FaultCase):
-    def serve(self, env):
-        return test_dashboard.Server(self, env=env)
+    def serve(self, env, *args):
+        return test_dashboard.Server(self, *args, env=env)
 
     def test_a_download_that_fails_before_its_first_byte(self):
         run = Journal(self.storage, "a")
@@ -71,6 +71,49 @@ class Seeing(FaultCase):
         for one in (server, later):
             self.wait_for(lambda: one.ids() == ids)  # noqa: B023
             self.assertEqual([], one.json("/api/runs")["unreadable"])
+
+    def test_a_storage_path_that_hangs_holds_up_no_other(self):
+        other = os.path.join(self.place, "other")
+        for storage, name in ((self.storage, "a"), (other, "b")):
+            run = Journal(storage, name)
+            run.begin(1)
+            run.report(1, 1, 0, 1, {"loss": 1})
+            run.done(1)
+        server = self.serve({}, "--storage-path", other)
+        ids = server.ids()
+        self.assertEqual({"a", "b"}, set(ids))
+        reply = test_dashboard.Dashboard.open_stream(self, server)
+        test_dashboard.Dashboard.next_of(self, reply, ("run",))  # it has seen the list
+        answer = self.hang_directory(other)
+        later = self.serve({}, "--storage-path", other)  # which has never seen what is there
+        hangs = {"id": None, "name": other, "error": "not answering for 5 s"}
+        for one, below in ((later, []), (server, [{**hangs, "id": ids["b"], "name": "b"}])):
+            for _ in range(3):
+                told = one.json("/api/runs")
+                self.assertEqual((["a"], [hangs, *below]), ([run["name"] for run in told["runs"]], told["unreadable"]))
+            threads = len(os.listdir(f"/proc/{one.process.pid}/task"))
+            self.assertEqual(200, one.ask("/metrics")[0])
+            self.assertEqual(404, one.ask("/api/runs/" + "0" * 16)[0])
+            self.assertEqual(200, one.ask(f"/api/runs/{ids['a']}/metrics")[0])
+            self.assertLessEqual(len(os.listdir(f"/proc/{one.process.pid}/task")), threads + 1)  # none more waits for the storage
+        test_dashboard.Dashboard.next_of(self, reply, ("run",))
+        shown = self.assert_status(0, self.trainyard("top", "--once", "--storage-path", other)).out
+        self.assertIn(f"{other}: not answering for 5 s\n", shown)
+        self.assertNotIn("No runs here", shown)
+        answer()
+        for one in (server, later):
+            self.wait_for(lambda: one.ids() == ids)  # noqa: B023
+            self.assertEqual([], one.json("/api/runs")["unreadable"])
+
+    def test_a_storage_path_that_cannot_be_listed(self):
+        """It is told beside the others; where there is no other it is the answer."""
+        Journal(self.storage, "a").done(1)
+        other = self.write("other", "no directory")
+        told = self.serve({}, "--storage-path", other).json("/api/runs")
+        self.assertEqual((["a"], [{"id": None, "name": other, "error": f"cannot read {other}: Not a directory"}]),
+                         ([run["name"] for run in told["runs"]], told["unreadable"]))
+        server = test_dashboard.Server(self, storage=other)
+        self.assertEqual((400, {"error": f"cannot read {other}: Not a directory"}), decode(*server.ask("/api/runs")[:2]))
 
     def test_as_many_runs_hang_as_there_are(self):
         """None of them is asked again while it does not answer."""
