@@ -177,13 +177,13 @@ static void lose_patience(void *context) {
     ty_error message;
     (void)ty_fail(&message, -ETIMEDOUT, "%s: not answering for %d s",
                   call->run != NULL ? call->run->name : "the storage", patience_of(call));
-    fail(call, 503, message.message);
-    if (call->exporting) download_close(call);
+    if (!call->streaming) fail(call, 503, message.message);
+    if (call->exporting) download_give_up(call);
 }
 
 void call_post(struct api_call *call, struct lane *lane) {
     call->job = (struct lane_job){.work = call_work, .done = call_done, .drop = call_drop};
-    lane_post(call->site->lanes, lane, &call->job);
+    lane_post(call->exporting ? call->site->export_lanes : call->site->lanes, lane, &call->job);
 }
 
 void call_post_patiently(struct api_call *call, struct lane *lane) {

@@ -53,6 +53,7 @@ struct api_call {
     int pipe[2];
     struct loop_watch pipe_watch;
     bool exporting, streaming, finished;
+    bool left; /* an export that was given up while its thread is at it */
 };
 
 /* -- api.c, the loop's */
@@ -82,6 +83,8 @@ void download_begin(struct api_call *call);
 void download_end(struct api_call *call);
 /* The pipe's end: all is sent, or the client went in the midst. */
 void download_close(struct api_call *call);
+/* Nothing has come for too long: a reply that has begun breaks off, and another download may have its place. */
+void download_give_up(struct api_call *call);
 
 /* -- parameters.c: TY_EUSAGE with what is allowed. Where the query lacks the parameter, *value stays as it
  * is for a whole number, and is NaN for a real one, 0 for a choice. */

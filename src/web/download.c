@@ -137,20 +137,41 @@ void download_end(struct api_call *call) {
         return;
     }
     if (call->request != NULL) settle(call);
-    call->site->n_exports--;
+    if (call->left) {
+        call->site->n_left--;
+        call->run->n_left--;
+    } else {
+        call->site->n_exports--;
+    }
     call_free(call);
 }
 
 void download_close(struct api_call *call) {
     if (call->pipe[0] < 0) return;
-    loop_timer_stop(call->site->loop, &call->patience);
     loop_watch_stop(call->site->loop, &call->pipe_watch);
-    (void)close(call->pipe[0]); /* a thread that writes on finds that out */
+    (void)close(call->pipe[0]); /* a thread that writes on finds that out, unless it hangs */
     call->pipe[0] = -1;
+    if (!call->left)
+        (void)loop_timer_start(call->site->loop, &call->patience, SITE_PATIENCE_SECONDS * NS_PER_S);
     download_end(call);
 }
 
-/* What is in the pipe goes to the client, unless much waits for it already. */
+void download_give_up(struct api_call *call) {
+    struct http_request *request = TAKE(call->request);
+    call->left = true;
+    call->site->n_exports--;
+    call->site->n_left++;
+    call->run->n_left++;
+    if (request != NULL) {
+        request->owner = NULL;
+        call->site->http->finish(request, false);
+        site_stir(call->site);
+    }
+    download_close(call);
+}
+
+/* What is in the pipe goes to the client, unless much waits for it already: then it is the client who is waited
+ * for, HTTP_STALL_SECONDS at most, and else the thread. */
 static void on_readable(void *context, unsigned events) {
     (void)events;
     struct api_call *call = context;
@@ -162,18 +183,22 @@ static void on_readable(void *context, unsigned events) {
         download_close(call);
         return;
     }
-    loop_timer_stop(site->loop, &call->patience);
     begin_stream(call);
     site->http->write(call->request, block, (size_t)got);
-    if (site->http->waiting(call->request) >= EXPORT_AHEAD)
+    if (site->http->waiting(call->request) >= EXPORT_AHEAD) {
         (void)loop_watch_start(site->loop, &call->pipe_watch, call->pipe[0], 0);
+        loop_timer_stop(site->loop, &call->patience);
+    } else {
+        (void)loop_timer_start(site->loop, &call->patience, SITE_STALL_SECONDS * NS_PER_S);
+    }
     site_stir(site);
 }
 
 void api_drained(struct http_request *request) {
     struct api_call *call = request->owner;
-    if (call != NULL && call->exporting && call->pipe[0] >= 0)
-        (void)loop_watch_start(call->site->loop, &call->pipe_watch, call->pipe[0], LOOP_READABLE);
+    if (call == NULL || !call->exporting || call->pipe[0] < 0) return;
+    (void)loop_watch_start(call->site->loop, &call->pipe_watch, call->pipe[0], LOOP_READABLE);
+    (void)loop_timer_start(call->site->loop, &call->patience, SITE_STALL_SECONDS * NS_PER_S);
 }
 
 /* What is wrong with the parameters is told before the first byte is sent. */
@@ -191,7 +216,14 @@ void download_begin(struct api_call *call) {
         call_refuse(call, 400, call->err.message);
         return;
     }
-    if (site->n_exports == SITE_EXPORTS || pipe2(call->pipe, O_CLOEXEC) < 0) {
+    if (call->run->n_left > 0) {
+        (void)ty_fail(&call->err, -ETIMEDOUT, "%s: not answering: an earlier download of it hangs",
+                      call->run->name);
+        call_refuse(call, 503, call->err.message);
+        return;
+    }
+    if (site->n_exports == SITE_EXPORTS || site->n_left >= LANE_THREADS - SITE_EXPORTS ||
+        pipe2(call->pipe, O_CLOEXEC) < 0) {
         call_refuse(call, 503, "too many downloads at once: try again when one has ended");
         return;
     }

@@ -216,6 +216,7 @@ static int open_browser(const struct site *site, struct registry *registry, cons
 static int open_parts(struct site *site, ty_error *err) {
     enum { INDEX_NICE = 10 }; /* as nice(1) */
     int result = lanes_create(site->loop, 0, &site->lanes, err);
+    if (result >= 0) result = lanes_create(site->loop, 0, &site->export_lanes, err);
     if (result >= 0) result = lanes_create(site->loop, INDEX_NICE, &site->index_lanes, err);
     if (result >= 0) result = news_open(site, err);
     if (result >= 0) result = listen_open(site->config.listen, &site->listening, err);
@@ -290,7 +291,8 @@ int dashboard_serve(const struct dashboard_config *config, ty_error *err) {
     result = site->list == NULL ? err->code : site->runs == NULL ? ty_fail_memory(err) : open_parts(site, err);
     if (result >= 0) result = serve(site, err);
     close_server(site);
-    if (!lanes_destroy(site->index_lanes) || !lanes_destroy(site->lanes)) {
+    if (!lanes_destroy(site->index_lanes) || !lanes_destroy(site->export_lanes) ||
+        !lanes_destroy(site->lanes)) {
         hanging = site;
         return result;
     }

@@ -111,7 +111,7 @@ void lane_post(struct lanes *lanes, struct lane *lane, struct lane_job *job);
 
 /* -- what is served */
 
-enum { SITE_STREAMS = 32, SITE_EXPORTS = 4, SITE_PATIENCE_SECONDS = 5 };
+enum { SITE_STREAMS = 32, SITE_EXPORTS = 4, SITE_PATIENCE_SECONDS = 5, SITE_STALL_SECONDS = 30 };
 
 /* What there is to tell of a run. */
 struct news_known {
@@ -158,6 +158,7 @@ struct site_run {
     bool indexing, index_failed;
     struct indexing_job *index_rests; /* owned, between two steps; NULL: none does */
     nanoseconds index_told;
+    size_t n_left; /* of its exports */
     struct news news;
 };
 
@@ -172,13 +173,14 @@ struct site {
     struct guard guard;
     struct stat token_file; /* as it was written */
     struct listening listening;
-    struct lanes *lanes, *index_lanes; /* of who waits for an answer; of what nobody waits for */
+    struct lanes *lanes, *export_lanes, *index_lanes; /* of answers; of downloads; of what nobody waits for */
     struct lane list_lane;
     struct view_runs *list; /* the list lane's */
     struct list_news list_news;
     struct hash *runs; /* ID -> struct site_run */
     struct site_stream *streams;
     size_t n_streams, n_exports;
+    size_t n_left; /* exports that were given up, and threads are still at */
     int inotify;
     struct loop_watch inotify_watch;
     struct loop_timer inotify_rest;

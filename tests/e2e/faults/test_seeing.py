@@ -48,6 +48,38 @@ class Seeing(FaultCase):
                              (reply.status, reply.headers["Content-Type"], json.loads(reply.read())))
         self.wait_for(lambda: server.ask(base + "/rank-1/whole")[:2] == (200, b"other"))
 
+    def test_downloads_that_get_no_further(self):
+        """Storage that hangs in the midst of one, and clients that read nothing: they are cut off, and others have their places."""
+        for name in ("a", "b"):
+            run = Journal(self.storage, name)
+            run.log(0, b"x" * (16 << 20))
+            run.done(1)
+        hangs = os.path.join(self.place, "hangs")
+        server = self.serve({**failing("read", -1, "a/logs/rank-0.log"), "TRAINYARD_FAIL_WHEN": hangs})
+        paths = {name: f"/api/runs/{run}/logs/rank-0/whole" for name, run in server.ids().items()}
+
+        def ask_four(name):
+            """As many as may be under way."""
+            asked = [http.client.HTTPConnection("127.0.0.1", server.port, timeout=150) for _ in range(4)]
+            for connection in asked:
+                self.addCleanup(connection.close)
+                connection.request("GET", paths[name], headers={"Authorization": "Bearer " + server.token})
+            return [connection.getresponse() for connection in asked]
+
+        for name in ("a", "b"):
+            asked = ask_four(name)
+            self.assertEqual([200] * 4, [reply.status for reply in asked])
+            self.assertEqual(503, server.ask(paths["b"])[0])
+            if name == "a":
+                open(hangs, "w").close()
+                for reply in asked:
+                    with self.assertRaises(http.client.IncompleteRead):
+                        reply.read()
+            self.wait_for(lambda: server.ask(paths["b"])[0] == 200)
+        for _ in range(20):  # what hangs is not asked again
+            self.assertEqual((503, {"error": "a: not answering: an earlier download of it hangs"}), decode(*server.ask(paths["a"])[:2]))
+        self.assertEqual(200, server.ask(paths["b"])[0])
+
     def test_a_run_that_hangs_holds_up_no_other(self):
         for name in ("a", "b"):
             run = Journal(self.storage, name)
