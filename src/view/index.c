@@ -22,6 +22,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/str.h"
+#include "view/drawings.h"
 #include "view/points.h"
 #include "view/runs.h"
 #include "view/scan.h"
@@ -104,8 +105,9 @@ struct view_index {
     bool cached;            /* there is to be one, and it was not looked for yet */
     struct scan_sample sample;
     struct facts_kept answering; /* facts of those who ask; `facts` are the index's own */
-    struct scan_rows rows;       /* of the step at hand, kept for the next: their pages are many */
-    pthread_mutex_t lock;        /* over what queries read while it grows */
+    struct drawings drawings;
+    struct scan_rows rows; /* of the step at hand, kept for the next: their pages are many */
+    pthread_mutex_t lock;  /* over what queries read while it grows */
     struct index_head head;
     struct view_facts facts;
     struct index_metric *metrics; /* owned */
@@ -117,6 +119,7 @@ struct view_index {
     _Atomic int64_t done;   /* id of the last report that it had then; -1: it was not looked yet */
     int64_t kept;           /* id of the last that the cache has */
     bool follows;           /* there were more reports than when it had looked before */
+    double drawn;           /* how far the drawing at hand is, 0 to 1 */
     /* the report at hand */
     int64_t report;
     double xs[INDEX_AXES_N];
@@ -459,19 +462,11 @@ static void note_last(struct view_index *index, int64_t last) {
 
 static void read_cache(struct view_index *index);
 
-int view_index_grow(struct view_index *index, ty_error *err) {
-    if (TAKE(index->cached)) read_cache(index);
-    uint64_t known = index->there;
-    int result = check(index, err);
-    index->follows = known > 0 && index->there > known;
-    if (result < 0 || index->places == NULL) {
-        scan_rows_done(&index->rows);
-        return result < 0 ? result : ty_fail_memory(err);
-    }
+static int grow(struct view_index *index, ty_error *err) {
     struct view_scan scan = {
         .after = index->head.last, .last = (int64_t)index->there, .piece = true, .rows = &index->rows};
-    if (scan.last <= scan.after || index->there <= VIEW_WHOLE) return 0;
-    result = view_scan(index->run_path, &scan, add_report, index, err);
+    if (scan.last <= scan.after) return 0;
+    int result = view_scan(index->run_path, &scan, add_report, index, err);
     int ended = end_group(index);
     if (result == 0) result = ended;
     if (result == 0) note_last(index, scan.last);
@@ -482,6 +477,22 @@ int view_index_grow(struct view_index *index, ty_error *err) {
     return index->done < (int64_t)index->there;
 }
 
+int view_index_grow(struct view_index *index, ty_error *err) {
+    if (TAKE(index->cached)) read_cache(index);
+    uint64_t known = index->there;
+    int result = check(index, err);
+    index->follows = known > 0 && index->there > known;
+    if (result < 0 || index->places == NULL) {
+        scan_rows_done(&index->rows);
+        return result < 0 ? result : ty_fail_memory(err);
+    }
+    index->drawn = 1;
+    if (index->there <= VIEW_WHOLE) return 0;
+    result = grow(index, err);
+    if (result != 0) return result;
+    return drawings_step(&index->drawings, index->run_path, index, &index->facts, &index->drawn, err);
+}
+
 bool view_index_follows(const struct view_index *index) {
     return index->follows;
 }
@@ -490,6 +501,11 @@ double view_index_scanned(const struct view_index *index) {
     uint64_t there = index->there;
     int64_t done = index->done;
     return done < 0 ? 0 : there <= VIEW_WHOLE ? 1 : (double)done / (double)there;
+}
+
+double view_index_progress(const struct view_index *index) {
+    double scanned = view_index_scanned(index);
+    return scanned < 1 ? scanned : index->drawn;
 }
 
 /* -- asked */
@@ -545,14 +561,18 @@ struct facts_kept *index_facts(const struct view_index *index) {
     return index != NULL ? &((struct view_index *)index)->answering : NULL; /* likewise */
 }
 
+struct drawings *index_drawings(const struct view_index *index) {
+    return index != NULL ? &((struct view_index *)index)->drawings : NULL; /* likewise */
+}
+
 const char *index_x(const struct view_index *const_index, const char *x) {
     struct view_index *index = (struct view_index *)const_index; /* its lock */
     const char *chosen;
     (void)pthread_mutex_lock(&index->lock);
     bool known = index->head.rows > 0 && (int64_t)index->there - index->head.last <= VIEW_WHOLE;
-    int axis = find_axis(index, x, &chosen);
+    (void)find_axis(index, x, &chosen);
     (void)pthread_mutex_unlock(&index->lock);
-    return known && axis >= 0 ? chosen : NULL;
+    return known ? chosen : NULL;
 }
 
 static void widen_span(const struct index_row *row, const struct view_query *query, double shift,
@@ -745,6 +765,7 @@ int view_index_open(const char *run_path, bool cached, struct view_index **out, 
     (void)pthread_mutex_init(&index->lock, NULL);
     scan_sample_init(&index->sample);
     facts_kept_init(&index->answering);
+    drawings_init(&index->drawings);
     index->run_path = strdup(run_path);
     index->cached = cached;
     index->done = -1;
@@ -764,6 +785,7 @@ void view_index_close(struct view_index *index) {
     view_facts_done(&index->facts);
     scan_sample_done(&index->sample);
     facts_kept_done(&index->answering);
+    drawings_done(&index->drawings);
     scan_rows_done(&index->rows);
     (void)pthread_mutex_destroy(&index->lock);
     free(index->run_path);

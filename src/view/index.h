@@ -15,14 +15,17 @@
 /* An empty one, which takes over what the cache has of the run when it grows. `cached` false: in memory
  * alone. */
 int view_index_open(const char *run_path, bool cached, struct view_index **out, ty_error *err);
-/* Reads the next reports, some 20,000 at most: 1 when there is more to read, 0 when it has all, or there are so
- * few that they are read whole each time. One thread at a time grows it, or keeps it; queries may go on
- * beside. */
+/* Reads the next reports, some 20,000 at most, or when it has all makes a piece of a drawing that is wanted
+ * (drawings.h): 1 when there is more to do, 0 when there is not, or there are so few reports that they are read
+ * whole each time. One thread at a time grows it, or keeps it; queries may go on beside. */
 int view_index_grow(struct view_index *index, ty_error *err);
 /* Whether more reports were made between the last two steps: the run goes on. For the thread that grows it. */
 bool view_index_follows(const struct view_index *index);
 /* The share of the reports that it has, 0 to 1. */
 double view_index_scanned(const struct view_index *index);
+/* The same of what the last step was at: the index, or behind it a drawing, of which 1 tells that it is ready.
+ * For the thread that grows it. */
+double view_index_progress(const struct view_index *index);
 /* Writes it to the cache, $XDG_CACHE_HOME/trainyard/index, unless that has all but an eighth of it; the error
  * says why it is in memory alone. */
 int view_index_keep(struct view_index *index, ty_error *err);
@@ -35,8 +38,11 @@ struct scan_sample *index_sample(const struct view_index *index);
 /* The facts that answers about the run go by; NULL without an index. */
 struct facts_kept *index_facts(const struct view_index *index);
 
-/* By which name most of all reports have the x of a query: "global_step", or "number" where it has none; NULL
- * where the index has not enough of them, or knows nothing of this x. Static, or the query's. */
+/* Lines that were made in the background; NULL without an index. */
+struct drawings *index_drawings(const struct view_index *index);
+
+/* By which name most of all reports have the x of a query: "global_step", or "number" where it has none;
+ * another metric by its own. NULL where the index has not enough of them. Static, or the query's. */
 const char *index_x(const struct view_index *index, const char *x);
 
 /* Reports beside those of a bucket that may have its x too: its ids are those of its numbers alone. */

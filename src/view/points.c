@@ -28,7 +28,6 @@ static const struct {
     [AXIS_EPOCH] = {{"epoch"}, 1},
 };
 
-enum made { MADE_NONE = -1, MADE_INTERVAL, MADE_LAG, MADE_RATE, MADE };
 static const char *const made_names[MADE] = {"@interval", "@lag", "@rate"};
 
 struct point_gathering {
@@ -39,9 +38,10 @@ struct point_gathering {
     enum axis axis;
     const char *names[CANDIDATES_MAX];
     size_t n_names, name_sizes[CANDIDATES_MAX], metric_size;
-    bool decided;          /* which of the names it is: the first, if any */
-    struct view_scan rest; /* reports that are read too; of none: zeros */
-    double *xs;            /* n_names for each point */
+    bool decided;                 /* which of the names it is: the first, if any */
+    struct points_before *before; /* NULL: all reports are at hand */
+    struct view_scan rest;        /* reports that are read too; of none: zeros */
+    double *xs;                   /* n_names for each point */
     size_t room;
     uint64_t rows, have[CANDIDATES_MAX];
     struct values_shape shape;
@@ -56,6 +56,10 @@ static int find_axis(const char *text) {
     const char *name;
     if (axis >= 0) return axis;
     return str_prefix(text, "metric:", &name) && *name != '\0' ? AXIS_METRIC : -1;
+}
+
+enum made points_made(const char *metric) {
+    return (enum made)str_find(metric, made_names, MADE);
 }
 
 int points_check_query(const struct view_query *query, ty_error *err) {
@@ -148,34 +152,108 @@ static int by_number(const void *a, const void *b) {
     return (x->time > y->time) - (x->time < y->time);
 }
 
+static int reserve_last(struct points_before *before, int rank) {
+    size_t n = (size_t)rank + 1 > 2 * before->n_last ? (size_t)rank + 1 : 2 * before->n_last;
+    if ((size_t)rank < before->n_last) return 0;
+    if (rank >= POINTS_RANKS) return -E2BIG;
+    struct point *last = reallocarray(before->last, n, sizeof *last);
+    if (last == NULL) return -ENOMEM;
+    for (size_t i = before->n_last; i < n; i++)
+        last[i] = (struct point){.rank = -1};
+    before->last = last;
+    before->n_last = n;
+    return 0;
+}
+
 /* Reports of a rank in a row: where one is missing, in a sample, nothing is known. */
-static void make_intervals(struct points *points, bool rate) {
-    qsort(points->items, points->n, sizeof *points->items, by_rank);
+static int make_intervals(struct points *points, bool rate, struct points_before *before) {
+    if (points->n > 0) qsort(points->items, points->n, sizeof *points->items, by_rank);
     size_t kept = 0;
-    struct point before = {.rank = -1};
+    struct point last = {.rank = -1};
     for (size_t i = 0; i < points->n; i++) {
         struct point point = points->items[i];
+        int result = before != NULL ? reserve_last(before, point.rank) : 0;
+        if (result < 0) return result;
+        if (before != NULL) last = before->last[point.rank];
         bool follows =
-            before.attempt == point.attempt && before.rank == point.rank && before.number + 1 == point.number;
-        if (i > 0 && follows) {
-            double seconds = (double)(point.time - before.time) / (double)NS_PER_S;
+            last.attempt == point.attempt && last.rank == point.rank && last.number + 1 == point.number;
+        if (follows) {
+            double seconds = (double)(point.time - last.time) / (double)NS_PER_S;
             struct point *made = &points->items[kept++];
             *made = point;
             made->value = !rate ? seconds : seconds > 0 ? 1 / seconds : (double)NAN;
         }
-        before = point;
+        last = point;
+        if (before != NULL) before->last[point.rank] = point;
     }
     points->n = kept;
+    return 0;
 }
 
-static void make_lags(struct points *points) {
-    qsort(points->items, points->n, sizeof *points->items, by_number);
-    const struct point *first = points->items;
+static struct points_firsts *find_firsts(const struct points_before *before, int attempt) {
+    for (size_t i = before->n_firsts; i > 0; i--)
+        if (before->firsts[i - 1].attempt == attempt) return &before->firsts[i - 1];
+    return NULL;
+}
+
+/* Room for the number, in front of the others or behind them, and there for some more. */
+static int reserve_first(struct points_before *before, struct points_firsts *firsts, uint64_t number) {
+    enum { AHEAD = 1024 };
+    if (firsts->n == 0) firsts->low = number;
+    uint64_t low = number < firsts->low ? number : firsts->low, end = firsts->low + firsts->n;
+    uint64_t most = POINTS_NUMBERS - (before->n_times - firsts->n);
+    if (firsts->n > 0 && number >= firsts->low && number < end) return 0;
+    if (number - low >= most || end - low > most) return -E2BIG;
+    if (number >= end) end = number + AHEAD + firsts->n / 4;
+    if (end - low > most) end = low + most;
+    nanoseconds *times = calloc(end - low, sizeof *times);
+    if (times == NULL) return -ENOMEM;
+    if (firsts->n > 0) memcpy(times + (firsts->low - low), firsts->times, firsts->n * sizeof *times);
+    before->n_times += end - low - firsts->n;
+    free(firsts->times);
+    *firsts = (struct points_firsts){firsts->attempt, low, times, end - low};
+    return 0;
+}
+
+static int note_firsts(struct points_before *before, const struct points *points) {
     for (size_t i = 0; i < points->n; i++) {
-        struct point *point = &points->items[i];
-        if (first->attempt != point->attempt || first->number != point->number) first = point;
-        point->value = (double)(point->time - first->time) / (double)NS_PER_S;
+        const struct point *point = &points->items[i];
+        struct points_firsts *firsts = find_firsts(before, point->attempt);
+        if (firsts == NULL) {
+            if (ARRAY_GROW(before->firsts, before->n_firsts) < 0) return -ENOMEM;
+            firsts = &before->firsts[before->n_firsts++];
+            *firsts = (struct points_firsts){.attempt = point->attempt};
+        }
+        int result = reserve_first(before, firsts, point->number);
+        if (result < 0) return result;
+        nanoseconds *first = &firsts->times[point->number - firsts->low];
+        if (*first == 0 || point->time < *first) *first = point->time;
     }
+    return 0;
+}
+
+static int make_lags(struct points *points, struct points_before *before) {
+    int result = before != NULL && before->notes ? note_firsts(before, points) : 0;
+    if (before != NULL && !before->tells) points->n = 0;
+    if (points->n > 0 && before == NULL) qsort(points->items, points->n, sizeof *points->items, by_number);
+    const struct point *first = points->items;
+    for (size_t i = 0; i < points->n && result == 0; i++) {
+        struct point *point = &points->items[i];
+        const struct points_firsts *firsts = before != NULL ? find_firsts(before, point->attempt) : NULL;
+        if (first->attempt != point->attempt || first->number != point->number) first = point;
+        bool noted = firsts != NULL && point->number - firsts->low < firsts->n;
+        nanoseconds time = noted ? firsts->times[point->number - firsts->low] : first->time;
+        point->value = (double)(point->time - time) / (double)NS_PER_S;
+    }
+    return result;
+}
+
+void points_before_done(struct points_before *before) {
+    for (size_t i = 0; i < before->n_firsts; i++)
+        free(before->firsts[i].times);
+    free(before->firsts);
+    free(before->last);
+    *before = (struct points_before){0};
 }
 
 /* -- x */
@@ -253,9 +331,7 @@ static void decide(struct point_gathering *gathering, const char *name) {
 static void begin(struct point_gathering *gathering, const struct view_query *query, const char *x) {
     int axis = find_axis(query->x);
     gathering->axis = (enum axis)axis;
-    gathering->made = MADE_NONE;
-    for (int i = 0; i < MADE; i++)
-        if (str_equal(query->metric, made_names[i])) gathering->made = (enum made)i;
+    gathering->made = points_made(query->metric);
     gathering->metric_size = strlen(query->metric);
     if (axis == AXIS_METRIC) {
         gathering->names[0] = query->x + strlen("metric:");
@@ -292,9 +368,13 @@ static int scan(const char *run_path, struct point_gathering *gathering, struct 
     for (size_t i = 0; i < points->n; i++)
         points->items[i].x = chosen >= 0 ? gathering->xs[i * gathering->n_names + (size_t)chosen]
                                          : plain_x(gathering, &points->items[i]);
-    if (gathering->made == MADE_LAG) make_lags(points);
+    if (gathering->made == MADE_LAG) result = make_lags(points, gathering->before);
     if (gathering->made == MADE_INTERVAL || gathering->made == MADE_RATE)
-        make_intervals(points, gathering->made == MADE_RATE);
+        result = make_intervals(points, gathering->made == MADE_RATE, gathering->before);
+    if (result == -ENOMEM) return ty_fail_memory(err);
+    if (result < 0)
+        return ty_fail(err, result, "there are more than %d ranks, or %d reports of each", POINTS_RANKS,
+                       POINTS_NUMBERS);
     keep(points, gathering->query);
     points->exact = scan->exact;
     points->scanned = scan->scanned;
@@ -390,6 +470,17 @@ int points_gather_between(const char *run_path, const struct view_query *query, 
     *points = (struct points){0};
     begin(&gathering, query, x);
     return gather(run_path, &gathering, &reading, err);
+}
+
+int points_gather_next(struct points_pass *pass, struct points *points, ty_error *err) {
+    struct point_gathering gathering = {
+        .query = pass->query, .facts = pass->facts, .points = points, .before = pass->before};
+    struct view_scan reading = {.after = pass->after, .last = pass->last, .piece = true};
+    *points = (struct points){0};
+    begin(&gathering, pass->query, pass->x);
+    int result = gather(pass->run_path, &gathering, &reading, err);
+    if (result >= 0) pass->after = reading.last;
+    return result;
 }
 
 size_t points_bucket(double x, double from, double to, size_t n) {

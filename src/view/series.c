@@ -1,6 +1,5 @@
-/* Buckets of points: the lines of a plot. A bucket keeps its first, last, least and greatest value, each
- * with the rank that had it, so that what is drawn keeps every extreme however few buckets are left of the
- * points. A range is answered from the index where there is one, else from the reports. */
+/* A plot: its lines (plot_lines.h) and marks. They are of the index where that has what is asked for, or of a
+ * drawing that was made in the background, else of the reports. */
 #include "view/series.h"
 
 #include <errno.h>
@@ -11,175 +10,32 @@
 
 #include "base/array.h"
 #include "base/cleanup.h"
+#include "view/drawings.h"
 #include "view/encode.h"
 #include "view/index.h"
+#include "view/plot_lines.h"
 #include "view/points.h"
 
 struct view_query view_query_new(const char *metric) {
     return (struct view_query){.metric = metric, .from = (double)NAN, .to = (double)NAN};
 }
 
-/* -- buckets */
-
-void view_bucket_merge(struct view_bucket *into, const struct view_bucket *from) {
-    if (view_bucket_is_empty(from)) return;
-    if (view_bucket_is_empty(into)) {
-        *into = *from;
-        return;
-    }
-    if (from->x < into->x) into->x = from->x;
-    if (from->x_last > into->x_last) into->x_last = from->x_last;
-    into->nonfinite += from->nonfinite;
-    if (from->n == 0) return;
-    bool first = into->n == 0;
-    if (first || from->min < into->min || (from->min <= into->min && from->rank_min < into->rank_min)) {
-        into->min = from->min;
-        into->rank_min = from->rank_min;
-    }
-    if (first || from->max > into->max || (from->max >= into->max && from->rank_max < into->rank_max)) {
-        into->max = from->max;
-        into->rank_max = from->rank_max;
-    }
-    if (first || from->id_first < into->id_first) {
-        into->first = from->first;
-        into->id_first = from->id_first;
-    }
-    if (first || from->id_last > into->id_last) {
-        into->last = from->last;
-        into->id_last = from->id_last;
-    }
-    into->sum = first ? from->sum : into->sum + from->sum;
-    into->n += from->n;
-}
-
-struct line_choice {
-    int rank; /* -1: all */
-    bool lost;
-};
-
-static bool belongs(const struct line_choice *choice, const struct point *point) {
-    return point->lost == choice->lost && (choice->rank < 0 || point->rank == choice->rank);
-}
-
-static int fill_line(const struct points *points, const struct line_choice *choice, size_t most,
-                     struct view_line *line) {
-    size_t n = 0, at = 0, before = SIZE_MAX; /* n: different x, up to one more than `most` */
-    double last = (double)NAN;
-    for (size_t i = 0; i < points->n && n <= most; i++) {
-        if (!belongs(choice, &points->items[i]) || points->items[i].x == last) continue;
-        last = points->items[i].x;
-        n++;
-    }
-    bool each = n <= most;
-    *line = (struct view_line){.rank = choice->rank, .lost = choice->lost};
-    line->buckets = calloc((each ? n : most) + 1, sizeof *line->buckets);
-    if (line->buckets == NULL) return -ENOMEM;
-    for (size_t i = 0; i < points->n; i++) {
-        const struct point *point = &points->items[i];
-        if (!belongs(choice, point)) continue;
-        size_t place = each ? 0 : points_bucket(point->x, points->from, points->to, most);
-        bool same = line->n > 0 && (each ? line->buckets[at].x == point->x : place == before);
-        if (!same) at = line->n++;
-        before = place;
-        view_bucket_add(&line->buckets[at], point->x, point->value, point->rank, point->id);
-    }
-    return 0;
-}
-
 /* -- lines */
 
-static int add_line(struct view_series *series, const struct points *points, struct line_choice choice,
-                    size_t most, bool even_empty) {
-    if (ARRAY_GROW(series->lines, series->n_lines) < 0) return -ENOMEM;
-    struct view_line *line = &series->lines[series->n_lines];
-    if (fill_line(points, &choice, most, line) < 0) return -ENOMEM;
-    if (line->n > 0 || even_empty)
-        series->n_lines++;
-    else
-        free(line->buckets);
-    return 0;
-}
-
-struct rank_mean {
-    int rank;
-    uint64_t n;
-    double sum, away;
-};
-
-static int compare_doubles(const void *a, const void *b) {
-    const double *x = a, *y = b;
-    return (*x > *y) - (*x < *y);
-}
-
-static int by_distance(const void *a, const void *b) {
-    const struct rank_mean *x = a, *y = b;
-    if (x->away != y->away) return x->away > y->away ? -1 : 1;
-    return (x->rank > y->rank) - (x->rank < y->rank);
-}
-
-static int by_rank(const void *a, const void *b) {
-    const struct rank_mean *x = a, *y = b;
-    return (x->rank > y->rank) - (x->rank < y->rank);
-}
-
-/* The VIEW_LINES_MAX whose means lie farthest from the median of all means; a rank without a number stands out
- * most. */
-static int keep_farthest(struct rank_mean *means, size_t n) {
-    CLEANUP_FREE double *sorted = calloc(n + 1, sizeof *sorted);
-    size_t n_sorted = 0;
-    if (sorted == NULL) return -ENOMEM;
-    for (size_t i = 0; i < n; i++)
-        if (means[i].n > 0) sorted[n_sorted++] = means[i].sum / (double)means[i].n;
-    qsort(sorted, n_sorted, sizeof *sorted, compare_doubles);
-    double median = n_sorted > 0 ? sorted[(n_sorted - 1) / 2] : 0;
-    for (size_t i = 0; i < n; i++)
-        means[i].away = means[i].n > 0 ? fabs(means[i].sum / (double)means[i].n - median) : (double)INFINITY;
-    qsort(means, n, sizeof *means, by_distance);
-    qsort(means, VIEW_LINES_MAX, sizeof *means, by_rank);
-    return 0;
-}
-
-/* The ranks that have points, in order; those that are farthest from the rest where there are too many. */
-static int choose_ranks(const struct points *points, struct rank_mean **chosen, size_t *n, size_t *n_all) {
-    struct rank_mean *means = calloc((size_t)points->n_ranks + 1, sizeof *means);
-    size_t kept = 0;
-    if (means == NULL) return -ENOMEM;
-    for (size_t i = 0; i < points->n; i++) {
-        const struct point *point = &points->items[i];
-        if (point->rank < 0) continue;
-        struct rank_mean *mean = &means[point->rank];
-        mean->away = 1; /* the mean has points */
-        if (!isfinite(point->value)) continue;
-        mean->n++;
-        mean->sum += point->value;
-    }
-    for (int rank = 0; rank < points->n_ranks; rank++) {
-        if (means[rank].away <= 0) continue;
-        means[rank].rank = rank;
-        means[kept++] = means[rank];
-    }
-    *n_all = kept;
-    if (kept > VIEW_LINES_MAX && keep_farthest(means, kept) < 0) {
-        free(means);
-        return -ENOMEM;
-    }
-    *chosen = means;
-    *n = kept < VIEW_LINES_MAX ? kept : VIEW_LINES_MAX;
-    return 0;
-}
-
 static int add_lines(struct view_series *series, const struct points *points, const struct view_query *query) {
-    size_t most = query->buckets > 0 ? (size_t)query->buckets : VIEW_BUCKETS, n = 1;
-    CLEANUP_FREE struct rank_mean *ranks = NULL;
-    if (query->what == VIEW_RANKS && choose_ranks(points, &ranks, &n, &series->n_ranks) < 0) return -ENOMEM;
-    for (size_t i = 0; i < n; i++) {
-        int rank = query->what == VIEW_RANKS ? ranks[i].rank : -1;
-        if (add_line(series, points, (struct line_choice){rank, false}, most, rank < 0) < 0) return -ENOMEM;
-        if (query->history == VIEW_ALL &&
-            add_line(series, points, (struct line_choice){rank, true}, most, false) < 0)
-            return -ENOMEM;
-    }
-    return 0;
+    bool of_ranks = query->what == VIEW_RANKS;
+    struct plot_means means = {0};
+    struct plot_lines lines;
+    int n = of_ranks ? plot_means_add(&means, points) : 0;
+    if (of_ranks && n == 0) n = plot_means_choose(&means);
+    int result =
+        n < 0 ? n : plot_lines_begin(&lines, query, of_ranks ? &means : NULL, points->from, points->to);
+    free(means.items);
+    if (result < 0) return result;
+    result = plot_lines_add(&lines, points);
+    series->n_ranks = (size_t)n;
+    series->lines = plot_lines_end(&lines, &series->n_lines);
+    return series->lines == NULL ? -ENOMEM : result;
 }
 
 /* -- marks */
@@ -333,25 +189,12 @@ static int gather_between(const struct index_answer *answer, const struct view_q
     return 0;
 }
 
-/* An empty bucket behind the others; NULL when memory is short. */
-static struct view_bucket *add_bucket(struct view_line *line, size_t *room) {
-    if (line->n == *room) {
-        size_t wanted = *room * 2 + 1024;
-        struct view_bucket *grown = reallocarray(line->buckets, wanted, sizeof *grown);
-        if (grown == NULL) return NULL;
-        line->buckets = grown;
-        *room = wanted;
-    }
-    line->buckets[line->n] = (struct view_bucket){0};
-    return &line->buckets[line->n++];
-}
-
 static int add_points(struct view_line *line, const struct points *points, bool lost, double from, double to,
                       size_t *room) {
     for (size_t i = 0; i < points->n; i++) {
         const struct point *point = &points->items[i];
         if (point->lost != lost || point->x < from || point->x > to) continue;
-        struct view_bucket *bucket = add_bucket(line, room);
+        struct view_bucket *bucket = plot_line_add(line, room);
         if (bucket == NULL) return -ENOMEM;
         view_bucket_add(bucket, point->x, point->value, point->rank, point->id);
     }
@@ -363,7 +206,7 @@ static int add_edge(const struct index_answer *answer, const struct view_bucket 
                     struct view_line *line, size_t *room, ty_error *err) {
     struct points points;
     if (edge->id_last - edge->id_first >= VIEW_WHOLE) {
-        struct view_bucket *bucket = add_bucket(line, room);
+        struct view_bucket *bucket = plot_line_add(line, room);
         if (bucket == NULL) return -ENOMEM;
         *bucket = *edge;
         return 0;
@@ -375,40 +218,6 @@ static int add_edge(const struct index_answer *answer, const struct view_bucket 
     if (result == 0) result = add_points(line, &points, lost, query.from, query.to, room);
     points_done(&points);
     return result;
-}
-
-static int by_bucket(const void *a, const void *b) {
-    const struct view_bucket *x = a, *y = b;
-    if (x->x != y->x) return x->x < y->x ? -1 : 1;
-    return (x->id_first > y->id_first) - (x->id_first < y->id_first);
-}
-
-/* Buckets of one x, then those of one place in the drawing, become one. */
-static void fold(struct view_line *line, double from, double to, size_t most) {
-    size_t n = 0;
-    if (line->n == 0) return;
-    bool sorted = true;
-    for (size_t i = 1; i < line->n && sorted; i++)
-        sorted = by_bucket(&line->buckets[i - 1], &line->buckets[i]) <= 0;
-    if (!sorted) qsort(line->buckets, line->n, sizeof *line->buckets, by_bucket);
-    for (size_t i = 1; i < line->n; i++) {
-        if (line->buckets[i].x <= line->buckets[n].x_last)
-            view_bucket_merge(&line->buckets[n], &line->buckets[i]);
-        else
-            line->buckets[++n] = line->buckets[i];
-    }
-    line->n = n + 1;
-    if (line->n <= most) return;
-    size_t at = 0, before = points_bucket(line->buckets[0].x, from, to, most);
-    for (size_t i = 1; i < line->n; i++) {
-        size_t place = points_bucket(line->buckets[i].x, from, to, most);
-        if (place == before)
-            view_bucket_merge(&line->buckets[at], &line->buckets[i]);
-        else
-            line->buckets[++at] = line->buckets[i];
-        before = place;
-    }
-    line->n = at + 1;
 }
 
 static int merge_line(const struct index_answer *answer, const struct index_piece *piece, bool lost,
@@ -424,13 +233,13 @@ static int merge_line(const struct index_answer *answer, const struct index_piec
         if (bucket->x < answer->from || bucket->x_last > answer->to) {
             result = add_edge(answer, bucket, lost, line, &room, err);
         } else {
-            struct view_bucket *copy = add_bucket(line, &room);
+            struct view_bucket *copy = plot_line_add(line, &room);
             if (copy == NULL) return -ENOMEM;
             *copy = *bucket;
         }
     }
     if (result == 0) result = add_points(line, &answer->rest, lost, answer->from, answer->to, &room);
-    if (result == 0) fold(line, answer->from, answer->to, most);
+    if (result == 0) plot_line_fold(line, answer->from, answer->to, most);
     return result;
 }
 
@@ -508,31 +317,48 @@ static int mark_nonfinite_of(const struct index_answer *answer, struct view_seri
     return mark_nonfinite(series, find_nonfinite(&answer->rest, &n_found), n);
 }
 
+/* Where the answer came from; 0: from the points. */
+enum answer { ANSWER_BY_POINTS, ANSWER_BY_INDEX, ANSWER_BY_DRAWING };
+
+static int mark(const struct index_answer *answer, enum answer by, const struct points *points,
+                const struct drawing_told *told, struct view_series *series, ty_error *err) {
+    uint64_t n = told->n_nonfinite;
+    const struct point *first = n > 0 ? &told->nonfinite : NULL;
+    if (by == ANSWER_BY_POINTS) first = find_nonfinite(points, &n);
+    int result =
+        by == ANSWER_BY_INDEX ? mark_nonfinite_of(answer, series, err) : mark_nonfinite(series, first, n);
+    return result < 0 ? result : add_marks(series, points, answer->facts);
+}
+
 /* Marks are found among the points, or a sample of them. */
 static int draw_series(const char *run_path, const struct view_query *query, const struct view_facts *facts,
                        struct view_series *series, ty_error *err) {
     struct index_answer answer = {.run_path = run_path, .query = query, .facts = facts};
+    struct drawings *drawings = index_drawings(query->index);
+    const struct drawing_request request = {run_path, query, facts,
+                                            drawings != NULL ? index_x(query->index, query->x) : NULL};
+    struct drawing_told told = {0};
     struct points points = {0};
+    enum answer by = ANSWER_BY_POINTS;
     int result = answer_by_index(&answer, series, &points, err);
-    bool merged = result > 0 && series->n_lines > 0;
+    if (result > 0 && series->n_lines > 0) by = ANSWER_BY_INDEX;
+    if (result == 0 && request.x != NULL) {
+        result = drawings_take(drawings, &request, series, &told, err);
+        if (result > 0) by = ANSWER_BY_DRAWING;
+    }
     bool marked = facts->n_attempts > 1 || facts->n_checkpoints > 0 || facts->n_faults > 0;
-    if (result == 0 || (merged && marked)) result = points_gather(run_path, query, facts, &points, err);
-    if (result >= 0 && !merged) {
+    if (result == 0 || (by != ANSWER_BY_POINTS && marked))
+        result = points_gather(run_path, query, facts, &points, err);
+    if (result >= 0 && by == ANSWER_BY_POINTS) {
         series->exact = points.exact;
         series->scanned = points.scanned;
         series->x = points.x;
         result = add_lines(series, &points, query);
+        series->behind = !series->exact && drawings != NULL && drawings_want(drawings, &request);
     }
-    if (result >= 0 && merged) {
-        result = mark_nonfinite_of(&answer, series, err);
-    } else if (result >= 0) {
-        uint64_t n = 0;
-        const struct point *first = find_nonfinite(&points, &n);
-        result = mark_nonfinite(series, first, n);
-    }
-    if (result >= 0) result = add_marks(series, &points, facts);
-    series->behind =
-        facts->reports > VIEW_WHOLE && (int64_t)facts->reports - answer.piece.last > VIEW_WHOLE / 2;
+    if (result >= 0) result = mark(&answer, by, &points, &told, series, err);
+    if (facts->reports > VIEW_WHOLE && (int64_t)facts->reports - answer.piece.last > VIEW_WHOLE / 2)
+        series->behind = true;
     points_done(&points);
     points_done(&answer.rest);
     free(answer.piece.buckets);
@@ -556,11 +382,9 @@ int view_series_read(const char *run_path, const struct view_query *query, struc
 }
 
 void view_series_done(struct view_series *series) {
-    for (size_t i = 0; i < series->n_lines; i++)
-        free(series->lines[i].buckets);
+    plot_lines_free(series->lines, series->n_lines);
     for (size_t i = 0; i < series->n_marks; i++)
         free(series->marks[i].text);
-    free(series->lines);
     free(series->marks);
     *series = (struct view_series){0};
 }

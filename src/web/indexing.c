@@ -1,7 +1,7 @@
-/* The index of a run grows step by step in a lane of its own, on threads that are nicer than the others:
- * whoever asks for the run meanwhile is answered from what there is. They are not idle threads (SCHED_IDLE):
- * those get nothing on a machine that trains, and here they would stand still with locks that an answer waits
- * for. */
+/* The index of a run grows step by step in a lane of its own, and behind it what else is drawn in the
+ * background, on threads that are nicer than the others: whoever asks for the run meanwhile is answered from
+ * what there is. They are not idle threads (SCHED_IDLE): those get nothing on a machine that trains, and here
+ * they would stand still with locks that an answer waits for. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -29,7 +29,7 @@ static void step(struct lane_job *base) {
     job->more = view_index_grow(run->index, &job->err);
     if (job->more == 0) (void)view_index_keep(run->index, &job->err);
     job->follows = view_index_follows(run->index);
-    job->scanned = view_index_scanned(run->index);
+    job->scanned = view_index_progress(run->index);
     job->took = clock_monotonic() - began;
 }
 
@@ -43,13 +43,15 @@ static void stepped(struct lane_job *base) {
     struct indexing_job *job = (struct indexing_job *)base;
     struct site_run *run = job->run;
     nanoseconds now = loop_now(run->site->loop);
-    if (job->more <= 0 || now - run->index_told >= TELL_MS * NS_PER_MS) {
+    bool again = run->index_again && job->more == 0, due = now - run->index_told >= TELL_MS * NS_PER_MS;
+    run->index_again = false;
+    if (!again && (job->more <= 0 || job->scanned >= 1 || due)) {
         char data[64];
         run->index_told = now;
         (void)snprintf(data, sizeof data, "{\"scanned\": %.6g}", job->scanned);
         stream_tell(run->site, run, "index", data);
     }
-    if (job->more <= 0) {
+    if (job->more <= 0 && !again) {
         run->indexing = false;
         run->index_failed = job->more < 0;
         free(job);
@@ -68,6 +70,7 @@ static void drop(struct lane_job *base) {
 }
 
 void indexing_begin(struct site_run *run) {
+    run->index_again = run->indexing;
     if (run->indexing || run->index_failed) return;
     struct indexing_job *job = calloc(1, sizeof *job);
     if (job == NULL) return; /* what is asked for is answered from a sample */

@@ -156,6 +156,7 @@ struct site_run {
     struct lane lane, index_lane;
     struct view_index *index; /* owned; grows in its lane */
     bool indexing, index_failed;
+    bool index_again;                 /* there is more to do than the step at hand may know of */
     struct indexing_job *index_rests; /* owned, between two steps; NULL: none does */
     nanoseconds index_told;
     size_t n_left; /* of its exports */

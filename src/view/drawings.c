@@ -1,0 +1,515 @@
+/* A drawing goes from stage to stage, each of which reads all reports: of lags, when each number was first
+ * made; what x there is, and which ranks are drawn; the buckets. From then on it grows: new points are buckets
+ * of their own, which are folded when there are too many, so that a bucket's ends are no longer exactly where
+ * the range is divided; when the run is over it is made anew, once.
+ *
+ * Whoever asks grows what is ready; what is not ready is the background's, which works on one without the lock
+ * (`at_work`). */
+#include "view/drawings.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "view/index.h"
+#include "view/plot_lines.h"
+
+enum { DRAWINGS_MOST = 32, DRAWINGS_BYTES = 8 << 20, DRAWINGS_KEPT_S = 60 };
+
+enum drawing_stage {
+    DRAWING_NEW,
+    DRAWING_FIRSTS,
+    DRAWING_MEASURE,
+    DRAWING_FILL,
+    DRAWING_GROW,
+    DRAWING_REFUSED
+};
+
+struct drawing {
+    struct drawing *next;
+    char *key; /* what is asked for, as text; owned */
+    struct view_query query;
+    char *metric, *x; /* of the query; owned */
+    struct idset ranks;
+    enum made made;
+    nanoseconds asked; /* monotonic */
+    size_t bytes;
+    bool ready, at_work;
+    enum drawing_stage stage;
+    /* What it is of: */
+    nanoseconds began;
+    size_t n_attempts;
+    char *named;              /* x; owned */
+    int64_t after, end, have; /* ids: where the reports lie that are read; up to `have` there are no others */
+    /* What was read: */
+    int64_t last;
+    struct points_before before;
+    double from, to;
+    struct plot_means means;
+    struct idset seen; /* ranks that have points */
+    size_t n_ranks;
+    struct plot_lines making;
+    struct view_line *lines; /* n_lines, owned */
+    size_t n_lines;
+    struct drawing_told told;
+    bool grown;
+};
+
+static void forget(struct drawing *drawing) {
+    size_t n;
+    if (drawing->making.items != NULL) {
+        struct view_line *lines = plot_lines_end(&drawing->making, &n);
+        plot_lines_free(lines, n);
+    }
+    plot_lines_free(drawing->lines, drawing->n_lines);
+    points_before_done(&drawing->before);
+    idset_done(&drawing->seen);
+    free(drawing->means.items);
+    free(drawing->named);
+    drawing->lines = NULL;
+    drawing->named = NULL;
+    drawing->means = (struct plot_means){0};
+    drawing->told = (struct drawing_told){0};
+    drawing->n_lines = drawing->n_ranks = 0;
+    drawing->stage = DRAWING_NEW;
+    drawing->ready = drawing->grown = false;
+}
+
+static void free_drawing(struct drawing *drawing) {
+    if (drawing == NULL) return;
+    forget(drawing);
+    idset_done(&drawing->ranks);
+    free(drawing->metric);
+    free(drawing->x);
+    free(drawing->key);
+    free(drawing);
+}
+
+void drawings_init(struct drawings *drawings) {
+    *drawings = (struct drawings){0};
+    (void)pthread_mutex_init(&drawings->lock, NULL);
+}
+
+void drawings_done(struct drawings *drawings) {
+    while (drawings->first != NULL) {
+        struct drawing *next = drawings->first->next;
+        free_drawing(drawings->first);
+        drawings->first = next;
+    }
+    (void)pthread_mutex_destroy(&drawings->lock);
+}
+
+/* -- the list */
+
+static char *make_key(const struct view_query *query) {
+    struct buffer key = {0};
+    const char *x = query->x != NULL ? query->x : "";
+    buffer_printf(&key, "%zu:%s %zu:%s %a %a %d %d %d ", strlen(query->metric), query->metric, strlen(x), x,
+                  query->from, query->to, query->buckets, (int)query->what, (int)query->history);
+    if (query->ranks != NULL) {
+        buffer_char(&key, '=');
+        idset_format(query->ranks, &key);
+    }
+    if (!key.failed) return buffer_take(&key);
+    buffer_done(&key);
+    return NULL;
+}
+
+/* The drawing of the query, which comes to the front; NULL: there is none. */
+static struct drawing *find(struct drawings *drawings, const char *key) {
+    struct drawing **place = &drawings->first, *found;
+    while (*place != NULL && !str_equal((*place)->key, key))
+        place = &(*place)->next;
+    found = *place;
+    if (found == NULL) return NULL;
+    *place = found->next;
+    found->next = drawings->first;
+    found->asked = clock_monotonic();
+    drawings->first = found;
+    return found;
+}
+
+static size_t most_buckets(const struct view_query *query) {
+    return query->buckets > 0 ? (size_t)query->buckets : VIEW_BUCKETS;
+}
+
+/* The drawing that can best be done without: one that is not begun, or that nobody asked for lately. */
+static struct drawing **find_old(struct drawings *drawings) {
+    nanoseconds limit = clock_monotonic() - DRAWINGS_KEPT_S * NS_PER_S;
+    struct drawing **old = NULL;
+    for (struct drawing **place = &drawings->first; *place != NULL; place = &(*place)->next)
+        if (!(*place)->at_work && ((*place)->stage == DRAWING_NEW || (*place)->asked < limit)) old = place;
+    return old;
+}
+
+static bool make_room(struct drawings *drawings, size_t bytes) {
+    for (;;) {
+        size_t n = 0, all = bytes;
+        for (const struct drawing *drawing = drawings->first; drawing != NULL; drawing = drawing->next, n++)
+            all += drawing->bytes;
+        if (n == 0 || (n < DRAWINGS_MOST && all <= DRAWINGS_BYTES)) return true;
+        struct drawing **old = find_old(drawings), *dropped = old != NULL ? *old : NULL;
+        if (dropped == NULL) return false;
+        *old = dropped->next;
+        free_drawing(dropped);
+    }
+}
+
+/* Takes the key. */
+static bool add(struct drawings *drawings, const struct view_query *query, char *key) {
+    size_t n = query->what == VIEW_RANKS ? VIEW_LINES_MAX : 1;
+    if (query->ranks != NULL && idset_count(query->ranks) < n) n = idset_count(query->ranks);
+    size_t bytes = n * most_buckets(query) * sizeof(struct view_bucket);
+    struct drawing *drawing = make_room(drawings, bytes) ? calloc(1, sizeof *drawing) : NULL;
+    CLEANUP(buffer_done) struct buffer ranks = {0};
+    if (drawing == NULL) {
+        free(key);
+        return false;
+    }
+    drawing->key = key;
+    drawing->bytes = bytes;
+    drawing->asked = clock_monotonic();
+    drawing->made = points_made(query->metric);
+    drawing->query = *query;
+    drawing->query.index = NULL;
+    drawing->query.metric = drawing->metric = strdup(query->metric);
+    if (query->x != NULL) drawing->query.x = drawing->x = strdup(query->x);
+    bool copied = drawing->metric != NULL && (query->x == NULL || drawing->x != NULL);
+    if (query->ranks != NULL) {
+        buffer_text(&ranks, "");
+        idset_format(query->ranks, &ranks);
+        copied = copied && !ranks.failed && idset_parse(&drawing->ranks, ranks.data, NULL) == 0;
+        drawing->query.ranks = &drawing->ranks;
+    }
+    if (!copied) {
+        free_drawing(drawing);
+        return false;
+    }
+    drawing->next = drawings->first;
+    drawings->first = drawing;
+    return true;
+}
+
+/* -- what is read */
+
+/* Whether it is of the run as it stands now. */
+static bool is_of(const struct drawing *drawing, const struct view_facts *facts, const char *x) {
+    return drawing->began == facts->first && drawing->n_attempts == facts->n_attempts &&
+           drawing->last <= (int64_t)facts->reports && str_equal(drawing->named, x);
+}
+
+/* What is not finite is told of what counts. */
+static void note_nonfinite(struct drawing_told *told, const struct points *points) {
+    for (size_t i = 0; i < points->n; i++) {
+        const struct point *point = &points->items[i];
+        if (isfinite(point->value) || point->lost) continue;
+        if (told->n_nonfinite++ == 0 || point->id < told->nonfinite.id) told->nonfinite = *point;
+    }
+}
+
+/* Ends of the range that the query leaves open are those of all points. */
+static void widen(struct drawing *drawing, const struct points *points) {
+    if (points->n == 0) return;
+    if (isnan(drawing->query.from) && !(points->from >= drawing->from)) drawing->from = points->from;
+    if (isnan(drawing->query.to) && !(points->to <= drawing->to)) drawing->to = points->to;
+}
+
+static int measure(struct drawing *drawing, const struct points *points) {
+    widen(drawing, points);
+    return drawing->query.what == VIEW_RANKS ? plot_means_add(&drawing->means, points) : 0;
+}
+
+static struct view_line *line_of(const struct drawing *drawing, const struct point *point) {
+    for (size_t i = 0; i < drawing->n_lines; i++) {
+        struct view_line *line = &drawing->lines[i];
+        if (line->lost == point->lost && (line->rank < 0 || line->rank == point->rank)) return line;
+    }
+    return NULL;
+}
+
+/* Whether it is known that no line takes the point: its rank was not chosen. */
+static bool is_left_out(const struct drawing *drawing, const struct point *point) {
+    for (size_t i = 0; i < drawing->n_lines; i++)
+        if (drawing->lines[i].rank == point->rank) return false;
+    return idset_has(&drawing->seen, point->rank);
+}
+
+static int grow_line(struct drawing *drawing, struct view_line *line, const struct points *points) {
+    size_t room = line->n, before = line->n;
+    for (size_t i = 0; i < points->n; i++) {
+        const struct point *point = &points->items[i];
+        if (line_of(drawing, point) != line) continue;
+        struct view_bucket *bucket = plot_line_add(line, &room);
+        if (bucket == NULL) return -ENOMEM;
+        view_bucket_add(bucket, point->x, point->value, point->rank, point->id);
+    }
+    if (line->n == before) return 0;
+    plot_line_fold(line, drawing->from, drawing->to, SIZE_MAX);
+    if (line->n > 2 * most_buckets(&drawing->query))
+        plot_line_fold(line, drawing->from, drawing->to, most_buckets(&drawing->query));
+    struct view_bucket *fitting = reallocarray(line->buckets, line->n, sizeof *fitting);
+    if (fitting != NULL) line->buckets = fitting;
+    return 0;
+}
+
+/* -EAGAIN: the lines are no longer those that are to be drawn. */
+static int grow(struct drawing *drawing, const struct points *points) {
+    int result = 0;
+    for (size_t i = 0; i < points->n; i++)
+        if (line_of(drawing, &points->items[i]) == NULL && !is_left_out(drawing, &points->items[i]))
+            return -EAGAIN;
+    widen(drawing, points);
+    note_nonfinite(&drawing->told, points);
+    for (size_t i = 0; i < drawing->n_lines && result == 0; i++)
+        result = grow_line(drawing, &drawing->lines[i], points);
+    drawing->grown = drawing->grown || points->n > 0;
+    return result;
+}
+
+static int take_points(struct drawing *drawing, const struct points *points) {
+    switch (drawing->stage) {
+    case DRAWING_MEASURE:
+        return measure(drawing, points);
+    case DRAWING_FILL:
+        note_nonfinite(&drawing->told, points);
+        return plot_lines_add(&drawing->making, points);
+    case DRAWING_GROW:
+        return grow(drawing, points);
+    default:
+        return 0; /* of lags, which were noted */
+    }
+}
+
+/* Up to `last`, as far as a piece goes. */
+static int read_piece(struct drawing *drawing, const char *run_path, const struct view_facts *facts,
+                      int64_t last, ty_error *err) {
+    struct points points;
+    struct points_pass pass = {.run_path = run_path,
+                               .query = &drawing->query,
+                               .x = drawing->named,
+                               .facts = facts,
+                               .after = drawing->last,
+                               .last = last,
+                               .before = drawing->made != MADE_NONE ? &drawing->before : NULL};
+    int result = points_gather_next(&pass, &points, err);
+    if (result < 0) return result;
+    result = take_points(drawing, &points);
+    points_done(&points);
+    if (result == 0) drawing->last = pass.after;
+    return result == -ENOMEM ? ty_fail_memory(err) : result;
+}
+
+/* -- stages */
+
+static void begin_stage(struct drawing *drawing, enum drawing_stage stage) {
+    drawing->stage = stage;
+    if (stage < DRAWING_GROW) drawing->last = drawing->after;
+    drawing->before.notes = stage == DRAWING_FIRSTS || stage == DRAWING_GROW;
+    drawing->before.tells = stage != DRAWING_FIRSTS;
+    for (size_t i = 0; i < drawing->before.n_last && stage < DRAWING_GROW; i++)
+        drawing->before.last[i].rank = -1;
+}
+
+static int begin(struct drawing *drawing, const struct view_index *index, const struct view_facts *facts,
+                 const char *x, ty_error *err) {
+    struct index_span span;
+    struct view_query query = drawing->query;
+    forget(drawing);
+    drawing->named = strdup(x);
+    if (drawing->named == NULL) return ty_fail_memory(err);
+    drawing->began = facts->first;
+    drawing->n_attempts = facts->n_attempts;
+    drawing->from = query.from;
+    drawing->to = query.to;
+    drawing->after = 0;
+    drawing->end = drawing->have = (int64_t)facts->reports;
+    bool zoomed = !isnan(query.from) || !isnan(query.to);
+    if (zoomed && drawing->made == MADE_NONE && index_find(index, &query, &span) && span.first <= span.last) {
+        if (span.first > INDEX_MARGIN) drawing->after = span.first - INDEX_MARGIN;
+        if (span.last + INDEX_MARGIN < span.have) {
+            drawing->end = span.last + INDEX_MARGIN;
+            drawing->have = span.have;
+        }
+    }
+    begin_stage(drawing, drawing->made == MADE_LAG ? DRAWING_FIRSTS : DRAWING_MEASURE);
+    return 0;
+}
+
+/* Which lines there are. */
+static int end_measure(struct drawing *drawing) {
+    bool of_ranks = drawing->query.what == VIEW_RANKS;
+    int n = 0;
+    for (size_t rank = 0; rank < drawing->means.n; rank++)
+        if (drawing->means.items[rank].there && idset_add(&drawing->seen, (int64_t)rank) < 0) return -ENOMEM;
+    if (of_ranks) n = plot_means_choose(&drawing->means);
+    if (n < 0) return n;
+    drawing->n_ranks = (size_t)n;
+    int result = plot_lines_begin(&drawing->making, &drawing->query, of_ranks ? &drawing->means : NULL,
+                                  drawing->from, drawing->to);
+    free(drawing->means.items);
+    drawing->means = (struct plot_means){0};
+    return result;
+}
+
+static int end_fill(struct drawing *drawing) {
+    drawing->lines = plot_lines_end(&drawing->making, &drawing->n_lines);
+    if (drawing->lines == NULL) return -ENOMEM;
+    drawing->last = drawing->have;
+    return 0;
+}
+
+/* At the end of a stage the next one begins. */
+static int end_stage(struct drawing *drawing) {
+    int result = drawing->stage == DRAWING_MEASURE ? end_measure(drawing)
+                 : drawing->stage == DRAWING_FILL  ? end_fill(drawing)
+                                                   : 0;
+    if (result == 0) begin_stage(drawing, (enum drawing_stage)(drawing->stage + 1));
+    return result;
+}
+
+/* 1 when it has all reports. */
+static int make_piece(struct drawing *drawing, const char *run_path, const struct view_index *index,
+                      const struct view_facts *facts, ty_error *err) {
+    const char *x = index_x(index, drawing->query.x);
+    int result = 0;
+    if (x == NULL) {
+        drawing->stage = DRAWING_REFUSED; /* no report of the run could be read */
+        return 0;
+    }
+    if (drawing->stage == DRAWING_NEW || drawing->ready || !is_of(drawing, facts, x))
+        result = begin(drawing, index, facts, x, err);
+    int64_t last = drawing->stage == DRAWING_GROW ? (int64_t)facts->reports : drawing->end;
+    if (result == 0 && drawing->last < last) result = read_piece(drawing, run_path, facts, last, err);
+    if (result == -EAGAIN) drawing->stage = DRAWING_NEW;
+    if (result == -E2BIG) drawing->stage = DRAWING_REFUSED;
+    if (result == -EAGAIN || result == -E2BIG) return 0;
+    if (result < 0 || drawing->last < last) return result;
+    if (drawing->stage < DRAWING_GROW) result = end_stage(drawing);
+    if (result < 0) return ty_fail_memory(err);
+    return drawing->stage == DRAWING_GROW && drawing->last >= (int64_t)facts->reports;
+}
+
+/* `there`: how many reports there are. */
+static double share_of(const struct drawing *drawing, uint64_t there) {
+    int first = drawing->made == MADE_LAG ? DRAWING_FIRSTS : DRAWING_MEASURE,
+        stage = (int)drawing->stage - first;
+    double all = (double)(drawing->end - drawing->after), done = (double)(drawing->last - drawing->after);
+    if (drawing->stage == DRAWING_GROW) return (double)drawing->last / (double)there;
+    if (stage < 0 || drawing->stage > DRAWING_GROW) return 0;
+    return ((double)stage + (all > 0 ? done / all : 0)) / (double)(DRAWING_GROW - first);
+}
+
+static size_t count_bytes(const struct drawing *drawing) {
+    size_t n = drawing->before.n_last * sizeof *drawing->before.last +
+               drawing->before.n_times * sizeof *drawing->before.firsts->times;
+    for (size_t i = 0; i < drawing->n_lines; i++)
+        n += drawing->lines[i].n * sizeof *drawing->lines[i].buckets;
+    return n;
+}
+
+static bool is_wanted(const struct drawing *drawing, const struct view_facts *facts) {
+    bool over = facts->replay.end.event.time != 0;
+    return drawing->ready ? drawing->grown && over : drawing->stage != DRAWING_REFUSED;
+}
+
+/* One that was begun comes before the others: only one at a time has memory that is not counted yet. */
+static struct drawing *next_wanted(const struct drawings *drawings, const struct view_facts *facts) {
+    struct drawing *next = NULL;
+    for (struct drawing *drawing = drawings->first; drawing != NULL; drawing = drawing->next) {
+        if (!is_wanted(drawing, facts)) continue;
+        if (!drawing->ready && drawing->stage != DRAWING_NEW) return drawing;
+        if (next == NULL) next = drawing;
+    }
+    return next;
+}
+
+int drawings_step(struct drawings *drawings, const char *run_path, const struct view_index *index,
+                  const struct view_facts *facts, double *share, ty_error *err) {
+    *share = 1;
+    (void)pthread_mutex_lock(&drawings->lock);
+    struct drawing *drawing = next_wanted(drawings, facts);
+    if (drawing != NULL) drawing->at_work = true;
+    (void)pthread_mutex_unlock(&drawings->lock);
+    if (drawing == NULL) return 0;
+    int result = make_piece(drawing, run_path, index, facts, err);
+    (void)pthread_mutex_lock(&drawings->lock);
+    drawing->at_work = false;
+    drawing->ready = result > 0;
+    if (result > 0) drawing->bytes = count_bytes(drawing);
+    if (result == 0) *share = share_of(drawing, facts->reports);
+    bool more = result >= 0 && next_wanted(drawings, facts) != NULL;
+    (void)pthread_mutex_unlock(&drawings->lock);
+    return result < 0 ? result : more;
+}
+
+/* -- asked */
+
+static int copy_lines(const struct drawing *drawing, struct view_series *series) {
+    series->lines = calloc(drawing->n_lines + 1, sizeof *series->lines);
+    if (series->lines == NULL) return -ENOMEM;
+    for (size_t i = 0; i < drawing->n_lines; i++) {
+        const struct view_line *from = &drawing->lines[i];
+        struct view_line *line = &series->lines[series->n_lines++];
+        *line = *from;
+        line->buckets = calloc(from->n + 1, sizeof *line->buckets);
+        if (line->buckets == NULL) return -ENOMEM;
+        if (from->n > 0) memcpy(line->buckets, from->buckets, from->n * sizeof *line->buckets);
+        plot_line_fold(line, drawing->from, drawing->to, most_buckets(&drawing->query));
+    }
+    return 0;
+}
+
+/* Grows one that is ready up to the newest report. 0: it is not to be gone by. */
+static int renew(struct drawing *drawing, const struct drawing_request *request, ty_error *err) {
+    int64_t there = (int64_t)request->facts->reports;
+    int result = 0;
+    if (!is_of(drawing, request->facts, request->x) || there - drawing->last > VIEW_WHOLE) {
+        drawing->ready = false; /* it is the background's again */
+        return 0;
+    }
+    while (drawing->last < there && result == 0)
+        result = read_piece(drawing, request->run_path, request->facts, there, err);
+    if (result == 0) {
+        drawing->bytes = count_bytes(drawing);
+        return 1;
+    }
+    bool changed = result == -EAGAIN || result == -E2BIG;
+    if (changed || result == -ENOMEM) forget(drawing); /* some of the points may have been taken */
+    return changed ? 0 : result;
+}
+
+int drawings_take(struct drawings *drawings, const struct drawing_request *request, struct view_series *series,
+                  struct drawing_told *told, ty_error *err) {
+    CLEANUP_FREE char *key = make_key(request->query);
+    int result = 0;
+    if (key == NULL) return ty_fail_memory(err);
+    (void)pthread_mutex_lock(&drawings->lock);
+    struct drawing *drawing = find(drawings, key);
+    if (drawing != NULL && !drawing->at_work && drawing->ready) result = renew(drawing, request, err);
+    if (result > 0) {
+        *told = drawing->told;
+        series->exact = !(drawing->grown && drawing->made == MADE_LAG); /* a number's first may still come */
+        series->scanned = 1;
+        series->x = request->x;
+        series->n_ranks = drawing->n_ranks;
+        series->behind = is_wanted(drawing, request->facts);
+        if (copy_lines(drawing, series) < 0) result = ty_fail_memory(err);
+    }
+    (void)pthread_mutex_unlock(&drawings->lock);
+    return result;
+}
+
+bool drawings_want(struct drawings *drawings, const struct drawing_request *request) {
+    char *key = make_key(request->query);
+    if (key == NULL) return false;
+    (void)pthread_mutex_lock(&drawings->lock);
+    const struct drawing *drawing = find(drawings, key);
+    bool wanted = drawing == NULL ? add(drawings, request->query, key)
+                                  : drawing->at_work || drawing->stage != DRAWING_REFUSED;
+    (void)pthread_mutex_unlock(&drawings->lock);
+    if (drawing != NULL) free(key);
+    return wanted;
+}
