@@ -267,6 +267,8 @@ struct stacks_of {
     int asked; /* the controller is, for the others; -1 */
 };
 
+static const char not_answered[] = "the run's controller does not answer";
+
 static void complain(const char *name, const struct stacks_of *of, const char *why) {
     CLEANUP(idset_done) struct idset ranks = {0};
     CLEANUP(buffer_done) struct buffer text = {0};
@@ -291,7 +293,10 @@ static void ask_others(const char *name, const struct run_replay *replay, const 
     if (of->asked >= 0) return;
     buffer_printf(&why, "their agents can be asked where the run's controller is, on %s",
                   host != NULL ? host : "its host");
-    complain(name, of, of->asked != -ECONNREFUSED || why.failed ? strerror(-of->asked) : why.data);
+    complain(name, of,
+             of->asked == -ETIMEDOUT                    ? not_answered
+             : of->asked != -ECONNREFUSED || why.failed ? strerror(-of->asked)
+                                                        : why.data);
     of->asked = -1;
 }
 
@@ -304,9 +309,7 @@ static int hear_others(const char *name, const struct stacks_options *options, s
     int result = control_socket_answer(TAKE_FD(of->asked), options->length, &answer);
     if (result == -ENOMEM) return result;
     if (answer.size == 0)
-        complain(name, of,
-                 result < 0 ? "the run's controller does not answer"
-                            : "the run's controller is asked by another, or ends");
+        complain(name, of, result < 0 ? not_answered : "the run's controller is asked by another, or ends");
     buffer_char(&answer, '\0');
     if (answer.failed) return -ENOMEM;
     for (char *line = answer.data, *end; (end = strchr(line, '\n')) != NULL; line = end + 1) {

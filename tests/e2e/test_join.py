@@ -1,5 +1,6 @@
 """The same command started once on each of several nodes, which meet at a rendezvous: here over loopback."""
 
+import contextlib
 import json
 import os
 import resource
@@ -160,6 +161,26 @@ class Asked(JoinCase):
         self.assertLess(self.ticks(controller) - used, os.sysconf("SC_CLK_TCK") // 4, "it spins")
         resource.prlimit(controller, resource.RLIMIT_NOFILE, before)
         self.assert_answers(client)
+        self.end()
+
+
+    def test_a_controller_that_hears_nobody_is_not_waited_for(self):
+        """As many wait there as may. The one who asks takes the ranks for those of another machine."""
+        controller = self.nodes[0].pid
+        before = resource.prlimit(controller, resource.RLIMIT_NOFILE)
+        resource.prlimit(controller, resource.RLIMIT_NOFILE, (0, before[1]))
+        waiting = []
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                waiting.append(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+                waiting[-1].setblocking(False)
+                waiting[-1].connect(self.name)
+        elsewhere = ("--uts", *(() if os.geteuid() == 0 else ("-r",)), "sh", "-c", 'hostname elsewhere && exec "$0" "$@"', COMMAND)
+        told = self.finish(self.start(*elsewhere, "stacks", "r", "--storage-path", self.storage, "--seconds", "100ms", command="unshare"), timeout=60)
+        self.assertIn("the run's controller does not answer", told.err)
+        resource.prlimit(controller, resource.RLIMIT_NOFILE, before)
+        for client in waiting:
+            client.close()
         self.end()
 
 
