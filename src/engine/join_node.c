@@ -328,6 +328,11 @@ static int look_at_programs(const Wire__Start *start, struct buffer *differing, 
     return 0;
 }
 
+/* While nothing runs here: else the agent sees to the end of that first (agent/node_run.c). */
+static void end_with_keeper(bool at_once) {
+    (void)prctl(PR_SET_PDEATHSIG, at_once ? SIGKILL : 0);
+}
+
 /* Exit status, or -1 to rest again. Whoever lost the controller by the network has ended what it ran. */
 static int serve_start(struct node_agent *agent, const struct join_node *node, struct transport *transport,
                        const struct resting *resting, const Wire__Start *start) {
@@ -351,7 +356,9 @@ static int serve_start(struct node_agent *agent, const struct join_node *node, s
     if (result == 0) result = claim_devices(agent, start->claims, start->n_claims, &service.lease_fd, &err);
     if (result < 0) service.refusal = err.message;
     if (differing.size > 0 && !differing.failed) service.warning = differing.data;
+    end_with_keeper(false);
     enum agent_end end = agent_serve(&agent->process, &service);
+    end_with_keeper(true);
     lease_release(TAKE(agent->lease));
     if (end == AGENT_KEPT) return -1;
     transport_close(transport);
@@ -359,31 +366,33 @@ static int serve_start(struct node_agent *agent, const struct join_node *node, s
     return service.status >= 0 ? service.status : ty_error_exit_status(TY_ENODE);
 }
 
-/* A node that comes back may be early: the controller has not noticed yet that it was gone. */
-static int join_again(const struct join_node *node, struct transport *transport, struct resting *resting,
-                      ty_error *err) {
+/* A node that comes back may be early: the controller has not noticed yet that it was gone, and says why. The end
+ * of a run is told without a word. */
+static int join_again(const struct join_node *node, bool swept, struct transport *transport,
+                      struct resting *resting, ty_error *err) {
     nanoseconds end = clock_monotonic() + node->limit;
-    int result = rest(node, true, transport, resting, err);
+    int result = rest(node, swept, transport, resting, err);
     while (result == 0 && resting->dismissed && resting->status == ty_error_exit_status(TY_EUSAGE) &&
-           clock_monotonic() < end) {
+           resting->why[0] != '\0' && clock_monotonic() < end) {
         transport_close(transport);
         (void)poll(NULL, 0, RETRY_MOST_MS);
         result = connect_to_controller(node, true, transport, err);
-        if (result == 0) result = rest(node, true, transport, resting, err);
+        if (result == 0) result = rest(node, swept, transport, resting, err);
     }
     return result;
 }
 
-int join_node_run(const struct join_node *node, bool swept, int parent_fd, int leases, struct join_life *life) {
+int join_node_run(const struct join_node *node, bool again, int parent_fd, int leases, struct join_life *life) {
     struct transport transport = TRANSPORT_PLAIN(-1);
     struct resting resting = {0};
     struct node_agent agent = {.life = life, .parent_fd = parent_fd, .leases = leases};
     ty_error err = {0};
     (void)signal(SIGPIPE, SIG_IGN);
-    int result = connect_to_controller(node, swept, &transport, &err);
+    end_with_keeper(true);
+    int result = connect_to_controller(node, again, &transport, &err);
     if (result == 0 && !agent_process_open(&agent.process)) result = ty_fail_memory(&err);
     if (result == 0)
-        result = swept ? join_again(node, &transport, &resting, &err)
+        result = again ? join_again(node, life->swept, &transport, &resting, &err)
                        : rest(node, false, &transport, &resting, &err);
     int status = -1;
     while (result == 0 && status < 0) {
@@ -392,8 +401,7 @@ int join_node_run(const struct join_node *node, bool swept, int parent_fd, int l
                                                     : resting.status;
         if (start == NULL && resting.why[0] != '\0') tell(node, "%s", resting.why);
         /* Nothing runs here, but the run is resumed with all of its nodes. */
-        if (start == NULL && resting.closed && !resting.dismissed && node->awaits_another)
-            life->served = life->again = true;
+        if (start == NULL && resting.closed && !resting.dismissed && node->awaits_another) life->again = true;
         if (status < 0) result = rest(NULL, false, &transport, &resting, &err);
     }
     agent_process_close(&agent.process);
@@ -401,6 +409,6 @@ int join_node_run(const struct join_node *node, bool swept, int parent_fd, int l
     wire__join__free_unpacked(resting.said, NULL);
     transport_close(&transport);
     if (result == 0) return status;
-    if (!swept) tell(node, "%s", err.message);
-    return ty_error_exit_status(swept ? TY_ENODE : result); /* the run may have ended meanwhile */
+    if (!again) tell(node, "%s", err.message);
+    return ty_error_exit_status(again ? TY_ENODE : result); /* the run may have ended meanwhile */
 }

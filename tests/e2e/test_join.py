@@ -10,7 +10,7 @@ import socket
 import sqlite3
 import time
 
-from harness import COMMAND, Case, main
+from harness import COMMAND, Case, main, processes_with
 
 KEY = secrets.token_hex(32)
 
@@ -285,6 +285,15 @@ class Lost(JoinCase):
         self.wait_for_line(started[1], "the controller is lost")
         started[1].send_signal(signal.SIGINT)
         self.assert_status(5, self.finish(started[1]))
+
+    def test_a_node_that_waits_for_another_controller_ends_with_its_keeper(self):
+        started = self.begin(": > ready.$RANK; exec sleep 3072", "--outlive", 0)
+        os.kill(started[0].pid, signal.SIGKILL)
+        started[0].wait()
+        self.wait_for_line(started[1], "the controller is lost")
+        started[1].kill()
+        started[1].wait()
+        self.wait_for(lambda: not processes_with(self.place), "the end of its agent", seconds=20)
 
     def test_a_node_is_told_to_end(self):
         started = self.begin("trap 'exit 0' TERM; : > ready.$RANK; while :; do sleep 0.02; done")
