@@ -1,5 +1,6 @@
 """P rows of docs/faults.md that no other test shows: clocks, interruptions, limits of the machine."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -99,6 +100,14 @@ class Processes(FaultCase):
     def without_calls(self, *args):
         """On a kernel, or in a container, that lacks what newer ones have."""
         return self.inside((WITHOUT, NEWER_CALLS), *args)
+
+    def test_p7_without_hard_links(self):
+        """P7: nor on a file system that has no hard links, and no rename without replacing, as object stores when they are mounted."""
+        self.assert_all_steps(self.finish(self.inside((WITHOUT, "linkat,renameat2"), "-n", 2, "--", "sh", "-c", STEPS)), 2)
+
+    def test_p7_without_syncs_of_directories(self):
+        process = self.shell(STEPS, "--name", "r", "-n", 2, env=failing("sync_directory", errno.EINVAL, "runs"))
+        self.assert_all_steps(self.finish(process), 2)
 
     def test_p7_without_newer_calls(self):
         """P7: nothing of a run needs them."""
