@@ -82,14 +82,16 @@ static bool is_foreign(const struct run_replay *replay, size_t rank) {
     return name != NULL && host != NULL && !str_equal(host, here);
 }
 
-/* A pid that was given to another process since is that of one which began later. */
+/* A pid that was given to another process since is that of one which began later. Where the clock was set
+ * meanwhile the dates do not tell that: a worker is the child of an agent, which is the controller's. */
 static bool is_here(const struct run_replay *replay, size_t rank) {
     const struct replay_worker *worker = &replay->workers[rank];
-    struct process process;
+    struct process process, agent;
     if (is_foreign(replay, rank)) return false;
     if (worker->pid <= 0 || worker->pid > INT_MAX || !process_read((pid_t)worker->pid, &process) ||
         process.session != worker->pid)
         return false;
+    if (process_read(process.parent, &agent) && agent.parent == replay->run.event.of.run.pid) return true;
     double age = (double)(process_clock() - process.started) / (double)sysconf(_SC_CLK_TCK);
     return clock_wall() - (nanoseconds)(age * (double)NS_PER_S) < worker->executed + NS_PER_S;
 }

@@ -252,6 +252,11 @@ int opening_begin(struct ty_run *run, ty_error *err) {
     if (code >= 0) code = gather(run, err);
     if (code >= 0) code = plan(run, &holders, &why_wait, err);
     if (code >= 0) code = open_journal(run, err);
+    while (code == TY_EEXISTS &&
+           run->request->settings.name == NULL) { /* another drew the same name, and was first */
+        code = choose_name(run, err);
+        if (code >= 0) code = open_journal(run, err);
+    }
     if (code < 0) return code;
     const struct demand *demand = &run->prepared.demand;
     /* A program that always resumes does so in its first run as well, so it is no error; but a mistyped name
