@@ -134,7 +134,12 @@ class ScalingConfig:
         try:
             return json.loads(_core.resolve(fields))
         except ValueError as error:
-            raise ValueError(_in_python(str(error), self)) from None
+            from .defaults import policy
+
+            told = _in_python(str(error), self)
+            for ours, theirs in policy.words.items():
+                told = told.replace(ours, theirs)
+            raise ValueError(told) from None
 
     @property
     def _resources_per_worker_not_none(self) -> dict[str, float]:

@@ -67,8 +67,8 @@ class Policy:
     "AMD GPU" for GPUs of that vendor; shares_by_backend: of a kind that is not in it they do where their backend says so.
     step_error makes what a data set raises of what a user's function in one of its steps raised. cpu_world: workers of JAX with
     devices that JAX_PLATFORMS keeps on their CPUs are one world all the same. returned: what the result has of what a training
-    function returned; ValueError for what it may not return. tolerates: whether what is deprecated, as the text says, works all
-    the same."""
+    function returned; ValueError for what it may not return. words: what stands in refusals of a scaling config instead of others.
+    tolerates: whether what is deprecated, as the text says, works all the same."""
 
     storage_path: str | None = None
     run_name: Callable[[], str] | None = None
@@ -85,6 +85,7 @@ class Policy:
     sharing: Mapping[str, bool] = dataclasses.field(default_factory=dict)
     shares_by_backend: bool = False
     quiet: bool = False
+    words: Mapping[str, str] = dataclasses.field(default_factory=dict)
     returned: Callable[[Any], Any] | None = None
     tolerates: Callable[[str], bool] | None = None
 

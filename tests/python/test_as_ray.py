@@ -615,6 +615,12 @@ def test_older_names_stand_for_the_newer(monkeypatch):
     assert __import__("os").environ["RAY_TRAIN_COLLECTIVE_TIMEOUT_S"] == "7"
 
 
+def test_a_list_of_selectors_is_compared_with_what_ray_compares_it_with():
+    for workers in (2, (2, 3)):
+        with pytest.raises(ValueError, match="must be the same length as `max_workers`: it .* 1"):
+            importlib.import_module("ray.train").ScalingConfig(num_workers=workers, label_selector=[{"zone": "a"}])
+
+
 def test_the_first_ray_train_s_trainer_holds_a_cpu(monkeypatch):
     config = importlib.import_module("ray.train").ScalingConfig
     assert config(num_workers=2).total_resources == {"CPU": 2}
