@@ -36,7 +36,9 @@ typedef struct ty_run ty_run;
  *   name, storage_path, resume (bool)                as in ty_run_config
  *   join               {"nodes": N or [MIN, MAX], "rank": 0, "address": "HOST:PORT"}: the node that has the
  *                      controller of several, with the key in TRAINYARD_RUN_KEY
- *   engine             "auto", "local", "join"
+ *   hosts              {"names": "a,b:8"} or {"file": PATH}, and perhaps "copy" (bool): agents are started
+ *                      there by ssh, as --hosts, --hostfile and --copy of `trainyard run` do
+ *   engine             "auto", "local", "join", "slurm"
  *   cluster            path of a cluster file: its nodes are logical nodes of this machine
  *   num_cpus, num_gpus, node_resources {name: amount}   instead of what this machine has
  *   argv               [program, argument..]: executed once for each worker

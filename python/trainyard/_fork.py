@@ -50,8 +50,11 @@ def _elsewhere() -> str | None:
     """What would need a template in another place than this process."""
     if defaults.current.cluster is not None:
         return "`init(cluster=...)` gives several nodes, each with a template of its own"
-    if defaults.current.engine not in (None, "auto", "local"):
-        return f"workers of engine {defaults.current.engine} are not on this machine alone"
+    engine = "join" if defaults.joined() is not None else defaults.current.engine
+    if defaults.current.hosts is not None:
+        engine = "ssh"
+    if engine not in (None, "auto", "local"):
+        return f"workers of engine {engine} are not on this machine alone"
     return None
 
 

@@ -67,7 +67,9 @@ def _take_facts(facts: dict[str, Any]) -> None:
     if facts.get("directory"):
         os.chdir(facts["directory"])
     if facts.get("defaults"):
-        defaults.current = defaults.Defaults(**{**facts["defaults"], "join": None})
+        defaults.current = defaults.Defaults(**facts["defaults"])
+    for variable in defaults.JOIN_VARIABLES.values():  # a `fit` in here is of this machine
+        os.environ.pop(variable, None)
 
 
 def _validate(objects: dict[str, Any], told: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:

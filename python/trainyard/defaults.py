@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import Any, Callable, Mapping
+import re
+from typing import Any, Callable, Mapping, Sequence
 
 from . import config
 
@@ -21,6 +22,15 @@ class Join:
 
 
 @dataclasses.dataclass
+class Hosts:
+    """Agents are started by ssh on these: as `--hosts` has them, or in the file `file`. copy: the command is brought there."""
+
+    names: str | None
+    file: str | None
+    copy: bool
+
+
+@dataclasses.dataclass
 class Defaults:
     """What `init` was given. The amounts are of this machine, instead of what was found on it. grows: nodes are added to the
     cluster file while the program goes on, so that a run waits where there are too few."""
@@ -33,6 +43,7 @@ class Defaults:
     engine: str | None = None
     cluster: str | None = None
     join: Join | None = None
+    hosts: Hosts | None = None
     grows: bool = False
 
     def nodes(self) -> list[dict[str, Any]]:
@@ -53,6 +64,12 @@ class Defaults:
 
 
 current = Defaults()
+
+JOIN_VARIABLES = {
+    "nnodes": "TRAINYARD_NNODES",
+    "node_rank": "TRAINYARD_NODE_RANK",
+    "rendezvous": "TRAINYARD_RENDEZVOUS",
+}
 
 
 @dataclasses.dataclass
@@ -137,6 +154,51 @@ def _join(engine: str | None, nnodes: Any, node_rank: Any, rendezvous: Any) -> J
     return Join(both, node_rank, rendezvous)
 
 
+def _hosts(hosts: Any, hostfile: Any, copy: Any) -> Hosts | None:
+    if hosts is None and hostfile is None:
+        if copy:
+            raise ValueError("`init(copy=True)` is for `hosts` or `hostfile`, and there are none")
+        return None
+    if hosts is not None and hostfile is not None:
+        raise ValueError("`init(hosts=..., hostfile=...)`: give one of the two")
+    if hosts is not None and not isinstance(hosts, str):
+        if not isinstance(hosts, (list, tuple)) or not all(isinstance(host, str) and host for host in hosts):
+            raise ValueError(f"`init(hosts=...)` must be 'a,b:8' or a list of such names, not {hosts!r}")
+        hosts = ",".join(hosts)
+    if hosts == "":
+        raise ValueError("`init(hosts=...)` names no host")
+    if hostfile is not None:
+        hostfile = os.path.abspath(os.fspath(hostfile))
+        if not os.path.exists(hostfile):
+            raise ValueError(f"`init(hostfile=...)`: there is no file {hostfile}")
+    return Hosts(hosts, hostfile, bool(copy))
+
+
+def joined() -> Join | None:
+    """Where a `fit` meets other machines: as `init` said, or, where nobody says where runs go, as the variables of the
+    environment do. ValueError names what cannot be understood."""
+    found = {name: os.environ[variable] for name, variable in JOIN_VARIABLES.items() if variable in os.environ}
+    said = current.join or current.hosts or current.cluster is not None or current.engine not in (None, "auto")
+    if said or not found:
+        return current.join
+    missing = [variable for name, variable in JOIN_VARIABLES.items() if name not in found]
+    if missing:
+        given = ", ".join(sorted(JOIN_VARIABLES[name] for name in found))
+        raise ValueError(f"{given} of the environment: {', '.join(missing)} is missing")
+    nodes = re.fullmatch(r"([0-9]{1,9})(?::([0-9]{1,9}))?", found["nnodes"])
+    if nodes is None or not re.fullmatch("[0-9]{1,9}", found["node_rank"]):
+        name = "nnodes" if nodes is None else "node_rank"
+        rule = "N or MIN:MAX" if nodes is None else "a number from 0"
+        raise ValueError(f"{JOIN_VARIABLES[name]}={found[name]!r} must be {rule}")
+    both = (int(nodes[1]), int(nodes[2] or nodes[1]))
+    if not 1 <= both[0] <= both[1]:
+        raise ValueError(f"{JOIN_VARIABLES['nnodes']}={found['nnodes']!r} must be N or MIN:MAX, from 1")
+    rank = int(found["node_rank"])
+    if rank >= both[1]:
+        raise ValueError(f"{JOIN_VARIABLES['node_rank']}={rank} must be 0 to {both[1] - 1}")
+    return Join(both, rank, found["rendezvous"]) if both[1] > 1 else None
+
+
 def init(
     num_cpus: float | None = None,
     num_gpus: float | None = None,
@@ -147,6 +209,9 @@ def init(
     nnodes: int | tuple[int, int] | None = None,
     node_rank: int | None = None,
     rendezvous: str | None = None,
+    hosts: str | Sequence[str] | None = None,
+    hostfile: str | os.PathLike[str] | None = None,
+    copy: bool = False,
 ) -> None:
     """Sets defaults of later runs; what is not given is as if `init` had not been called.
 
@@ -156,7 +221,10 @@ def init(
     engine: "auto", "local", "join", or "slurm" in an allocation (docs/slurm.md).
     nnodes (N or (MIN, MAX)), node_rank, rendezvous ("HOST:PORT"): with "join" the same program is started on each node,
     with the key of all in TRAINYARD_RUN_KEY (docs/join.md); `fit` of another
-    node than 0 serves that one, and ends its process with the run's exit status.
+    node than 0 serves that one, and ends its process with the run's exit status. Without an engine and a cluster the variables
+    TRAINYARD_NNODES, TRAINYARD_NODE_RANK and TRAINYARD_RENDEZVOUS say the same.
+    hosts ("a,b:8,gpu[01-04]", or a list of such), or hostfile: agents are started there by ssh (docs/ssh.md); copy: hosts without
+    trainyard are brought the command.
     cluster: a cluster file; its nodes run on this machine.
     """
     global current
@@ -185,4 +253,8 @@ def init(
         if not os.path.exists(made.cluster):
             raise ValueError(f"`init(cluster=...)`: there is no file {made.cluster}")
     made.join = _join(engine, nnodes, node_rank, rendezvous)
+    made.hosts = _hosts(hosts, hostfile, copy)
+    if made.hosts is not None and (cluster is not None or engine not in (None, "auto")):
+        other = f"engine={engine!r}" if cluster is None else "cluster=..."
+        raise ValueError(f"`init(hosts=...)` and `init({other})` say where workers run: give one of the two")
     current = made

@@ -88,6 +88,7 @@ class Driver:
         self._display = None
         self._attempt_end: dict[str, Any] | None = None  # of the last attempt
         self._remote: Remote | None = None
+        self._join: defaults.Join | None = None
         self._validations: Validations | None = None
         self._stopped = False
         self._pid = os.getpid()
@@ -97,8 +98,9 @@ class Driver:
 
     def run(self) -> Result:
         """See DataParallelTrainer.fit."""
-        if defaults.current.join is not None and defaults.current.join.node_rank > 0:
-            raise SystemExit(_serve(defaults.current.join))
+        self._join = defaults.joined()
+        if self._join is not None and self._join.node_rank > 0:
+            raise SystemExit(_serve(self._join))
         self._display = _display(self._config, self._run_path)
         if self._display is not None:
             _refuse_input(self._config)
@@ -277,12 +279,13 @@ class Driver:
             "resume": self._resumes(),
             "engine": given.engine,
             "cluster": given.cluster,
-            "join": given.join
+            "join": self._join
             and {
-                "nodes": list(given.join.nnodes),
-                "rank": given.join.node_rank,
-                "address": given.join.rendezvous,
+                "nodes": list(self._join.nnodes),
+                "rank": self._join.node_rank,
+                "address": self._join.rendezvous,
             },
+            "hosts": given.hosts and dataclasses.asdict(given.hosts),
             "num_cpus": given.num_cpus,
             "num_gpus": given.num_gpus,
             "node_resources": given.resources or None,
@@ -368,12 +371,14 @@ class Driver:
         """Plain settings that go with the training function."""
         directory = check_directory(self._config.worker_runtime_env, "RunConfig.worker_runtime_env")
         score = self._config.checkpoint_config.checkpoint_score_attribute
+        # A `fit` of a worker is of its machine.
+        here = dataclasses.replace(defaults.current, join=None, hosts=None)
+        if here.engine == "join":
+            here.engine = None
         return {
             "resources": self._scaling._resources_per_worker_not_none,
             "directory": directory or defaults.current.directory,
-            "defaults": dataclasses.asdict(defaults.current)
-            if defaults.current != defaults.Defaults()
-            else None,
+            "defaults": dataclasses.asdict(here) if here != defaults.Defaults() else None,
             "returned": self._returned.place,
             "exits_fail": defaults.policy.exits_fail,
             "validates": self._trainer.validation_config is not None,
@@ -591,10 +596,10 @@ def _tell_log(event: dict[str, Any]) -> None:
 
 
 @contextlib.contextmanager
-def _told(join: dict[str, Any]) -> Iterator[None]:
+def _told(meeting: dict[str, Any]) -> Iterator[None]:
     """What the library says while it waits for nodes, line by line: it gives events only afterwards."""
     read, write = os.pipe()
-    join["told"] = write
+    meeting["told"] = write
 
     def tell() -> None:
         with open(read, encoding="utf-8", errors="replace") as lines:
@@ -750,21 +755,22 @@ class _Signals:
     def awaited(cls, request: dict[str, Any]) -> Iterator[None]:
         """Around a call that may wait for nodes: who is missing is told. Python does no more there than note a signal: that ends
         the wait, and then the signal does what it would have done without us."""
-        if not request.get("join"):
+        meeting = request.get("join") or request.get("hosts")
+        if not meeting:
             yield
             return
-        with _told(request["join"]):
-            yield from cls._noted(request)
+        with _told(meeting):
+            yield from cls._noted(meeting)
 
     @classmethod
-    def _noted(cls, request: dict[str, Any]) -> Iterator[None]:
+    def _noted(cls, meeting: dict[str, Any]) -> Iterator[None]:
         on = cls.on
         if on is None:
             yield
             return
         read, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         before = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-        request["join"]["signals"] = read
+        meeting["signals"] = read
         on._awaited = True
         try:
             yield

@@ -8,7 +8,6 @@
 
 #include "base/buffer.h"
 #include "base/cleanup.h"
-#include "base/str.h"
 
 /* With 15 digits what was written with as many comes back, with 17 every number. */
 static void add_real(const char *text, size_t size, struct buffer *out) {
@@ -18,12 +17,11 @@ static void add_real(const char *text, size_t size, struct buffer *out) {
         return;
     }
     (void)snprintf(number, sizeof number, "%.*s", (int)size, text);
-    double value = 0, again = 0;
-    (void)str_to_double(number, &value);
+    double value = strtod(number, NULL);
     int digits = 15;
     do
-        (void)str_print(shorter, sizeof shorter, "%.*g", digits, value);
-    while (str_to_double(shorter, &again) && again != value && ++digits <= 17);
+        (void)snprintf(shorter, sizeof shorter, "%.*g", digits, value);
+    while (strtod(shorter, NULL) != value && ++digits <= 17);
     buffer_text(out, shorter);
     if (strpbrk(shorter, ".en") == NULL) buffer_text(out, ".0"); /* the number stays a real */
 }

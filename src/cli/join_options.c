@@ -1,5 +1,5 @@
 /* The options of a run on several machines (--nnodes, --node-rank, --rendezvous, --key-file, and the hosts),
- * what they demand of each other, and the way of the nodes that serve another's controller. */
+ * their variables, what they demand of each other, and the way of the nodes that serve another's controller. */
 #include "cli/run_options.h"
 
 #include <stdlib.h>
@@ -75,13 +75,35 @@ void join_options_init(struct join_options *join) {
     *join = (struct join_options){.options = {.node_rank = -1}};
 }
 
+/* Whoever says where the run goes is not overruled by the environment. */
+static int read_variables(struct join_options *join, const struct cluster_options *cluster, ty_error *err) {
+    static const struct {
+        const char *name;
+        int (*set)(const struct option_spec *option, void *target, const char *value, ty_error *err);
+    } variables[] = {{JOIN_NODES_VARIABLE, set_nodes}, {JOIN_RANK_VARIABLE, set_rank}};
+    struct engine_options *options = &join->options;
+    bool said = options->max_nodes > 0 || options->node_rank >= 0 || options->rendezvous != NULL ||
+                options->hosts != NULL || cluster->cluster_file != NULL ||
+                (cluster->engine != NULL && !str_equal(cluster->engine, "auto"));
+    if (said) return 0;
+    options->rendezvous = getenv(JOIN_MEETING_VARIABLE);
+    for (size_t i = 0; i < ARRAY_SIZE(variables); i++) {
+        const char *value = getenv(variables[i].name);
+        int result = value != NULL ? variables[i].set(NULL, join, value, err) : 0;
+        if (result < 0) return ty_wrap(err, "%s", variables[i].name);
+    }
+    return 0;
+}
+
 int join_options_finish(struct join_options *join, const struct cluster_options *cluster, ty_error *err) {
+    int result = read_variables(join, cluster, err);
+    if (result < 0) return result;
     if (cluster->cluster_file != NULL && (join->options.hosts != NULL || join->options.max_nodes > 1))
         return ty_fail(err, TY_EUSAGE,
                        "--cluster %.200s: its nodes are all on this machine, those of --hosts and --nnodes are "
                        "others: give one of them",
                        cluster->cluster_file);
-    int result = key_take_variable(&join->options.key, err);
+    result = key_take_variable(&join->options.key, err);
     if (result == 0 && join->key_file != NULL) result = key_read_file(&join->options.key, join->key_file, err);
     if (result < 0) return result;
     if (join->options.hosts != NULL) return ssh_check(&join->options, err);

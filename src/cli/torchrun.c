@@ -1,6 +1,7 @@
-/* `trainyard torchrun`: torchrun's command line for a run of this machine (docs/torchrun.md). Each of its
- * options is meant as torchrun means it, or refused by name; those of `trainyard run` that say how a run is
+/* `trainyard torchrun`: torchrun's command line, on this machine, or on each of several (docs/torchrun.md). Its
+ * options are meant as torchrun means them, or refused by name; those of `trainyard run` that say how a run is
  * named, bounded, stored and shown may stand beside them. */
+#include <ctype.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdint.h>
@@ -19,17 +20,30 @@
 #include "cluster/cluster.h"
 #include "controller/controller.h"
 #include "controller/site.h"
+#include "engine/join.h"
+#include "engine/join_node.h"
 
 /* What torchrun gives workers between SIGTERM and SIGKILL, unless TORCH_ELASTIC_SHUTDOWN_TIMEOUT says
  * otherwise. */
 #define SHUTDOWN_STANDARD_S "30"
 
+/* Where torchrun meets when no port is given. */
+enum { DYNAMIC_PORT = 29400, STATIC_PORT = 29500 };
+
+/* Nodes give a slot to each of their processes, so that as many workers are on each as were asked for there. */
+#define SLOT "process"
+
 struct torchrun_options {
     struct run_options run;
     const char *processes, *run_id, *endpoint, *role, *master_address, *local_address, *signals, *python;
-    const char *redirects, *tee, *shown;
+    const char *redirects, *tee, *shown, *key_file;
     int64_t master_port; /* 0: none */
+    int backend;         /* of backends; the first by default */
+    int is_host;         /* what --rdzv-conf says of it; -1: nothing */
     bool module, no_python, run_path, virtual_local_rank, standalone;
+    struct engine_options nodes; /* how many, and where they meet; rendezvous NULL: this one alone */
+    struct cluster_overrides offered;
+    char *meeting; /* owned; the rendezvous */
 };
 
 /* -- setters */
@@ -53,29 +67,27 @@ static int set_processes(const struct option_spec *option, void *target, const c
     return 0;
 }
 
-/* MIN may be what there is: one. */
 static int set_nodes(const struct option_spec *option, void *target, const char *value, ty_error *err) {
-    (void)option, (void)target;
+    (void)option;
+    struct engine_options *nodes = &((struct torchrun_options *)target)->nodes;
     const char *colon = strchr(value, ':');
     CLEANUP_FREE char *first = strndup(value, colon != NULL ? (size_t)(colon - value) : strlen(value));
     int64_t least, most;
     if (first == NULL) return ty_fail_memory(err);
-    if (!str_to_int64(first, 1, INT32_MAX, &least) ||
-        !str_to_int64(colon != NULL ? colon + 1 : first, least, INT32_MAX, &most))
-        return ty_fail(err, TY_EUSAGE, "must be N, or MIN:MAX with MIN at most MAX");
-    if (least == 1) return 0;
-    return ty_fail(err, TY_EUSAGE,
-                   "agents of several machines cannot join one run in this version: give 1, or 1:%lld",
-                   (long long)most);
+    if (!str_to_int64(first, 1, RENDEZVOUS_NODES_MAX, &least) ||
+        !str_to_int64(colon != NULL ? colon + 1 : first, least, RENDEZVOUS_NODES_MAX, &most))
+        return ty_fail(err, TY_EUSAGE, "must be N, 1 to %d, or MIN:MAX with MIN at most MAX",
+                       RENDEZVOUS_NODES_MAX);
+    nodes->min_nodes = (uint32_t)least;
+    nodes->max_nodes = (uint32_t)most;
+    return 0;
 }
 
 static int set_node_rank(const struct option_spec *option, void *target, const char *value, ty_error *err) {
-    int64_t rank;
-    (void)option, (void)target;
-    if (!str_to_int64(value, 0, INT32_MAX, &rank)) return ty_fail(err, TY_EUSAGE, "must be a whole number");
-    if (rank == 0) return 0;
-    return ty_fail(err, TY_EUSAGE,
-                   "agents of several machines cannot join one run in this version: there is node 0 alone");
+    int64_t *rank = &((struct torchrun_options *)target)->nodes.node_rank;
+    (void)option;
+    if (str_to_int64(value, 0, RENDEZVOUS_NODES_MAX - 1, rank)) return 0;
+    return ty_fail(err, TY_EUSAGE, "must be a number from 0 to %d", RENDEZVOUS_NODES_MAX - 1);
 }
 
 static int set_restarts(const struct option_spec *option, void *target, const char *value, ty_error *err) {
@@ -103,17 +115,36 @@ static int set_endpoint(const struct option_spec *option, void *target, const ch
     return 0;
 }
 
-static int check_pair(void *context, char *piece) {
-    const char *equals = strchr(piece, '=');
-    (void)context;
-    return piece[0] == '\0' || (equals != NULL && equals > piece) ? 0 : -1;
+/* join_timeout and is_host; limits of what torchrun does between its agents have no part here. */
+static int take_pair(void *context, char *piece) {
+    static const char *const yes[] = {"1", "true", "t", "yes", "y"}, *const no[] = {"0", "false", "f", "no",
+                                                                                    "n"};
+    struct torchrun_options *options = context;
+    char *equals = strchr(piece, '=');
+    double seconds;
+    if (piece[0] == '\0') return 0;
+    if (equals == NULL || equals == piece) return -1;
+    *equals++ = '\0';
+    for (char *letter = equals; str_equal(piece, "is_host") && *letter != '\0'; letter++)
+        *letter = (char)tolower((unsigned char)*letter);
+    bool is_yes = str_find(equals, yes, ARRAY_SIZE(yes)) >= 0,
+         is_no = str_find(equals, no, ARRAY_SIZE(no)) >= 0;
+    if (str_equal(piece, "is_host") && !is_yes && !is_no) return -1;
+    if (str_equal(piece, "is_host")) options->is_host = is_yes;
+    if (!str_equal(piece, "join_timeout")) return 0;
+    if (!str_to_double(equals, &seconds) || !(seconds > 0) || seconds > INT32_MAX) return -1;
+    options->nodes.join_limit = (nanoseconds)(seconds * (double)NS_PER_S);
+    return 0;
 }
 
 static int set_conf(const struct option_spec *option, void *target, const char *value, ty_error *err) {
-    (void)option, (void)target;
-    return str_split(value, ',', check_pair, NULL) == 0
+    (void)option;
+    return str_split(value, ',', take_pair, target) == 0
                ? 0
-               : ty_fail(err, TY_EUSAGE, "must be KEY=VALUE,KEY=VALUE");
+               : ty_fail(err, TY_EUSAGE,
+                         "must be KEY=VALUE,KEY=VALUE; join_timeout is a number of seconds above 0, is_host "
+                         "true or "
+                         "false");
 }
 
 static int set_interval(const struct option_spec *option, void *target, const char *value, ty_error *err) {
@@ -213,15 +244,8 @@ static int set_signals(const struct option_spec *option, void *target, const cha
 
 /* -- the table */
 
+enum { BACKEND_STATIC, BACKEND_C10D };
 static const char *const backends[] = {"static", "c10d", "etcd", "etcd-v2", NULL};
-
-static int set_choice(const struct option_spec *option, void *target, const char *value, ty_error *err) {
-    int ignored = 0;
-    struct option_spec any = *option;
-    (void)target;
-    any.offset = 0;
-    return option_choice(&any, &ignored, value, err);
-}
 
 #define FIELD(member) offsetof(struct torchrun_options, member)
 
@@ -230,8 +254,11 @@ static const struct option_spec specs[] = {
      "how many workers: a number, one for each GPU, for each device (without any: each core), or each core "
      "(default: 1)",
      set_processes, 0, NULL},
-    {"nnodes", 0, "N|MIN:MAX", "how many machines: one, in this version (default: 1:1)", set_nodes, 0, NULL},
-    {"standalone", 0, NULL, "a run of this machine alone, as each is", option_flag, FIELD(standalone), NULL},
+    {"nnodes", 0, "N|MIN:MAX",
+     "how many machines this command is started on, once on each; MIN:MAX begins with MIN, and others may come "
+     "(default: 1:1)",
+     set_nodes, 0, NULL},
+    {"standalone", 0, NULL, "a run of this machine alone", option_flag, FIELD(standalone), NULL},
     {"max-restarts", 0, "N", "start the workers again after a failure, N times at most (default: 0)",
      set_restarts, 0, NULL},
     {"module", 'm', NULL, "the script is the name of a module, as for `python -m`", option_flag, FIELD(module),
@@ -263,20 +290,37 @@ static const struct option_spec specs[] = {
      "$TORCH_ELASTIC_SHUTDOWN_TIMEOUT)",
      set_shutdown, 0, NULL},
     {"numa-binding", 0, "node", "keep workers near their devices' cores, as by default", set_numa, 0, NULL},
-    {"master-addr", 0, "HOST", "what workers find as MASTER_ADDR (default: this machine's loopback)",
+    {"master-addr", 0, "HOST",
+     "what workers find as MASTER_ADDR (default: this machine's loopback); of several machines, where they "
+     "meet",
      option_text, FIELD(master_address), NULL},
-    {"master-port", 0, "PORT", "what workers find as MASTER_PORT (default: a free one)", set_port, 0, NULL},
+    {"master-port", 0, "PORT",
+     "what workers find as MASTER_PORT (default: a free one); of several machines, the port where they meet "
+     "(default: 29500)",
+     set_port, 0, NULL},
     {"local-addr", 0, "HOST", "this machine's address, for MASTER_ADDR where no other option gives it",
      option_text, FIELD(local_address), NULL},
-    {"rdzv-backend", 0, "static|c10d|etcd|etcd-v2", "one machine needs none: without effect", set_choice, 0,
+    {"rdzv-backend", 0, "static|c10d|etcd|etcd-v2",
+     "one machine needs none; several meet as with c10d, and etcd is not asked", option_choice, FIELD(backend),
      backends},
     {"rdzv-endpoint", 0, "HOST[:PORT]",
-     "what workers find as MASTER_ADDR and MASTER_PORT, unless --standalone is given", set_endpoint, 0, NULL},
+     "where several machines meet: an address of one of them, the same on all; on one machine what workers "
+     "find "
+     "as MASTER_ADDR and MASTER_PORT, unless --standalone is given",
+     set_endpoint, 0, NULL},
     {"rdzv-id", 0, "ID", "what workers find as TORCHELASTIC_RUN_ID (default: the run's name)", option_text,
      FIELD(run_id), NULL},
-    {"rdzv-conf", 0, "KEY=VALUE[,...]", "limits of joining several machines: without effect", set_conf, 0,
-     NULL},
-    {"node-rank", 0, "0", "the only machine is 0", set_node_rank, 0, NULL},
+    {"rdzv-conf", 0, "KEY=VALUE[,...]",
+     "join_timeout=SECONDS, how long machines are waited for (default: 300); is_host=true|false, whether HOST "
+     "is this machine; others are without effect",
+     set_conf, 0, NULL},
+    {"node-rank", 0, "I",
+     "which of the machines this is (default: HOST is 0, the others as they come); that of rank 0 has the "
+     "controller",
+     set_node_rank, 0, NULL},
+    {"key-file", 0, "FILE",
+     "the key that all machines have, in a file that only you can read, instead of in TRAINYARD_RUN_KEY",
+     option_text, FIELD(key_file), NULL},
     {"monitor-interval", 0, "SECONDS", "an end is heard at once: without effect", set_interval, 0, NULL},
     {"event-log-handler", 0, "null", "events are in the run's journal", set_handler, 0, NULL},
     {"logs-specs", 0, "NAME", "logs are in the run's directory; --redirects and --tee say what is shown",
@@ -290,8 +334,71 @@ const struct option_group torchrun_group = {"torchrun", specs, ARRAY_SIZE(specs)
 
 /* -- the request */
 
-/* There are as many workers as asked for, whatever the machine has; each holds a device where these suffice. */
-static int choose_scaling(const struct torchrun_options *options, struct scaling *scaling, ty_error *err) {
+/* HOST:PORT where machines meet; NULL where there is nobody to meet: 1:MAX without a place is one. */
+static int choose_meeting(struct torchrun_options *options, ty_error *err) {
+    struct engine_options *nodes = &options->nodes;
+    const char *endpoint = options->endpoint;
+    bool placed = endpoint != NULL || options->master_address != NULL || options->master_port > 0;
+    if (nodes->max_nodes == 1 && nodes->node_rank > 0)
+        return ty_fail(err, TY_EUSAGE, "--node-rank %lld: of how many machines? --nnodes says it",
+                       (long long)nodes->node_rank);
+    if (options->standalone && nodes->min_nodes > 1)
+        return ty_fail(err, TY_EUSAGE,
+                       "--standalone is a run of this machine alone: --nnodes %u does not go with it",
+                       nodes->min_nodes);
+    if (nodes->max_nodes == 1 || options->standalone) return 0;
+    if (!placed && nodes->min_nodes == 1) return 0;
+    if (!placed)
+        return ty_fail(
+            err, TY_EUSAGE,
+            "--nnodes %u: where do the machines meet? --rdzv-endpoint HOST:PORT, an address of one of "
+            "them, is missing; 1, or 1:%u, is this one alone",
+            nodes->min_nodes, nodes->max_nodes);
+    if (options->backend > BACKEND_C10D)
+        return ty_fail(
+            err, TY_EUSAGE,
+            "--rdzv-backend %s: no etcd is asked here: several machines meet at one of them, with c10d and "
+            "its address as --rdzv-endpoint",
+            backends[options->backend]);
+    int port = options->backend == BACKEND_C10D ? DYNAMIC_PORT : STATIC_PORT;
+    const char *host = endpoint != NULL                  ? endpoint
+                       : options->master_address != NULL ? options->master_address
+                                                         : "127.0.0.1";
+    const char *colon = strrchr(host, ':'), *bracket = strrchr(host, ']');
+    bool bare = endpoint == NULL && colon != NULL && bracket == NULL; /* an IPv6 address of --master-addr */
+    if (endpoint == NULL && options->master_port > 0) port = (int)options->master_port;
+    if (endpoint != NULL && colon != NULL && (bracket == NULL || colon > bracket))
+        options->meeting = strdup(endpoint);
+    else
+        options->meeting = str_format("%s%s%s:%d", bare ? "[" : "", host, bare ? "]" : "", port);
+    if (options->meeting == NULL) return ty_fail_memory(err);
+    nodes->rendezvous = options->meeting;
+    if (!str_equal(strrchr(options->meeting, ':'), ":0")) return 0;
+    return ty_fail(err, TY_EUSAGE, "--rdzv-endpoint %.200s: several machines need a port that all of them know",
+                   endpoint);
+}
+
+/* Which of the machines this is. */
+static int choose_rank(struct torchrun_options *options, ty_error *err) {
+    struct engine_options *nodes = &options->nodes;
+    bool host = options->is_host > 0;
+    int result = options->key_file != NULL ? key_read_file(&nodes->key, options->key_file, err) : 0;
+    if (result < 0) return result;
+    if (nodes->node_rank >= (int64_t)nodes->max_nodes)
+        return ty_fail(err, TY_EUSAGE, "--node-rank %lld: there are %u machines, 0 to %u",
+                       (long long)nodes->node_rank, nodes->max_nodes, nodes->max_nodes - 1);
+    result = join_check_rendezvous(nodes, err);
+    if (result < 0) return ty_wrap(err, "%s", options->endpoint != NULL ? "--rdzv-endpoint" : "--master-addr");
+    if (nodes->node_rank >= 0) return 0;
+    if (options->is_host < 0) result = join_claim_host(nodes->rendezvous, &host, err);
+    nodes->node_rank = host ? 0 : RENDEZVOUS_RANK_NONE;
+    return result;
+}
+
+/* There are as many workers as asked for, `n` on each machine, whatever it has; each holds a device where these
+ * suffice. */
+static int choose_scaling(struct torchrun_options *options, struct scaling *scaling, int64_t *n,
+                          ty_error *err) {
     struct cluster *cluster = NULL;
     const struct cluster_overrides none = {.num_cpus = -1, .num_gpus = -1};
     int result = cluster_probe(&none, &cluster, err);
@@ -306,21 +413,29 @@ static int choose_scaling(const struct torchrun_options *options, struct scaling
     }
     const char *processes = options->processes;
     bool gpus = devices != NULL && str_equal(devices->resource, "GPU");
-    int64_t n = usable_affinity_cores();
+    *n = usable_affinity_cores();
     scaling->has_resources = true;
     if (str_equal(processes, "gpu") && !gpus)
         result = ty_fail(err, TY_EUSAGE,
                          "--nproc-per-node gpu: this machine shows no GPU (`trainyard accelerators`); give a "
                          "number, or cpu");
     else if (str_equal(processes, "gpu") || (str_equal(processes, "auto") && devices != NULL))
-        n = (int64_t)devices->n;
+        *n = (int64_t)devices->n;
     else if (!str_equal(processes, "auto") && !str_equal(processes, "cpu"))
-        (void)str_to_int64(processes, 1, SCALING_MAX_WORKERS, &n);
-    scaling->min_workers = scaling->max_workers = n;
-    bool held = devices != NULL && n <= (int64_t)devices->n && !str_equal(processes, "cpu");
+        (void)str_to_int64(processes, 1, SCALING_MAX_WORKERS, n);
+    const struct engine_options *nodes = &options->nodes;
+    bool alone = nodes->rendezvous == NULL;
+    scaling->min_workers = alone ? *n : *n * nodes->min_nodes;
+    scaling->max_workers = alone ? *n : *n * nodes->max_nodes;
+    if (result >= 0 && scaling->max_workers > SCALING_MAX_WORKERS)
+        result = ty_fail(err, TY_EUSAGE, "%lld workers on each of %u machines are more than %d", (long long)*n,
+                         nodes->max_nodes, SCALING_MAX_WORKERS);
+    bool held = devices != NULL && *n <= (int64_t)devices->n && !str_equal(processes, "cpu");
     scaling->use_gpu = held && gpus;
     if (result >= 0 &&
         (resources_set(&scaling->resources_per_worker, "CPU", 0) < 0 ||
+         (!alone && (resources_set(&scaling->resources_per_worker, SLOT, QUANTITY_ONE) < 0 ||
+                     resources_set(&options->offered.node_resources, SLOT, *n * QUANTITY_ONE) < 0)) ||
          (held && resources_set(&scaling->resources_per_worker, devices->resource, QUANTITY_ONE) < 0)))
         result = ty_fail_memory(err);
     cluster_destroy(cluster);
@@ -357,7 +472,7 @@ static int choose_variables(const struct torchrun_options *options, struct words
                : has_port ? (size_t)(colon - endpoint)
                           : strlen(endpoint);
     }
-    if (options->standalone) port = 0, size = 0;
+    if (options->standalone || options->nodes.rendezvous != NULL) port = 0, size = 0;
     int result = port > 0 ? check_port(port, err) : 0;
     if (result < 0) return result;
     (void)snprintf(text, sizeof text, "%lld", (long long)port);
@@ -421,20 +536,41 @@ static int choose_program(const struct torchrun_options *options, char *const *w
     return result < 0 ? ty_fail_memory(err) : 0;
 }
 
-static int drive(const struct torchrun_options *options, struct scaling *scaling, char *const *words,
-                 ty_error *err) {
+/* A machine of another rank than 0 serves the controller of that one. */
+static int serve(const struct torchrun_options *options) {
+    const struct join_node node = {
+        .command = command_torchrun.name,
+        .rendezvous = options->nodes.rendezvous,
+        .node_rank = (uint32_t)options->nodes.node_rank,
+        .key = options->nodes.key,
+        .overrides = &options->offered,
+        .awaits_another = true,
+        .limit = options->nodes.join_limit,
+    };
+    return join_node_serve(&node);
+}
+
+static int drive(struct torchrun_options *options, struct scaling *scaling, char *const *words, ty_error *err) {
     CLEANUP(words_done) struct words program = {0}, variables = {0};
     CLEANUP(environment_done) struct environment environment = {0};
     CLEANUP_FREE uint8_t *hidden = NULL;
+    int64_t n = 0;
     int result = choose_program(options, words, &program, err);
-    if (result >= 0) result = choose_scaling(options, scaling, err);
+    if (result >= 0) result = choose_meeting(options, err);
+    if (result >= 0) result = key_take_variable(&options->nodes.key, err); /* no worker finds it */
+    if (result >= 0) result = choose_scaling(options, scaling, &n, err);
+    if (result >= 0 && options->nodes.rendezvous != NULL) result = choose_rank(options, err);
+    if (result >= 0 && options->nodes.rendezvous != NULL && options->nodes.node_rank > 0) return serve(options);
     if (result >= 0) result = choose_variables(options, &variables, err);
-    if (result >= 0) result = choose_hidden(options, scaling->max_workers, &hidden, err);
+    if (result >= 0) result = choose_hidden(options, n, &hidden, err);
     if (result >= 0) result = run_environment_make(&options->run.environment, NULL, &environment, err);
     if (result < 0) return result;
     struct run_request request = {
         .settings = options->run.settings,
         .scaling = scaling,
+        .engine = options->nodes.rendezvous != NULL ? engine_join.name : "local",
+        .engine_options = options->nodes.rendezvous != NULL ? &options->nodes : NULL,
+        .overrides = &options->offered,
         .argv = (const char *const *)program.items,
         .environment = environment.items,
         .replaced = variables.items,
@@ -448,7 +584,12 @@ static int drive(const struct torchrun_options *options, struct scaling *scaling
 }
 
 static int run_torchrun(const struct arguments *arguments, ty_error *err) {
-    struct torchrun_options options = {.processes = "1"};
+    struct torchrun_options options = {
+        .processes = "1",
+        .is_host = -1,
+        .nodes = {.min_nodes = 1, .max_nodes = 1, .node_rank = -1},
+        .offered = {.num_cpus = -1, .num_gpus = -1},
+    };
     struct run_settings *settings = &options.run.settings;
     struct scaling scaling;
     scaling_init(&scaling);
@@ -467,6 +608,9 @@ static int run_torchrun(const struct arguments *arguments, ty_error *err) {
     if (result >= 0 && *arguments->words[0] == '\0')
         result = ty_fail(err, TY_EUSAGE, "the script's name is empty");
     if (result >= 0) result = drive(&options, &scaling, arguments->words, err);
+    key_forget(&options.nodes.key);
+    resources_done(&options.offered.node_resources);
+    free(options.meeting);
     run_environment_done(&options.run.environment);
     scaling_done(&scaling);
     return result;
@@ -478,7 +622,8 @@ const struct command command_torchrun = {
     .usage = (const char *const[]){"[OPTION...] [--] SCRIPT [ARG...]", NULL},
     .description =
         "Takes torchrun's command line and its PET_ variables, and runs the script with Python once for each "
-        "worker, on this machine. Workers find in their environment what torchrun sets; names may be written "
+        "worker, on this machine or, started on each of them, on several. Workers find in their environment "
+        "what torchrun sets; names may be written "
         "with dashes or underscores. Where the machine has a GPU for each worker, each holds one, so that runs "
         "beside each other do not share them by accident.\n\n"
         "The options of `trainyard run` that name, bound, store and show a run may stand beside torchrun's. "
@@ -486,7 +631,9 @@ const struct command command_torchrun = {
     .examples = (const char *const[]){"trainyard torchrun --nproc-per-node 8 train.py --lr 0.1",
                                       "eight workers, each with a GPU where there are eight",
                                       "trainyard torchrun --standalone --nproc-per-node gpu -m package.train",
-                                      "one worker for each GPU", NULL},
+                                      "one worker for each GPU",
+                                      "trainyard torchrun --nnodes 2 --rdzv-endpoint node-0:29400 train.py",
+                                      "on two machines, the same line on each", NULL},
     .groups = (const struct option_group *const[]){&torchrun_group, &run_policy_group, &run_group, NULL},
     .min_words = 1,
     .rest = true,

@@ -15,6 +15,7 @@
 #include "base/str.h"
 #include "cluster/topology.h"
 #include "controller/ty_run.h"
+#include "engine/join.h"
 #include "wire/frame.h"
 #include "wire/key.h"
 #include "worker/link.h"
@@ -74,14 +75,14 @@ static int choose_argv(struct launch *launch, ty_error *err) {
 /* The variables that all workers have: those of the request, without what an outer run set for this process,
  * and the framework's. */
 static int fill_shared(struct launch *launch, ty_error *err) {
-    static const char *const outer[] = {WORKER_VARIABLES};
+    static const char *const outer[] = {WORKER_VARIABLES, KEY_VARIABLE, JOIN_NODES_VARIABLE, JOIN_RANK_VARIABLE,
+                                        JOIN_MEETING_VARIABLE};
     const struct run_request *request = launch->run->request;
     char *const *inherited = request->environment == NULL ? environ : request->environment;
     bool may_lose = request->settings.checkpoints.on_error == CHECKPOINT_ERROR_CONTINUE;
     int result = environment_add(&launch->shared, inherited);
     for (size_t i = 0; i < ARRAY_SIZE(outer) && result >= 0; i++)
         result = environment_set(&launch->shared, outer[i], NULL);
-    if (result >= 0) result = environment_set(&launch->shared, KEY_VARIABLE, NULL);
     if (result >= 0)
         result = environment_set(&launch->shared, WORKER_LOSS_VARIABLE, may_lose ? "continue" : NULL);
     if (result < 0) return ty_fail_memory(err);

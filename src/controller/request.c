@@ -24,6 +24,7 @@ struct request {
     struct environment environment;
     const char **argv, **template_argv;
     void *payload;
+    struct hosts hosts;
     struct engine_options engine;
     struct run_request run;
 };
@@ -136,16 +137,22 @@ static int read_events(struct request *request, const struct field *field, const
     return 0;
 }
 
-/* {"nodes": 2} or {"nodes": [1, 2]}, "rank", "address", and perhaps "signals", a descriptor that gives numbers
- * of signals, and "told", one that takes lines of who is missing: the key is in the environment
- * (wire/key.h). */
+/* What `join` and `hosts` have in common: perhaps "signals", a descriptor that gives numbers of signals, and
+ * "told", one that takes lines of who is missing. The key is in the environment (wire/key.h). */
+static int read_meeting(struct request *request, const json_t *value, ty_error *err) {
+    request->engine.signals_fd = (int)json_integer_value(json_object_get(value, "signals"));
+    request->engine.told_fd = (int)json_integer_value(json_object_get(value, "told"));
+    request->run.engine_options = &request->engine;
+    return key_read_variable(&request->engine.key, err);
+}
+
+/* {"nodes": 2} or {"nodes": [1, 2]}, "rank", "address". */
 static int read_join(struct request *request, const struct field *field, const json_t *value, ty_error *err) {
     static const char RULE[] = "{\"nodes\": N or [MIN, MAX], \"rank\": 0, \"address\": \"HOST:PORT\"}";
     const json_t *nodes = json_object_get(value, "nodes"), *rank = json_object_get(value, "rank");
     const json_t *address = json_object_get(value, "address");
     const json_t *least = json_is_array(nodes) ? json_array_get(nodes, 0) : nodes;
     const json_t *most = json_is_array(nodes) ? json_array_get(nodes, 1) : nodes;
-    const json_t *signals = json_object_get(value, "signals"), *told = json_object_get(value, "told");
     json_int_t min = json_integer_value(least), max = json_integer_value(most);
     bool numbers = min >= 1 && max >= min && max <= RENDEZVOUS_NODES_MAX && json_is_integer(rank);
     if (!json_is_object(value) || !numbers || json_integer_value(rank) != 0 || !is_text(address))
@@ -153,11 +160,23 @@ static int read_join(struct request *request, const struct field *field, const j
     request->engine = (struct engine_options){.min_nodes = (uint32_t)min,
                                               .max_nodes = (uint32_t)max,
                                               .node_rank = 0,
-                                              .rendezvous = json_string_value(address),
-                                              .signals_fd = (int)json_integer_value(signals),
-                                              .told_fd = (int)json_integer_value(told)};
-    request->run.engine_options = &request->engine;
-    return key_read_variable(&request->engine.key, err);
+                                              .rendezvous = json_string_value(address)};
+    return read_meeting(request, value, err);
+}
+
+/* {"names": "a,b:8"} or {"file": PATH}, and perhaps "copy". */
+static int read_hosts(struct request *request, const struct field *field, const json_t *value, ty_error *err) {
+    static const char RULE[] = "{\"names\": \"a,b:8\"} or {\"file\": PATH}";
+    const json_t *names = json_object_get(value, "names"), *file = json_object_get(value, "file");
+    if (request->engine.rendezvous != NULL)
+        return ty_fail(err, TY_EUSAGE, "`hosts` and `join` say where the run goes: give one of the two");
+    if (!json_is_object(value) || is_text(names) == is_text(file)) return refuse(field, value, RULE, err);
+    int result = is_text(names) ? hosts_parse(json_string_value(names), &request->hosts, err)
+                                : hosts_read(json_string_value(file), &request->hosts, err);
+    if (result < 0) return ty_wrap(err, "`%s`", field->name);
+    request->engine = (struct engine_options){
+        .node_rank = -1, .hosts = &request->hosts, .copy = json_is_true(json_object_get(value, "copy"))};
+    return read_meeting(request, value, err);
 }
 
 #define AT(member) offsetof(struct request, member)
@@ -167,6 +186,7 @@ static const struct field request_fields[] = {
     {"engine", read_text, AT(run.engine)},
     {"cluster", read_text, AT(run.cluster_file)},
     {"join", read_join, 0},
+    {"hosts", read_hosts, 0}, /* behind `join`, which it is compared with */
     {"num_cpus", read_amount, AT(overrides.num_cpus)},
     {"num_gpus", read_amount, AT(overrides.num_gpus)},
     {"node_resources", read_resources, 0},
@@ -304,6 +324,7 @@ void request_destroy(struct request *request) {
     scaling_done(&request->scaling);
     resources_done(&request->overrides.node_resources);
     key_forget(&request->engine.key);
+    hosts_done(&request->hosts);
     environment_done(&request->environment);
     free(request->argv);
     free(request->template_argv);

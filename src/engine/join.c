@@ -2,6 +2,13 @@
  * key. */
 #include "engine/join.h"
 
+#include <stddef.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
 #include "base/error.h"
 #include "engine/address.h"
 #include "engine/local.h"
@@ -22,10 +29,14 @@ int join_check(const struct engine_options *options, ty_error *err) {
     if (options->node_rank >= (int64_t)options->max_nodes)
         return ty_fail(err, TY_EUSAGE, "--node-rank %lld: there are %u nodes, 0 to %u",
                        (long long)options->node_rank, options->max_nodes, options->max_nodes - 1);
-    /* Each address can be read, and without a key is of this machine alone. */
+    int result = options->max_nodes > 1 ? join_check_rendezvous(options, err) : 0;
+    return result < 0 ? ty_wrap(err, "--rendezvous") : 0;
+}
+
+int join_check_rendezvous(const struct engine_options *options, ty_error *err) {
     char one[300];
     int result = 0;
-    for (const char *at = options->max_nodes > 1 ? options->rendezvous : NULL; at != NULL && result == 0;) {
+    for (const char *at = options->rendezvous; at != NULL && result == 0;) {
         struct address_name name;
         struct address_list list = {0};
         at = address_next(at, one, sizeof one);
@@ -34,7 +45,39 @@ int join_check(const struct engine_options *options, ty_error *err) {
         for (size_t i = 0; i < list.n && result == 0; i++)
             if (!address_is_loopback(&list.items[i])) result = address_fail_keyless(one, err);
     }
-    return result < 0 ? ty_wrap(err, "--rendezvous") : 0;
+    return result;
+}
+
+/* A socket in the abstract namespace: of one process, of this network, and gone with that process. */
+static bool claim(const struct address *address) {
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    char text[64];
+    address_format(address, text);
+    int size = snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "trainyard-rendezvous/%s", text);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd >= 0 && bind(fd, (const struct sockaddr *)&name,
+                        (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)size)) == 0)
+        return true; /* it stays open */
+    if (fd >= 0) (void)close(fd);
+    return false;
+}
+
+int join_claim_host(const char *rendezvous, bool *claimed, ty_error *err) {
+    struct address_name name;
+    struct address_list list = {0};
+    *claimed = false;
+    int result = address_parse(rendezvous, &name, err);
+    if (result < 0) return result;
+    if (address_resolve(&name, &list, NULL) < 0) return 0; /* as a node it tries again, and says why not */
+    for (size_t i = 0; i < list.n; i++) {
+        struct address here = list.items[i];
+        address_set_port(&here, 0);
+        CLEANUP_FD int fd = socket(here.socket.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (fd < 0 || bind(fd, (const struct sockaddr *)&here.socket, here.size) < 0) continue;
+        *claimed = claim(&list.items[i]);
+        return 0;
+    }
+    return 0;
 }
 
 static int prepare(const struct engine_options *options, struct rendezvous_config *config, ty_error *err) {

@@ -27,6 +27,7 @@
 #include "cluster/lease.h"
 #include "engine/address.h"
 #include "engine/description.h"
+#include "engine/rendezvous.h"
 #include "engine/trial.h"
 #include "engine/way_back.h"
 #include "wire/channel.h"
@@ -37,14 +38,14 @@
 #define REFUSED_LIMIT (2 * NS_PER_S)
 enum { CONNECT_LIMIT_MS = 3000, PROOF_LIMIT_MS = 5000, RETRY_FIRST_MS = 50, RETRY_MOST_MS = 1000 };
 
-static void tell(const struct join_node *node, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void tell(const struct join_node *node, const char *format, ...) {
-    char text[1200];
+void join_node_tell(const struct join_node *node, const char *format, ...) {
+    char text[1200], name[32] = "a node without a rank yet";
     va_list args;
     va_start(args, format);
     (void)vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    (void)dprintf(STDERR_FILENO, "trainyard %s: node %u: %s\n", node->command, node->node_rank, text);
+    if (node->node_rank != RENDEZVOUS_RANK_NONE) (void)snprintf(name, sizeof name, "node %u", node->node_rank);
+    (void)dprintf(STDERR_FILENO, "trainyard %s: %s: %s\n", node->command, name, text);
 }
 
 /* -- connect */
@@ -139,7 +140,7 @@ static int connect_to_controller(const struct join_node *node, bool again, struc
                            node->rendezvous, (long long)(limit / NS_PER_S), err->message);
         if (now - told > TELL_EACH) {
             told = now;
-            tell(node, "waiting for the controller at %s: %s", node->rendezvous, err->message);
+            join_node_tell(node, "waiting for the controller at %s: %s", node->rendezvous, err->message);
         }
         (void)poll(NULL, 0, pause);
     }
@@ -155,6 +156,8 @@ struct resting {
     struct cluster *cluster;     /* this node as it joined, owned; of one rest after another */
     Wire__Join *said;            /* when it joined, owned; of one rest after another */
     bool dismissed, closed;
+    bool seated; /* it may join with this rank */
+    uint32_t node_rank;
     int status;
     char why[512]; /* of the dismissal, or the end */
 };
@@ -233,6 +236,9 @@ static void on_message(void *context, const Wire__Message *message) {
         resting->dismissed = true;
         resting->status = message->dismissal->status;
         (void)snprintf(resting->why, sizeof resting->why, "%.500s", message->dismissal->why);
+    } else if (message->body_case == WIRE__MESSAGE__BODY_SEAT) {
+        resting->seated = true;
+        resting->node_rank = message->seat->node_rank;
     }
 }
 
@@ -266,7 +272,7 @@ static int rest(const struct join_node *node, bool swept, struct transport *tran
         (void)trial_open(resting->loop, &node->key, node->node_rank, &resting->trial, NULL);
     if (result == 0 && node != NULL) result = say_join(node, swept, resting, err);
     if (result == 0) channel_keep_alive(resting->channel, CHANNEL_LEASED);
-    while (result == 0 && resting->start == NULL && !resting->dismissed && !resting->closed)
+    while (result == 0 && resting->start == NULL && !resting->dismissed && !resting->seated && !resting->closed)
         (void)loop_turn(resting->loop, true);
     if (result == 0 && resting->start != NULL && resting->channel != NULL)
         *transport = channel_release_transport(TAKE(resting->channel));
@@ -328,11 +334,6 @@ static int look_at_programs(const Wire__Start *start, struct buffer *differing, 
     return 0;
 }
 
-/* While nothing runs here: else the agent sees to the end of that first (agent/node_run.c). */
-static void end_with_keeper(bool at_once) {
-    (void)prctl(PR_SET_PDEATHSIG, at_once ? SIGKILL : 0);
-}
-
 /* Exit status, or -1 to rest again. Whoever lost the controller by the network has ended what it ran. */
 static int serve_start(struct node_agent *agent, const struct join_node *node, struct transport *transport,
                        const struct resting *resting, const Wire__Start *start) {
@@ -356,9 +357,7 @@ static int serve_start(struct node_agent *agent, const struct join_node *node, s
     if (result == 0) result = claim_devices(agent, start->claims, start->n_claims, &service.lease_fd, &err);
     if (result < 0) service.refusal = err.message;
     if (differing.size > 0 && !differing.failed) service.warning = differing.data;
-    end_with_keeper(false);
     enum agent_end end = agent_serve(&agent->process, &service);
-    end_with_keeper(true);
     lease_release(TAKE(agent->lease));
     if (end == AGENT_KEPT) return -1;
     transport_close(transport);
@@ -366,42 +365,54 @@ static int serve_start(struct node_agent *agent, const struct join_node *node, s
     return service.status >= 0 ? service.status : ty_error_exit_status(TY_ENODE);
 }
 
-/* A node that comes back may be early: the controller has not noticed yet that it was gone, and says why. The end
- * of a run is told without a word. */
-static int join_again(const struct join_node *node, bool swept, struct transport *transport,
-                      struct resting *resting, ty_error *err) {
-    nanoseconds end = clock_monotonic() + node->limit;
+/* A node without a rank asks for one first, and joins with that. */
+static int join(struct join_node *node, bool swept, struct transport *transport, struct resting *resting,
+                ty_error *err) {
     int result = rest(node, swept, transport, resting, err);
+    if (result < 0 || !resting->seated) return result;
+    node->node_rank = resting->node_rank;
+    transport_close(transport);
+    result = connect_to_controller(node, swept, transport, err);
+    return result < 0 ? result : rest(node, swept, transport, resting, err);
+}
+
+/* A node that comes back may be early: the controller has not noticed yet that it was gone. */
+static int join_again(struct join_node *node, struct transport *transport, struct resting *resting,
+                      ty_error *err) {
+    nanoseconds end = clock_monotonic() + node->limit;
+    int result = join(node, true, transport, resting, err);
     while (result == 0 && resting->dismissed && resting->status == ty_error_exit_status(TY_EUSAGE) &&
-           resting->why[0] != '\0' && clock_monotonic() < end) {
+           clock_monotonic() < end) {
         transport_close(transport);
         (void)poll(NULL, 0, RETRY_MOST_MS);
         result = connect_to_controller(node, true, transport, err);
-        if (result == 0) result = rest(node, swept, transport, resting, err);
+        if (result == 0) result = join(node, true, transport, resting, err);
     }
     return result;
 }
 
-int join_node_run(const struct join_node *node, bool again, int parent_fd, int leases, struct join_life *life) {
+int join_node_run(const struct join_node *node, bool swept, int parent_fd, int leases, struct join_life *life) {
+    struct join_node self = *node; /* which may be given another rank */
     struct transport transport = TRANSPORT_PLAIN(-1);
     struct resting resting = {0};
     struct node_agent agent = {.life = life, .parent_fd = parent_fd, .leases = leases};
     ty_error err = {0};
     (void)signal(SIGPIPE, SIG_IGN);
-    end_with_keeper(true);
-    int result = connect_to_controller(node, again, &transport, &err);
+    int result = connect_to_controller(&self, swept, &transport, &err);
     if (result == 0 && !agent_process_open(&agent.process)) result = ty_fail_memory(&err);
     if (result == 0)
-        result = again ? join_again(node, life->swept, &transport, &resting, &err)
-                       : rest(node, false, &transport, &resting, &err);
+        result = swept ? join_again(&self, &transport, &resting, &err)
+                       : join(&self, false, &transport, &resting, &err);
+    life->node_rank = self.node_rank;
     int status = -1;
     while (result == 0 && status < 0) {
         CLEANUP(free_start) Wire__Start *start = TAKE(resting.start);
-        status = start != NULL && transport.fd >= 0 ? serve_start(&agent, node, &transport, &resting, start)
+        status = start != NULL && transport.fd >= 0 ? serve_start(&agent, &self, &transport, &resting, start)
                                                     : resting.status;
-        if (start == NULL && resting.why[0] != '\0') tell(node, "%s", resting.why);
+        if (start == NULL && resting.why[0] != '\0') join_node_tell(&self, "%s", resting.why);
         /* Nothing runs here, but the run is resumed with all of its nodes. */
-        if (start == NULL && resting.closed && !resting.dismissed && node->awaits_another) life->again = true;
+        if (start == NULL && resting.closed && !resting.dismissed && node->awaits_another)
+            life->served = life->again = true;
         if (status < 0) result = rest(NULL, false, &transport, &resting, &err);
     }
     agent_process_close(&agent.process);
@@ -409,6 +420,6 @@ int join_node_run(const struct join_node *node, bool again, int parent_fd, int l
     wire__join__free_unpacked(resting.said, NULL);
     transport_close(&transport);
     if (result == 0) return status;
-    if (!again) tell(node, "%s", err.message);
-    return ty_error_exit_status(again ? TY_ENODE : result); /* the run may have ended meanwhile */
+    if (!swept) join_node_tell(&self, "%s", err.message);
+    return ty_error_exit_status(swept ? TY_ENODE : result); /* the run may have ended meanwhile */
 }

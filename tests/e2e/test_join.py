@@ -1,6 +1,5 @@
 """The same command started once on each of several nodes, which meet at a rendezvous: here over loopback."""
 
-import contextlib
 import json
 import os
 import resource
@@ -10,7 +9,7 @@ import socket
 import sqlite3
 import time
 
-from harness import COMMAND, Case, main, processes_with
+from harness import COMMAND, Case, main
 
 KEY = secrets.token_hex(32)
 
@@ -64,6 +63,18 @@ class Joined(JoinCase):
             self.assertEqual(["[rank 0] 0 on 0 of 4 at 127.0.0.1", "[rank 1] 1 on 0 of 4 at 127.0.0.1",
                               "[rank 2] 2 on 1 of 4 at 127.0.0.1", "[rank 3] 3 on 1 of 4 at 127.0.0.1"], lines)
             self.assertEqual("", ended[1].out + ended[1].err)
+
+    def test_by_variables(self):
+        env = {"TRAINYARD_NNODES": "2", "TRAINYARD_RENDEZVOUS": self.meeting, "TRAINYARD_RUN_KEY": KEY}
+        line = ("run", "--storage-path", self.storage, "--num-cpus", "64", "-n", 4, "--placement", "SPREAD", "--", "sh", "-c",
+                "echo $RANK on $NODE_RANK ${TRAINYARD_NNODES-} ${TRAINYARD_NODE_RANK-} ${TRAINYARD_RENDEZVOUS-}")
+        ended = [self.finish(one) for one in [self.start(*line, env={**env, "TRAINYARD_NODE_RANK": str(rank)}) for rank in (0, 1)]]
+        self.assert_statuses(0, ended)
+        self.assertEqual(["[rank %d] %d on %d" % (rank, rank, rank // 2) for rank in range(4)],
+                         sorted(line.rstrip() for line in ended[0].out.splitlines()))
+        for args in (("--engine", "local"), ("--cluster", self.write("cluster.yaml", "nodes:\n- {name: a, resources: {CPU: 8}}\n"))):
+            alone = self.trainyard("run", "--storage-path", self.storage, *args, "--", "true", env={**env, "TRAINYARD_NODE_RANK": "1"})
+            self.assert_status(0, alone)
 
     def test_each_node_ends_with_the_status_of_the_run(self):
         self.assert_statuses(7, self.spread("exit $((RANK == 3 ? 7 : 0))"))
@@ -161,26 +172,6 @@ class Asked(JoinCase):
         self.assertLess(self.ticks(controller) - used, os.sysconf("SC_CLK_TCK") // 4, "it spins")
         resource.prlimit(controller, resource.RLIMIT_NOFILE, before)
         self.assert_answers(client)
-        self.end()
-
-
-    def test_a_controller_that_hears_nobody_is_not_waited_for(self):
-        """As many wait there as may. The one who asks takes the ranks for those of another machine."""
-        controller = self.nodes[0].pid
-        before = resource.prlimit(controller, resource.RLIMIT_NOFILE)
-        resource.prlimit(controller, resource.RLIMIT_NOFILE, (0, before[1]))
-        waiting = []
-        with contextlib.suppress(BlockingIOError):
-            while True:
-                waiting.append(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
-                waiting[-1].setblocking(False)
-                waiting[-1].connect(self.name)
-        elsewhere = ("--uts", *(() if os.geteuid() == 0 else ("-r",)), "sh", "-c", 'hostname elsewhere && exec "$0" "$@"', COMMAND)
-        told = self.finish(self.start(*elsewhere, "stacks", "r", "--storage-path", self.storage, "--seconds", "100ms", command="unshare"), timeout=60)
-        self.assertIn("the run's controller does not answer", told.err)
-        resource.prlimit(controller, resource.RLIMIT_NOFILE, before)
-        for client in waiting:
-            client.close()
         self.end()
 
 
@@ -285,15 +276,6 @@ class Lost(JoinCase):
         self.wait_for_line(started[1], "the controller is lost")
         started[1].send_signal(signal.SIGINT)
         self.assert_status(5, self.finish(started[1]))
-
-    def test_a_node_that_waits_for_another_controller_ends_with_its_keeper(self):
-        started = self.begin(": > ready.$RANK; exec sleep 3072", "--outlive", 0)
-        os.kill(started[0].pid, signal.SIGKILL)
-        started[0].wait()
-        self.wait_for_line(started[1], "the controller is lost")
-        started[1].kill()
-        started[1].wait()
-        self.wait_for(lambda: not processes_with(self.place), "the end of its agent", seconds=20)
 
     def test_a_node_is_told_to_end(self):
         started = self.begin("trap 'exit 0' TERM; : > ready.$RANK; while :; do sleep 0.02; done")
@@ -410,6 +392,13 @@ class Refused(JoinCase):
             with self.subTest(args=args):
                 finished = self.trainyard("run", "--storage-path", self.storage, *args, "--", "true")
                 self.assert_usage(finished, "run", *words)
+
+    def test_variables(self):
+        whole = {"TRAINYARD_NNODES": "2", "TRAINYARD_NODE_RANK": "0", "TRAINYARD_RENDEZVOUS": "127.0.0.1"}
+        for env, words in (({"TRAINYARD_NNODES": "x"}, ("TRAINYARD_NNODES", "MIN:MAX")), ({"TRAINYARD_NODE_RANK": "-1"}, ("TRAINYARD_NODE_RANK",)),
+                           ({"TRAINYARD_NNODES": "2"}, ("--rendezvous",)), (whole, ("port",))):
+            with self.subTest(env):
+                self.assert_usage(self.trainyard("run", "--storage-path", self.storage, "--", "true", env=env), "run", *words)
 
     def test_key_files(self):
         path = self.write("key", KEY)

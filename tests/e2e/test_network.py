@@ -1,6 +1,7 @@
 """Several networks between nodes: what really connects all of them is used, and told."""
 
 import json
+import os
 import secrets
 
 import harness
@@ -73,6 +74,20 @@ class Network(harness.Case):
         shown = self.end(planned).out
         self.assertIn("\n\nThe network\n  " + table["tried"][0], shown)
         self.assertEqual(3, shown.count("MASTER_ADDR=%s\n" % address))
+
+    def test_nodes_that_were_given_their_ranks_are_tried_as_well(self):
+        hosts = Hosts(self, 3, networks=2)
+        cut = hosts.run("h2", "sh", "-ec", "ip route add blackhole 10.77.0.3/32; ip -6 route add blackhole fd77::3/128")
+        self.assert_status(0, cut)
+        line = ("torchrun", "--storage-path", self.storage, "--name", "run", "--progress", "none", "--nnodes", 3, "--rdzv-backend", "c10d",
+                "--rdzv-endpoint", "h1", "--no-python", self.write("told.sh", "#!/bin/sh\necho $GROUP_RANK $GLOO_SOCKET_IFNAME\n"))
+        os.chmod(os.path.join(self.place, "told.sh"), 0o755)
+        started = [hosts.start_trainyard(host, *line, env={"TRAINYARD_RUN_KEY": KEY}) for host in ("h3", "h1", "h2")]
+        ended = [self.finish(process) for process in started]
+        self.assertEqual([0, 0, 0], [one.status for one in ended], [one.err for one in ended])
+        self.assertEqual({f"{rank} eth1" for rank in range(3)}, set(ended[1].out.splitlines()))
+        table = self.table(hosts)
+        self.assertEqual(table["used"] + " (eth1) connects all 3 nodes: it is used", table["tried"][0])
 
     def test_ipv6_alone(self):
         hosts = Hosts(self, 2)

@@ -188,7 +188,118 @@ class Shown(TorchrunCase):
         self.assertEqual((["out 0", "out 2"], ["err 0", "err 2"]), self.lines("--nproc-per-node=3", "--local_ranks_filter", "0,2"))
 
 
+class Machines(TorchrunCase):
+    """The same line on each of several machines, here several times on this one."""
+
+    def setUp(self):
+        super().setUp()
+        with socket.socket() as one:
+            one.bind(("127.0.0.1", 0))
+            self.meeting = "127.0.0.1:%d" % one.getsockname()[1]
+
+    def machine(self, *args, script=None, env=None):
+        return self.start("torchrun", "--storage-path", self.storage, *args, script or self.script(), env={"TELL": self.tell, **(env or {})})
+
+    def machines(self, lines, **more):
+        return [self.finish(one) for one in [self.machine(*line, **more) for line in lines]]
+
+    def found(self, n):
+        self.assertEqual(sorted(map(str, range(n))), sorted(os.listdir(self.tell)))
+        made = []
+        for rank in range(n):
+            with open(os.path.join(self.tell, str(rank))) as file:
+                made.append(json.load(file)["env"])
+        return made
+
+    def test_the_same_line_on_each(self):
+        line = ("--nnodes=3", "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-id=job-7", "--rdzv-endpoint=" + self.meeting)
+        ended = self.machines([line] * 3)
+        self.assertEqual([0, 0, 0], [one.status for one in ended], [one.err for one in ended])
+        found = self.found(6)
+        for rank, env in enumerate(found):
+            expected = {"WORLD_SIZE": "6", "LOCAL_WORLD_SIZE": "2", "LOCAL_RANK": str(rank % 2), "GROUP_RANK": str(rank // 2),
+                        "GROUP_WORLD_SIZE": "3", "ROLE_RANK": str(rank), "ROLE_WORLD_SIZE": "6", "TORCHELASTIC_RUN_ID": "job-7",
+                        "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": found[0]["MASTER_PORT"]}
+            self.assertEqual(expected, {name: env.get(name) for name in expected})
+        self.assertNotEqual(self.meeting, "127.0.0.1:" + found[0]["MASTER_PORT"])
+
+    def test_by_rank_and_the_master(self):
+        host, port = self.meeting.split(":")
+        line = ("--nnodes=2", "--nproc-per-node=1", "--master-addr=" + host, "--master-port=" + port)
+        ended = self.machines([(*line, "--node-rank=1"), (*line, "--node-rank=0")])
+        self.assertEqual([0, 0], [one.status for one in ended], [one.err for one in ended])
+        self.assertEqual(["0", "1"], [env["GROUP_RANK"] for env in self.found(2)])
+
+    def test_by_variables(self):
+        env = {"PET_NNODES": "2", "PET_NPROC_PER_NODE": "2", "PET_RDZV_BACKEND": "c10d", "PET_RDZV_ENDPOINT": self.meeting}
+        ended = self.machines([(), ()], env=env)
+        self.assertEqual([0, 0], [one.status for one in ended], [one.err for one in ended])
+        self.assertEqual(["0", "0", "1", "1"], [env["GROUP_RANK"] for env in self.found(4)])
+
+    def test_as_many_as_each_machine_was_asked_for(self):
+        """More than it has cores, and all on one where the other may not come."""
+        line = ("--nproc-per-node=40", "--rdzv-backend=c10d", "--rdzv-endpoint=" + self.meeting, "--no-python")
+        tell = self.write("tell.sh", "#!/bin/sh\n: >$TELL/$RANK-$GROUP_RANK-$LOCAL_RANK-$WORLD_SIZE\n")
+        os.chmod(tell, 0o755)
+        ended = self.machines([("--nnodes=1:2", *line)] * 2, script=tell)
+        self.assertEqual([0, 0], [one.status for one in ended], [one.err for one in ended])
+        self.assertEqual(sorted(f"{rank}-{rank // 40}-{rank % 40}-80" for rank in range(80)), sorted(os.listdir(self.tell)))
+        for name in os.listdir(self.tell):
+            os.unlink(os.path.join(self.tell, name))
+        self.assertEqual(0, self.machines([("--nnodes=1:2", *line)], script=tell)[0].status)
+        self.assertEqual(sorted(f"{rank}-0-{rank}-40" for rank in range(40)), sorted(os.listdir(self.tell)))
+
+    def test_each_ends_with_the_status_of_the_run(self):
+        line = ("--nnodes=2", "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-endpoint=" + self.meeting)
+        ended = self.machines([line] * 2, script=self.script("import os, sys; sys.exit(7 * (os.environ['RANK'] == '3'))"))
+        self.assertEqual([7, 7], [one.status for one in ended], [one.err for one in ended])
+
+    def test_one_too_many(self):
+        gate = os.path.join(self.place, "gate")
+        os.mkfifo(gate)
+        line = ("--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=" + self.meeting)
+        script = self.script(f"open({gate!r}).read()")
+        two = [self.machine(*line, script=script) for _ in range(2)]
+        opened = os.open(gate, os.O_WRONLY)  # a worker is there, and so all machines
+        third = self.finish(self.machine(*line, script=script))
+        self.assert_status(2, third)
+        self.assertIn("all 2 nodes are there already", third.err)
+        os.close(opened)
+        for one in two:
+            while one.poll() is None:  # the other worker may be late
+                try:
+                    os.close(os.open(gate, os.O_WRONLY | os.O_NONBLOCK))
+                except OSError:
+                    pass
+            self.assert_status(0, self.finish(one))
+
+    def test_who_is_missing(self):
+        line = ("--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=" + self.meeting)
+        alone = self.finish(self.machine(*line, "--rdzv-conf=join_timeout=1"))
+        self.assert_status(4, alone)
+        self.assertIn("1 of 2 nodes", alone.err)
+        guest = self.finish(self.machine(*line, "--rdzv-conf=join_timeout=1,is_host=False"))
+        self.assert_status(4, guest)
+        self.assertIn("a node without a rank yet: the controller at " + self.meeting, guest.err)
+        self.assertFalse(os.listdir(self.tell))
+
+
 class Refused(TorchrunCase):
+    def test_machines(self):
+        script = self.script()
+        meeting = ("--nnodes=2", "--rdzv-endpoint=127.0.0.1:29411")
+        for words, told in {
+            ("--nnodes=2", "--rdzv-endpoint=192.0.2.1:29400"): ("--rdzv-endpoint", "TRAINYARD_RUN_KEY"),
+            ("--nnodes=2", "--master-addr=192.0.2.1"): ("--master-addr", "TRAINYARD_RUN_KEY"),
+            ("--nnodes=2", "--rdzv-endpoint=127.0.0.1:0"): ("--rdzv-endpoint", "port"), ("--nnodes=2", "--standalone"): ("--standalone", "--nnodes 2"),
+            (*meeting, "--rdzv-backend=etcd-v2"): ("--rdzv-backend etcd-v2", "c10d"), (*meeting, "--node-rank=2"): ("--node-rank 2", "0 to 1"),
+            (*meeting, "--rdzv-conf=is_host=maybe"): ("--rdzv-conf", "is_host"), (*meeting, "--rdzv-conf=join_timeout=0"): ("--rdzv-conf", "join_timeout"),
+            (*meeting, "--nproc-per-node=6000000"): ("6000000 workers on each of 2",), (*meeting, "--key-file=/nowhere"): ("/nowhere",),
+        }.items():
+            with self.subTest(words):
+                self.assert_usage(self.torchrun(*words, script), "torchrun", *told)
+        self.assertFalse(os.path.exists(self.storage))
+
     def test_by_name_and_nothing_made(self):
         script = self.script()
         cases = {

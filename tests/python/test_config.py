@@ -415,6 +415,13 @@ def test_run_config():
         ({"engine": "kubernetes"}, "engine"),
         ({"cluster": "/nowhere"}, "/nowhere"),
         ({"runtime_env": 3}, "runtime_env"),
+        ({"hosts": ""}, "hosts"),
+        ({"hosts": [1]}, "hosts"),
+        ({"hosts": "a", "hostfile": "/etc/hosts"}, "one of the two"),
+        ({"hostfile": "/nowhere"}, "/nowhere"),
+        ({"copy": True}, "copy"),
+        ({"hosts": "a", "engine": "local"}, "engine='local'"),
+        ({"hosts": "a", "cluster": "/etc/hosts"}, "cluster"),
     ],
 )
 def test_init_refusals(fields, text):

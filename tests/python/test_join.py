@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import secrets
 import signal
 import socket
@@ -33,6 +34,20 @@ trainyard.init(engine="join", nnodes=2, node_rank=int(sys.argv[1]), rendezvous=s
 scaling = ScalingConfig(num_workers=4, placement_strategy="SPREAD")
 result = DataParallelTrainer(train, train_loop_config={"fails": int(sys.argv[4]), "place": sys.argv[3]}, scaling_config=scaling,
                              run_config=RunConfig(name="joined", storage_path=sys.argv[3], outlive_s=0)).fit()
+print(result.metrics)
+"""
+
+
+UNCHANGED = """
+import os
+from trainyard import DataParallelTrainer, RunConfig, ScalingConfig, get_context, report
+
+def train():
+    seen = sorted(name for name in os.environ if name in ("TRAINYARD_NNODES", "TRAINYARD_NODE_RANK", "TRAINYARD_RENDEZVOUS"))
+    report({"node": get_context().get_node_rank(), "world": get_context().get_world_size(), "seen": seen})
+
+result = DataParallelTrainer(train, scaling_config=ScalingConfig(num_workers=2, placement_strategy="STRICT_SPREAD"),
+                             run_config=RunConfig(name="joined", storage_path=os.path.dirname(__file__))).fit()
 print(result.metrics)
 """
 
@@ -173,7 +188,7 @@ def train(config):
 
 trainyard.init(engine="join", nnodes=3, node_rank=int(sys.argv[1]), rendezvous=sys.argv[2], num_cpus=8)
 scaling = ScalingConfig(num_workers=2, placement_strategy="SPREAD")
-run = RunConfig(name="joined", storage_path=sys.argv[3], callbacks=[Closes()], outlive_s=float(sys.argv[4]))
+run = RunConfig(name="joined", storage_path=sys.argv[3], callbacks=[Closes()], outlive_s=2)
 try:
     DataParallelTrainer(train, scaling_config=scaling, run_config=run).fit()
 except ValueError as error:
@@ -187,15 +202,15 @@ for number in again:
 """
 
 
-def start_that_closes(tmp_path, outlive):
+def test_who_closes_the_descriptors_of_the_run_finds_nothing_written_to_his_own(tmp_path):
     """One of the three nodes waits without workers."""
     program = tmp_path / "closes.py"
     program.write_text(CLOSES)
     meeting = f"127.0.0.1:{free_port()}"
     env = dict(os.environ, TRAINYARD_RUN_KEY=secrets.token_hex(32))
-    return [
+    nodes = [
         subprocess.Popen(
-            [sys.executable, str(program), str(rank), meeting, str(tmp_path), outlive],
+            [sys.executable, str(program), str(rank), meeting, str(tmp_path)],
             env=env,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -203,20 +218,6 @@ def start_that_closes(tmp_path, outlive):
         )
         for rank in range(3)
     ]
-
-
-def test_nodes_of_one_who_closes_the_descriptors_of_the_run_hear_of_its_end(tmp_path):
-    """They do not wait for another controller, though workers might outlive this one for an hour."""
-    nodes = start_that_closes(tmp_path, "3600")
-    out, err = nodes[0].communicate(timeout=120)
-    assert "closed the run's descriptors" in out, err
-    for node in nodes[1:]:
-        _, err = node.communicate(timeout=40)
-        assert node.returncode == 2, err
-
-
-def test_who_closes_the_descriptors_of_the_run_finds_nothing_written_to_his_own(tmp_path):
-    nodes = start_that_closes(tmp_path, "2")
     out, err = nodes[0].communicate(timeout=120)
     assert "closed the run's descriptors" in out, err
     assert r"\x17\x03\x03" not in out  # a record of TLS
@@ -225,3 +226,52 @@ def test_who_closes_the_descriptors_of_the_run_finds_nothing_written_to_his_own(
             assert line != ""
         node.send_signal(signal.SIGINT)
         node.communicate(timeout=120)
+
+
+def test_by_variables_alone(tmp_path):
+    (tmp_path / "program.py").write_text(UNCHANGED)
+    meeting = {"TRAINYARD_NNODES": "2", "TRAINYARD_RENDEZVOUS": f"127.0.0.1:{free_port()}"}
+    nodes = [
+        subprocess.Popen(
+            [sys.executable, str(tmp_path / "program.py")],
+            env={**os.environ, **meeting, "TRAINYARD_NODE_RANK": rank, "TRAINYARD_RUN_KEY": "k" * 32},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in ("1", "0")
+    ]
+    ended = [node.communicate(timeout=120) for node in nodes]
+    assert [node.returncode for node in nodes] == [0, 0], ended
+    assert ended[1][0] == "{'node': 0, 'world': 2, 'seen': []}\n"
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"TRAINYARD_NNODES": "2"}, "TRAINYARD_NODE_RANK, TRAINYARD_RENDEZVOUS is missing"),
+        ({"TRAINYARD_NNODES": "2:1"}, "TRAINYARD_NNODES='2:1' must be N or MIN:MAX"),
+        ({"TRAINYARD_NNODES": "two"}, "TRAINYARD_NNODES='two' must be N or MIN:MAX"),
+        ({"TRAINYARD_NODE_RANK": "2"}, "TRAINYARD_NODE_RANK=2 must be 0 to 1"),
+        ({"TRAINYARD_NODE_RANK": "-1"}, "TRAINYARD_NODE_RANK='-1' must be a number from 0"),
+    ],
+)
+def test_variables_that_cannot_be_understood(given, told, monkeypatch):
+    whole = {"TRAINYARD_NNODES": "2", "TRAINYARD_NODE_RANK": "0", "TRAINYARD_RENDEZVOUS": "127.0.0.1:1"}
+    for name, value in (given if "missing" in told else {**whole, **given}).items():
+        monkeypatch.setenv(name, value)
+    trainer = trainyard.DataParallelTrainer(lambda: None, scaling_config=trainyard.ScalingConfig(num_workers=2))
+    with pytest.raises(ValueError, match=re.escape(told)):
+        trainer.fit()
+
+
+def test_who_says_where_a_run_goes_is_not_overruled(monkeypatch):
+    from trainyard import defaults
+
+    for name in defaults.JOIN_VARIABLES.values():
+        monkeypatch.setenv(name, "1")
+    monkeypatch.setattr(defaults, "current", defaults.Defaults(engine="local"))
+    assert defaults.joined() is None
+    monkeypatch.setattr(defaults, "current", defaults.Defaults())
+    with pytest.raises(ValueError, match="TRAINYARD_NODE_RANK=1 must be 0 to 0"):
+        defaults.joined()

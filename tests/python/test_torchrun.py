@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 
@@ -91,6 +92,53 @@ def test_a_script_reduces(launcher, place, environment):
     finished = execute([*launcher, "--standalone", "--nproc_per_node=3", "reduce.py"], place, environment)
     assert finished.returncode == 0, finished
     assert finished.stdout.splitlines() == ["sum 6"] * 3
+
+
+def two_machines(launcher, backend, script, *args, place, environment):
+    """The same line twice on this one; both ends."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port = one.getsockname()[1]
+    where = {
+        "c10d": ["--rdzv-backend=c10d", f"--rdzv-endpoint=localhost:{port}", "--rdzv-id=9"],
+        "static": ["--master-addr=127.0.0.1", f"--master-port={port}"],
+    }[backend]
+    started = []
+    for rank in (1, 0):
+        itself = [f"--node-rank={rank}"] if backend == "static" else []
+        words = [*launcher, "--nnodes=2", "--nproc-per-node=2", *where, *itself, script, *args]
+        started.append(
+            subprocess.Popen(
+                [*map(str, words)],
+                cwd=place,
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+    ended = [process.communicate(timeout=300) for process in started]
+    assert [process.returncode for process in started] == [0, 0], ended
+    return "".join(out for out, _ in ended)
+
+
+@pytest.mark.parametrize("backend", ["c10d", "static"])
+def test_two_machines_find_what_torchrun_gives(backend, place, environment):
+    (place / "tell.py").write_text(TELL)
+    (place / "reduce.py").write_text(REDUCE)
+    found = []
+    for launcher in (TORCHRUN, TRAINYARD):
+        told = place / f"told-{len(found)}"
+        told.mkdir()
+        two_machines(launcher, backend, "tell.py", told, place=place, environment=environment)
+        assert sorted(os.listdir(told)) == ["0", "1", "2", "3"]
+        found.append([json.loads((told / name).read_text()) for name in sorted(os.listdir(told))])
+    for their, our in zip(*found):
+        compared = {name for name in their if environment.get(name) != their[name]} - OWN - {"PYTHONPATH"}
+        assert compared >= {"RANK", "LOCAL_RANK", "WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK"}
+        assert {name: our.get(name) for name in compared} == {name: their[name] for name in compared}
+    out = two_machines(TRAINYARD, backend, "reduce.py", place=place, environment=environment)
+    assert out.splitlines() == ["sum 10"] * 4
 
 
 def test_the_module_takes_its_own_interpreter(place, environment):

@@ -19,7 +19,7 @@ python -m trainyard.as_ray [OPTION...] SCRIPT.py [ARG...]
 
 DESCRIPTION = """\
 Runs a program that was written for Ray Train, unchanged, on Trainyard. The options say which nodes there are where the program's
-ray.init() does not; without any, they are this machine. The engine slurm is not in this version."""
+ray.init() does not; without any, they are this machine."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -54,6 +54,10 @@ def parser() -> argparse.ArgumentParser:
         metavar="HOST:PORT",
         help="where they meet, on the machine of rank 0; all have one key in TRAINYARD_RUN_KEY",
     )
+    options.add_argument(
+        "--hosts", metavar="HOST[:SLOTS][,...]", help="hosts on which agents are started by ssh (docs/ssh.md)"
+    )
+    options.add_argument("--hostfile", metavar="FILE", help="the same from a file")
     options.add_argument(
         "-m",
         dest="module",
@@ -112,6 +116,8 @@ def take_nodes(options: argparse.Namespace) -> None:
             **joined,
             engine="join" if given else options.engine,
             cluster=options.cluster,
+            hosts=options.hosts,
+            hostfile=options.hostfile,
             num_cpus=options.num_cpus,
             num_gpus=options.num_gpus,
             resources=options.node_resources,

@@ -122,8 +122,11 @@ def _outer() -> dict[str, Any]:
     """What the command line, or `trainyard.init`, said before the program: it wins over ray.init."""
     names = ("num_cpus", "num_gpus", "resources", "engine", "cluster")
     said = {name: getattr(defaults.current, name) for name in names}
-    if defaults.current.join is not None:
-        said |= dataclasses.asdict(defaults.current.join)
+    join, hosts = defaults.joined(), defaults.current.hosts
+    if join is not None:
+        said |= {**dataclasses.asdict(join), "engine": "join"}
+    if hosts is not None:
+        said |= {"hosts": hosts.names, "hostfile": hosts.file, "copy": hosts.copy}
     return {name: value for name, value in said.items() if value is not None and value != {}}
 
 
@@ -134,7 +137,7 @@ def _nodes(address: str | None, **amounts: Any) -> dict[str, Any]:
     outer = _outer()
     if "cluster" in outer:
         return outer
-    if "rendezvous" in outer:
+    if outer.keys() & {"rendezvous", "hosts", "hostfile"}:
         return {name: amounts[name] for name in ("num_cpus", "num_gpus", "resources")} | outer
     if address is not None and address.startswith(_cluster.SCHEME):
         return {"cluster": _cluster.file_of(address)}
