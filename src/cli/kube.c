@@ -82,6 +82,8 @@ static const struct option_spec specs[] = {
      OF(set_number, pods)},
     {"port", 0, "N", "where the first pod waits for the others (default: 29400)", OF(set_number, port)},
     {"command", 0, "PATH", "trainyard in the image (default: by its PATH)", TEXT(command)},
+    {"fit", 0, NULL,
+     "PROG calls fit() itself: each pod executes it as it is, and the first one's drives the run", FLAG(fit)},
     {"claim", 0, "CLAIM:PATH",
      "a PersistentVolumeClaim that all pods mount at PATH; with --storage-path in it a run can be gone on with",
      set_claim, 0, NULL},
@@ -152,13 +154,47 @@ static int say_share(struct words *line, const struct demand *demand, const stru
     return result;
 }
 
+/* A program that calls fit() says itself what is of the run: the options say what pods are. */
+static int check_fit(const struct kube_command *command, const struct arguments *arguments, ty_error *err) {
+    static const char *const taken[] = {"name", "env", "storage-path"};
+    for (size_t i = 0; i < arguments->n_given && command->request.fit; i++) {
+        const struct option_given *given = &arguments->given[i];
+        bool of_run = groups[given->group] == &run_group || groups[given->group] == &run_policy_group;
+        if (of_run && str_find(given->option->name, taken, ARRAY_SIZE(taken)) < 0)
+            return ty_fail(err, TY_EUSAGE, "--%s: with --fit the program says that itself, in its RunConfig",
+                           given->option->name);
+    }
+    return 0;
+}
+
+/* Of --env and --storage-path. */
+static int make_variables(struct kube_command *command, const struct arguments *arguments,
+                          struct words *variables, ty_error *err) {
+    int result = 0;
+    for (size_t i = 0; i < arguments->n_given && command->request.fit && result >= 0; i++) {
+        const char *name = arguments->given[i].option->name, *value = arguments->given[i].value;
+        if (str_equal(name, "storage-path"))
+            result = words_add(variables, str_format("TRAINYARD_STORAGE=%s", value));
+        else if (str_equal(name, "env"))
+            result =
+                words_add(variables, strchr(value, '=') != NULL ? strdup(value)
+                                                                : str_format("%s=%s", value, getenv(value)));
+    }
+    command->request.variables = (const char *const *)variables->items;
+    return result < 0 ? ty_fail_memory(err) : 0;
+}
+
 static int make_line(const struct kube_command *command, const struct demand *demand,
                      const struct kubernetes_layout *layout, const struct arguments *arguments,
                      struct words *line, ty_error *err) {
     /* A pod's nodes are chosen already: what is said of them here is not said there, where the labels are not
      * known. */
     static const char *const here[] = {"label-selector", "placement", "name", "resume", "config"};
-    int result = say_share(line, demand, layout, err);
+    int result = 0;
+    for (size_t i = 0; i < arguments->n_words && command->request.fit && result >= 0; i++)
+        result = say(line, arguments->words[i], NULL, err);
+    if (command->request.fit) return result;
+    result = say_share(line, demand, layout, err);
     if (result >= 0 && command->request.config != NULL) result = say(line, "--config", KUBERNETES_CONFIG, err);
     for (size_t i = 0; i < arguments->n_given && result >= 0; i++) {
         const struct option_given *given = &arguments->given[i];
@@ -183,14 +219,15 @@ static int make_line(const struct kube_command *command, const struct demand *de
 static int make_text(struct kube_command *command, const struct arguments *arguments,
                      const struct demand *demand, struct kubernetes_layout *layout, struct buffer *text,
                      ty_error *err) {
-    CLEANUP(words_done) struct words line = {0};
+    CLEANUP(words_done) struct words line = {0}, variables = {0};
     CLEANUP(buffer_done) struct buffer config = {0};
+    const char *path = command->request.fit ? NULL : command->scaling.config;
     struct run_key key = {0};
     json_t *objects = NULL;
     int result = kubernetes_lay_out(&command->request, demand, layout, err);
-    if (result >= 0 && command->scaling.config != NULL)
-        result = file_read(command->scaling.config, CONFIG_FILE_MAX, &config, err);
-    if (command->scaling.config != NULL) command->request.config = config.size > 0 ? config.data : "";
+    if (result >= 0 && path != NULL) result = file_read(path, CONFIG_FILE_MAX, &config, err);
+    if (path != NULL) command->request.config = config.size > 0 ? config.data : "";
+    if (result >= 0) result = make_variables(command, arguments, &variables, err);
     if (result >= 0) result = make_line(command, demand, layout, arguments, &line, err);
     if (result >= 0)
         result = command->key_file != NULL ? key_read_file(&key, command->key_file, err)
@@ -211,7 +248,7 @@ static int make_text(struct kube_command *command, const struct arguments *argum
     }
     json_decref(objects);
     key_forget(&key);
-    command->request.words = NULL;
+    command->request.words = command->request.variables = NULL;
     command->request.config = NULL;
     return result;
 }
@@ -385,6 +422,7 @@ static int kube_run(const struct arguments *arguments, ty_error *err) {
     result = options_apply(
         arguments, (void *[]){&command, &command.scaling, &command.run, &command.run, &command.format}, err);
     if (result >= 0) result = check(&command, err);
+    if (result >= 0) result = check_fit(&command, arguments, err);
     if (result >= 0) result = scaling_resolve(&command.scaling.scaling, scaling_train_v1(), &demand, err);
     if (result >= 0 && demand.deprecation != NULL) terminal_warning("kube", demand.deprecation);
     if (result >= 0 && demand.warning != NULL) terminal_warning("kube", demand.warning);
@@ -418,7 +456,10 @@ const struct command command_kube = {
                                       "two pods with eight GPUs each",
                                       "trainyard kube --image IMAGE --use-tpu --topology 4x4 "
                                       "--accelerator-type TPU-V6E -n 4 --apply -- python train.py",
-                                      "a pod on each host of a TPU slice, followed to its end", NULL},
+                                      "a pod on each host of a TPU slice, followed to its end",
+                                      "trainyard kube --image IMAGE -n 4 --use-gpu --fit -- python -m "
+                                      "trainyard.as_ray train.py",
+                                      "a program for Ray Train, in four pods", NULL},
     .groups = groups,
     .min_words = 1,
     .rest = true,

@@ -9,13 +9,14 @@
 
 #include "base/cleanup.h"
 #include "base/str.h"
+#include "engine/join.h"
 #include "scaling/device.h"
 
 #define COMPLETION_INDEX "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 #define SLICE_INDEX "metadata.labels['jobset.sigs.k8s.io/job-index']"
 #define INSTANCE "app.kubernetes.io/instance"
 
-enum { NAME_LONGEST = 63, TPU_PORT = 8471, MEGASCALE_PORT = 8080, JAX_PORT = 8476 };
+enum { NAME_LONGEST = 63, RENDEZVOUS_NAME_SIZE = 256, TPU_PORT = 8471, MEGASCALE_PORT = 8080, JAX_PORT = 8476 };
 
 /* -- layout -- */
 
@@ -135,33 +136,44 @@ static json_t *word(const char *text) {
     return out.failed ? NULL : json_stringn(out.size > 0 ? out.data : "", out.size);
 }
 
-/* `trainyard run --nnodes N --node-rank I --rendezvous HOST:PORT WORDS...`; in a JobSet a shell makes of slice
- * and index the rank. */
+/* The first pod of the run, by the name that the headless service gives it. */
+static void name_rendezvous(const struct kubernetes_request *request, const struct kubernetes_layout *layout,
+                            char rendezvous[RENDEZVOUS_NAME_SIZE]) {
+    (void)snprintf(rendezvous, RENDEZVOUS_NAME_SIZE, "%s%s-0.%s:%lld", request->name,
+                   layout->set ? "-slice-0" : "", request->name,
+                   (long long)(request->port != 0 ? request->port : KUBERNETES_PORT));
+}
+
+/* `trainyard run --nnodes N --node-rank I --rendezvous HOST:PORT WORDS...`, or the program itself, with a
+ * variable for the rank. A shell makes that, and in a JobSet the rank of slice and index: what a Job adds to
+ * the environment is not there yet when values of other variables are made. */
 static int make_command(const struct kubernetes_request *request, const struct kubernetes_layout *layout,
                         json_t *list) {
     const char *command = request->command != NULL ? request->command : "trainyard";
-    char pods[24], rendezvous[256], script[160];
+    char pods[24], rendezvous[RENDEZVOUS_NAME_SIZE], rank[80], script[200];
     (void)snprintf(pods, sizeof pods, "%lld", (long long)layout->pods);
-    (void)snprintf(script, sizeof script,
-                   "exec \"$0\" run --node-rank $((JOB_SLICE_INDEX * %lld + JOB_COMPLETION_INDEX)) \"$@\"",
+    (void)snprintf(rank, sizeof rank, "$((JOB_SLICE_INDEX * %lld + JOB_COMPLETION_INDEX))",
                    (long long)layout->pods_per_slice);
-    /* The first pod of the run, by the name that the headless service gives it. */
-    (void)snprintf(rendezvous, 256, "%s%s-0.%s:%lld", request->name, layout->set ? "-slice-0" : "",
-                   request->name, (long long)(request->port != 0 ? request->port : KUBERNETES_PORT));
+    if (request->fit)
+        (void)snprintf(script, sizeof script, JOIN_RANK_VARIABLE "=%s exec \"$0\" \"$@\"",
+                       layout->set ? rank : "$JOB_COMPLETION_INDEX");
+    else
+        (void)snprintf(script, sizeof script, "exec \"$0\" run --node-rank %s \"$@\"", rank);
+    name_rendezvous(request, layout, rendezvous);
     int result = 0;
-    if (layout->set) {
+    if (layout->set || request->fit) {
         result = kubernetes_add(list, json_string("/bin/sh"));
         if (result >= 0) result = kubernetes_add(list, json_string("-c"));
         if (result >= 0) result = kubernetes_add(list, word(script));
     }
-    if (result >= 0) result = kubernetes_add(list, word(command));
-    if (result >= 0 && !layout->set) {
+    if (result >= 0 && !request->fit) result = kubernetes_add(list, word(command));
+    if (result >= 0 && !layout->set && !request->fit) {
         const char *const own[] = {"run", "--node-rank", "$(JOB_COMPLETION_INDEX)"};
         for (size_t i = 0; i < ARRAY_SIZE(own) && result >= 0; i++)
             result = kubernetes_add(list, json_string(own[i]));
     }
     const char *const joins[] = {"--nnodes", pods, "--rendezvous", rendezvous};
-    for (size_t i = 0; i < ARRAY_SIZE(joins) && result >= 0; i++)
+    for (size_t i = 0; i < ARRAY_SIZE(joins) && result >= 0 && !request->fit; i++)
         result = kubernetes_add(list, json_string(joins[i]));
     for (size_t i = 0; request->words[i] != NULL && result >= 0; i++)
         result = kubernetes_add(list, word(request->words[i]));
@@ -172,12 +184,31 @@ static json_t *own_field(const char *name, const char *path) {
     return json_pack("{s:s, s:{s:{s:s}}}", "name", name, "valueFrom", "fieldRef", "fieldPath", path);
 }
 
+/* What a program that calls fit() joins by, but for its rank. */
+static int add_variables(const struct kubernetes_request *request, const struct kubernetes_layout *layout,
+                         json_t *list) {
+    char rendezvous[RENDEZVOUS_NAME_SIZE], pods[24];
+    (void)snprintf(pods, sizeof pods, "%lld", (long long)layout->pods);
+    name_rendezvous(request, layout, rendezvous);
+    int result = kubernetes_add(list, json_pack("{s:s, s:s}", "name", JOIN_NODES_VARIABLE, "value", pods));
+    if (result >= 0)
+        result =
+            kubernetes_add(list, json_pack("{s:s, s:s}", "name", JOIN_MEETING_VARIABLE, "value", rendezvous));
+    for (const char *const *one = request->variables; one != NULL && *one != NULL && result >= 0; one++) {
+        size_t size = strcspn(*one, "=");
+        result = kubernetes_add(
+            list, json_pack("{s:s#, s:o}", "name", *one, (int)size, "value", word(*one + size + 1)));
+    }
+    return result;
+}
+
 static int make_environment(const struct kubernetes_request *request, const struct demand *demand,
                             const struct kubernetes_layout *layout, json_t *list) {
     int result =
         kubernetes_add(list, json_pack("{s:s, s:{s:{s:s, s:s}}}", "name", "TRAINYARD_RUN_KEY", "valueFrom",
                                        "secretKeyRef", "name", request->name, "key", "TRAINYARD_RUN_KEY"));
     if (result >= 0 && layout->set) result = kubernetes_add(list, own_field("JOB_SLICE_INDEX", SLICE_INDEX));
+    if (result >= 0 && request->fit) result = add_variables(request, layout, list);
     if (result < 0 || demand->tpu.workers_per_slice == 0) return result;
     /* A host's place in its slice, as GKE tells it, and the hosts there by their names in the service. */
     CLEANUP(buffer_done) struct buffer hosts = {0};

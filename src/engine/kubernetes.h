@@ -29,14 +29,16 @@ struct kubernetes_request {
     const char *image, *command; /* NULL: trainyard, by the image's PATH */
     const char *key;             /* of the run: 64 hexadecimal digits */
     const char *const *words;    /* the options of `trainyard run`, "--" and the program; NULL-terminated */
-    const char *config;          /* text of a config file, which pods find at KUBERNETES_CONFIG; NULL: none */
-    int64_t pods;                /* 0: one for each worker */
-    int64_t port;                /* 0: KUBERNETES_PORT */
-    int64_t max_restarts;        /* of a JobSet, as a whole */
-    int64_t grace_s;             /* between being told to end and being killed */
-    const char *claim;           /* CLAIM:PATH, a volume that all pods mount; NULL: none */
-    const char *shared_memory;   /* at most so much, as 64Gi; NULL: what the node allows */
-    const char *queue;           /* of Kueue */
+    bool fit;                    /* the words are the program alone, which calls fit() and joins by variables */
+    const char *const *variables; /* "K=V" that its pods have; NULL-terminated; NULL: none */
+    const char *config;           /* text of a config file, which pods find at KUBERNETES_CONFIG; NULL: none */
+    int64_t pods;                 /* 0: one for each worker */
+    int64_t port;                 /* 0: KUBERNETES_PORT */
+    int64_t max_restarts;         /* of a JobSet, as a whole */
+    int64_t grace_s;              /* between being told to end and being killed */
+    const char *claim;            /* CLAIM:PATH, a volume that all pods mount; NULL: none */
+    const char *shared_memory;    /* at most so much, as 64Gi; NULL: what the node allows */
+    const char *queue;            /* of Kueue */
     struct kubernetes_pairs requests, selectors, tolerations;
     bool host_network, privileged, spot;
 };

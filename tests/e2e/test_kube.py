@@ -6,11 +6,12 @@ import os
 import re
 import stat
 import subprocess
+import sys
 import unittest
 
 import kubernetes_validate
 import yaml
-from harness import COMMAND, Case, main
+from harness import BUILD, COMMAND, Case, main
 from hosts import Hosts
 
 GKE = "cloud.google.com/"
@@ -31,6 +32,21 @@ if "get" in words:
         file.write("\\n".join(answers[1:] or answers))
 if "logs" in words:
     print("[rank 0] hello")
+"""
+
+
+FIT = """
+import os
+from trainyard import DataParallelTrainer, RunConfig, ScalingConfig, get_context, report
+
+def train():
+    rank, size = get_context().get_world_rank(), get_context().get_world_size()
+    with open(f"{os.environ['TOLD']}/told-{rank}", "w") as file:
+        print(rank, "of", size, "on", os.uname().nodename, os.environ["DOLLAR"], file=file)
+    report({})
+
+DataParallelTrainer(train, scaling_config=ScalingConfig(num_workers=2, placement_strategy="STRICT_SPREAD"),
+                    run_config=RunConfig(name="run", progress="none")).fit()
 """
 
 
@@ -266,13 +282,14 @@ class Pods(KubeCase):
 
     def command(self, container, index, secret):
         given = {"JOB_COMPLETION_INDEX": str(index)}
+
+        def replaced(text):  # as the kubelet replaces $(NAME) and $$
+            return re.sub(r"\$\$|\$\((\w+)\)", lambda found: "$" if found[1] is None else given[found[1]], text)
+
         for variable in container["env"]:
             source = variable.get("valueFrom", {})
-            given[variable["name"]] = secret[source["secretKeyRef"]["key"]] if "secretKeyRef" in source else variable["value"]
-        words = []
-        for word in container["command"]:  # as the kubelet replaces $(NAME) and $$
-            words.append(re.sub(r"\$\$|\$\((\w+)\)", lambda found: "$" if found[1] is None else given[found[1]], word))
-        return words, given
+            given[variable["name"]] = secret[source["secretKeyRef"]["key"]] if "secretKeyRef" in source else replaced(variable["value"])
+        return [replaced(word) for word in container["command"]], given
 
     def test_they_join_and_run(self):
         objects = self.kube("--name", "train", "-n", "4", "--nnodes", "2", "--command", COMMAND, "--storage-path", self.storage, "--progress", "none",
@@ -287,6 +304,39 @@ class Pods(KubeCase):
         lines = sorted(line.split("] ", 1)[1] for line in first.out.splitlines())
         self.assertEqual(["%d of 4 on %d" % (rank, rank // 2) for rank in range(4)], [line.split(" $(HOME)")[0] for line in lines], first)
         self.assertEqual("", other.out)
+
+
+    def test_a_program_with_fit_drives_the_run_itself(self):
+        program = self.write("fit.py", FIT)
+        objects = self.kube("--name", "train", "-n", "2", "--fit", "--storage-path", self.storage, "--env", "TOLD=" + self.place, "--env",
+                            "DOLLAR=$(HOME)", "--env", "PYTHONPATH=" + os.path.join(BUILD, "python"), "--", sys.executable, program)
+        container = objects["Job"]["spec"]["template"]["spec"]["containers"][0]
+        hosts = Hosts(self, 2, names=["train-0.train", "train-1.train"])
+        started = []
+        for index in (1, 0):
+            words, env = self.command(container, index, objects["Secret"]["stringData"])
+            started.append(hosts.start("train-%d.train" % index, *words, env=env))
+        for process in started:
+            self.assert_status(0, self.finish(process))
+        self.assertEqual(["0 of 2 on train-0.train $(HOME)\n", "1 of 2 on train-1.train $(HOME)\n"], [self.read("told-%d" % rank) for rank in (0, 1)])
+        self.assertEqual(["run"], os.listdir(self.storage))
+
+    def test_slices_of_a_program_with_fit(self):
+        objects = self.kube("--use-tpu", "--topology", "2x2x2", "--accelerator-type", "TPU-V4", "-n", "6", "--fit", "--", "prog", "$x")
+        (job,) = objects["JobSet"]["spec"]["replicatedJobs"]
+        container = job["template"]["spec"]["template"]["spec"]["containers"][0]
+        shell, option, script, *words = container["command"]
+        self.assertEqual(["prog", "$$x"], words)
+        script = script.replace("$$", "$").replace('exec "$0"', "exec env") + "; :"
+        told = subprocess.run([shell, option, script, "prog"], env={"PATH": os.environ["PATH"], "JOB_SLICE_INDEX": "2", "JOB_COMPLETION_INDEX": "1"},
+                              check=True, capture_output=True, text=True).stdout
+        self.assertIn("TRAINYARD_NODE_RANK=5\n", told)
+        self.assertEqual({"TRAINYARD_NNODES": "6", "TRAINYARD_RENDEZVOUS": "trainyard-slice-0-0.trainyard:29400"},
+                         {one["name"]: one["value"] for one in container["env"] if one["name"] in ("TRAINYARD_NNODES", "TRAINYARD_RENDEZVOUS")})
+
+    def test_what_a_program_with_fit_says_itself(self):
+        self.refused(["--fit", "-n", "2", "--max-failures", "3"], "--max-failures", "RunConfig")
+        self.refused(["--fit", "-n", "2", "--time-limit", "1h"], "--time-limit", "RunConfig")
 
 
 class Followed(KubeCase):
