@@ -56,6 +56,8 @@ class Checkpoint:
             _make_ours(target)
         else:
             target = os.path.abspath(os.path.expanduser(os.fspath(path)))
+            if self._filesystem is None and paths.lies_in(target, source) and not paths.lies_in(source, target):
+                raise ValueError(f"`path`={target!r} lies in the checkpoint itself, {source}: name a place outside of it")
             os.makedirs(target, exist_ok=True)
         with _locked(target):
             if self._filesystem is None:

@@ -140,8 +140,11 @@ def to_parquet(run: Run, output: str) -> None:
     if os.path.exists(output) and not os.path.isfile(output):
         raise ValueError(f"{output}: it is there, and no regular file")
     part = f"{output}.part-{os.getpid()}"
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(part)  # of a process that had this number before; nothing is written through it
+    file = open(part, "xb")
     try:
-        with pyarrow.parquet.ParquetWriter(part, schema) as writer:
+        with file, pyarrow.parquet.ParquetWriter(file, schema) as writer:
             for batch in _batches(run):
                 flats = [rows.flat(row["metrics"]) for row in batch]
                 table: dict[str, list[Any]] = {name: [row[name] for row in batch] for name in head}
@@ -150,8 +153,7 @@ def to_parquet(run: Run, output: str) -> None:
                 writer.write_table(pyarrow.table(table, schema))
         os.replace(part, output)
     except BaseException:
-        if os.path.exists(part):
-            os.unlink(part)
+        os.unlink(part)
         raise
 
 

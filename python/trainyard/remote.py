@@ -518,6 +518,11 @@ def _read_file(path: str) -> dict[str, Any] | None:
 def _write_file(path: str, value: Mapping[str, Any]) -> None:
     """Whole or as it was."""
     temporary = f"{path}.{uuid.uuid4().hex[:8]}"
-    with open(temporary, "w", encoding="utf-8") as file:
-        json.dump(value, file)
-    os.replace(temporary, path)
+    try:
+        with open(temporary, "w", encoding="utf-8") as file:
+            json.dump(value, file)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise

@@ -61,10 +61,10 @@ bool adrift_await_end(const char *run_path, const char *node_name, nanoseconds l
     for (;;) {
         CLEANUP_FD int fd = adrift_connect(run_path, node_name);
         if (fd == -ECONNREFUSED || fd == -ENOENT) return true;
-        nanoseconds left = end - clock_monotonic();
-        if (left <= 0) return false;
         /* Where it is not the agent, or no more may wait there, one looks again. */
         bool heard = fd >= 0 && process_is_trusted(fd, pid, user);
+        nanoseconds left = end - clock_monotonic();
+        if (left <= 0) return false;
         struct pollfd hangs_up = {.fd = heard ? fd : -1, .events = POLLIN};
         (void)poll(&hangs_up, 1, heard ? (int)(left / NS_PER_MS) + 1 : LOOK_EACH_MS);
     }

@@ -26,14 +26,14 @@ struct last_words {
     void *context;
     struct loop_timer limit;
     char *path, *log;
-    nanoseconds since;
+    nanoseconds since, began; /* when the worker was started: as the clock was then, and as it is now */
     struct last_words_found found;
 };
 
-nanoseconds last_words_now(void) {
+struct last_words_moment last_words_now(void) {
     struct timespec now = {0};
     (void)clock_gettime(CLOCK_REALTIME_COARSE, &now);
-    return now.tv_sec * NS_PER_S + now.tv_nsec;
+    return (struct last_words_moment){now.tv_sec * NS_PER_S + now.tv_nsec, clock_monotonic()};
 }
 
 /* -- in the thread */
@@ -76,6 +76,13 @@ static void take_apart(struct last_words *words, const json_t *root, nanoseconds
     words->found.time = told + NS_PER_S > words->since && told <= now ? told : 0;
 }
 
+/* Whether it was written since the worker was started; also by a clock that was set back meanwhile. */
+static bool is_of_worker(const struct last_words *words, nanoseconds written) {
+    if (written >= words->since) return true;
+    bool set_back = words->began < words->since - NS_PER_S;
+    return set_back && written >= words->began && written <= clock_wall();
+}
+
 /* Reads a plain file of this attempt, of bounded size. The log is made first: one that is named is there. */
 static void look(struct storage_job *job) {
     struct last_words *words = (struct last_words *)job;
@@ -86,7 +93,7 @@ static void look(struct storage_job *job) {
     CLEANUP_FD int fd = open(words->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
     if (fd < 0 || fstat(fd, &status) < 0 || !S_ISREG(status.st_mode)) return;
     nanoseconds written = status.st_mtim.tv_sec * NS_PER_S + status.st_mtim.tv_nsec;
-    if (status.st_size > LAST_WORDS_MAX || written < words->since) return;
+    if (status.st_size > LAST_WORDS_MAX || !is_of_worker(words, written)) return;
     char *room = buffer_reserve(&bytes, LAST_WORDS_MAX);
     while (room != NULL && bytes.size < LAST_WORDS_MAX) {
         ssize_t n = read(fd, room + bytes.size, LAST_WORDS_MAX - bytes.size);
@@ -132,13 +139,19 @@ static char *name_file(const char *run_path, uint32_t rank, const char *end) {
     return buffer_take(&path);
 }
 
-struct last_words *last_words_ask(struct logs *logs, const char *run_path, uint32_t rank, nanoseconds since,
+struct last_words *last_words_ask(struct logs *logs, const char *run_path, uint32_t rank,
+                                  struct last_words_moment since,
                                   void (*told)(void *context, const struct last_words_found *found),
                                   void *context) {
     if (logs->storage == NULL || run_path[0] == '\0' || storage_slow(logs->storage)) return NULL;
     struct last_words *words = calloc(1, sizeof *words);
     if (words == NULL) return NULL;
-    *words = (struct last_words){.logs = logs, .told = told, .context = context, .since = since};
+    struct last_words_moment now = last_words_now();
+    *words = (struct last_words){.logs = logs,
+                                 .told = told,
+                                 .context = context,
+                                 .since = since.dated,
+                                 .began = now.dated - (now.monotonic - since.monotonic)};
     words->path = name_file(run_path, rank, "error.json");
     words->log = name_file(run_path, rank, "log");
     words->job = (struct storage_job){

@@ -51,17 +51,22 @@ struct last_words_found {
 
 struct last_words; /* opaque: a question */
 
-/* Looks for what rank `rank` has written since `since` (wall, of the clock of files). `told` is called once, on
- * the loop: with what there is, or with nothing when the storage does not answer in time. NULL where there is
- * nobody to ask. */
-struct last_words *last_words_ask(struct logs *logs, const char *run_path, uint32_t rank, nanoseconds since,
+/* A moment by the clock with which the kernel dates files, which may be a tick behind, and may be set; and by
+ * one that nobody sets. */
+struct last_words_moment {
+    nanoseconds dated, monotonic;
+};
+
+struct last_words_moment last_words_now(void);
+
+/* Looks for what rank `rank` has written since a moment. `told` is called once, on the loop: with what there
+ * is, or with nothing when the storage does not answer in time. NULL where there is nobody to ask. */
+struct last_words *last_words_ask(struct logs *logs, const char *run_path, uint32_t rank,
+                                  struct last_words_moment since,
                                   void (*told)(void *context, const struct last_words_found *found),
                                   void *context);
 /* Nobody waits any more; NULL is fine. */
 void last_words_drop(struct last_words *words);
-
-/* The clock by which the kernel dates files, which may be a tick behind. */
-nanoseconds last_words_now(void);
 
 /* A worker that is stopped or starved for a while, because a schedule of faults says so (run/chaos.h). */
 
@@ -164,11 +169,11 @@ struct worker_process {
     struct feed feed;
     struct pty pty;
     struct speaker speaker;
-    struct vitals vitals;         /* of one that never said that it is up */
-    nanoseconds since;            /* by the clock of files: what was written before is not its own */
-    struct last_words *words;     /* owned; while what it wrote of its failure is being read */
-    Wire__WorkerEvent exit;       /* meanwhile: what is to be told of it */
-    struct worker_origin *origin; /* owned; how it was asked for, while that is not answered */
+    struct vitals vitals;           /* of one that never said that it is up */
+    struct last_words_moment since; /* what was written before is not its own */
+    struct last_words *words;       /* owned; while what it wrote of its failure is being read */
+    Wire__WorkerEvent exit;         /* meanwhile: what is to be told of it */
+    struct worker_origin *origin;   /* owned; how it was asked for, while that is not answered */
 };
 
 /* Starts worker `index` of the launch, or says why that failed: it is then gone. Given a template that is

@@ -63,7 +63,7 @@ void buffer_char(struct buffer *buffer, char c) {
 void buffer_printf(struct buffer *buffer, const char *format, ...) {
     va_list args;
     va_start(args, format);
-    int size = vsnprintf(NULL, 0, format, args);
+    int size = str_vprint(NULL, 0, format, args);
     va_end(args);
     if (size < 0) {
         buffer->failed = true;
@@ -72,7 +72,7 @@ void buffer_printf(struct buffer *buffer, const char *format, ...) {
     char *to = buffer_reserve(buffer, (size_t)size);
     if (to == NULL) return;
     va_start(args, format);
-    (void)vsnprintf(to, (size_t)size + 1, format, args);
+    (void)str_vprint(to, (size_t)size + 1, format, args);
     va_end(args);
     buffer->size += (size_t)size;
 }

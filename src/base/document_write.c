@@ -8,6 +8,7 @@
 
 #include "base/cleanup.h"
 #include "base/document.h"
+#include "base/str.h"
 
 static int take(void *context, unsigned char *text, size_t size) {
     struct buffer *out = context;
@@ -82,7 +83,7 @@ static int write_value(yaml_emitter_t *emitter, const json_t *value) {
         (void)snprintf(number, sizeof number, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
         break;
     case JSON_REAL:
-        (void)snprintf(number, sizeof number, "%.17g", json_real_value(value));
+        (void)str_print(number, sizeof number, "%.17g", json_real_value(value));
         break;
     default:
         (void)snprintf(number, sizeof number, "%s",

@@ -32,7 +32,7 @@ int ty_vfail(ty_error *err, int code, const char *format, va_list args) {
     if (err == NULL) return code;
     int saved = errno;
     char text[LONGEST_LINE]; /* apart from err, whose old message may be among the arguments */
-    if (vsnprintf(text, sizeof text, format, args) < 0) text[0] = '\0';
+    if (str_vprint(text, sizeof text, format, args) < 0) text[0] = '\0';
     err->code = code;
     /* One line: control characters become spaces, the ends are trimmed. */
     size_t size = 0;

@@ -85,18 +85,40 @@ int file_draft_open(const char *path, mode_t mode, struct file_draft *draft) {
 }
 
 int file_draft_open_output(const char *path, mode_t mode, struct file_draft *draft) {
-    struct stat status;
-    if (stat(path, &status) < 0 || S_ISREG(status.st_mode)) return file_draft_open(path, mode, draft);
-    *draft = (struct file_draft){.fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY), .path = path};
-    return draft->fd < 0 ? -errno : 0;
+    struct stat there;
+    bool exists = stat(path, &there) == 0;
+    if (exists && !S_ISREG(there.st_mode)) {
+        *draft = (struct file_draft){.fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY), .path = path};
+        return draft->fd < 0 ? -errno : 0;
+    }
+    int result = file_draft_open(path, mode, draft);
+    if (result < 0 || !exists) return result;
+    bool same_group = fchown(draft->fd, there.st_uid, there.st_gid) == 0;
+    mode_t kept = there.st_mode & mode & (same_group ? 0777 : ~(mode_t)S_IRWXG);
+    if (fchmod(draft->fd, kept) == 0) return 0;
+    return file_draft_close(draft, -errno);
 }
 
 int file_draft_close(struct file_draft *draft, int result) {
+    if (draft->fd >= 0 && fstat(draft->fd, &draft->status) < 0 && result >= 0) result = -errno;
     if (draft->fd >= 0 && close(TAKE_FD(draft->fd)) < 0 && result >= 0) result = -errno;
     if (draft->part != NULL && result >= 0 && rename(draft->part, draft->path) < 0) result = -errno;
     if (draft->part != NULL && result < 0) (void)unlink(draft->part);
     free(TAKE(draft->part));
     return result;
+}
+
+bool file_has_no_links(int code) {
+    return code == EPERM || code == ENOSYS || code == EOPNOTSUPP;
+}
+
+/* By its time as well: its number may be another file's by now. */
+int file_remove_own(const char *path, const struct stat *made) {
+    struct stat now;
+    if (lstat(path, &now) < 0) return errno == ENOENT ? 0 : -errno;
+    bool own = now.st_dev == made->st_dev && now.st_ino == made->st_ino &&
+               now.st_mtim.tv_sec == made->st_mtim.tv_sec && now.st_mtim.tv_nsec == made->st_mtim.tv_nsec;
+    return own && unlink(path) < 0 && errno != ENOENT ? -errno : 0;
 }
 
 int file_make_directories(const char *path, mode_t mode, ty_error *err) {

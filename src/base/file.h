@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 
 #include "base/buffer.h"
@@ -22,9 +23,10 @@ int file_write_all(int fd, const void *bytes, size_t size);
 
 /* A file that takes its name when it is whole. */
 struct file_draft {
-    int fd;           /* -1: closed, or given away */
-    const char *path; /* the caller's; outlives the draft */
-    char *part;       /* "{path}.part-{pid}", owned; NULL: written in place */
+    int fd;             /* -1: closed, or given away */
+    const char *path;   /* the caller's; outlives the draft */
+    char *part;         /* "{path}.part-{pid}", owned; NULL: written in place */
+    struct stat status; /* of the file that was closed: what file_remove_own knows it by */
 };
 
 /* Opens the draft beside `path`. Nothing that lies there is written into or followed, whoever planted it. 0, or
@@ -32,12 +34,21 @@ struct file_draft {
 int file_draft_open(const char *path, mode_t mode, struct file_draft *draft);
 
 /* The same for a path that a user names for output: what is there and no regular file (a device, a pipe,
- * /dev/stdout) is written in place, since a rename would put a file where it was. */
+ * /dev/stdout) is written in place, since a rename would put a file where it was. Who may read and write a file
+ * that is there stays the same, as far as `mode` goes. */
 int file_draft_open_output(const char *path, mode_t mode, struct file_draft *draft);
 
 /* Closes the draft: with `result` >= 0 it takes its name, otherwise nothing is left of it. `result`, or -errno
  * of what failed here. */
 int file_draft_close(struct file_draft *draft, int result);
+
+/* What a call for a hard link fails with where the file system has none, as object stores and shares of other
+ * systems when they are mounted. */
+bool file_has_no_links(int code);
+
+/* Removes what has this name, where that is still the file of which `made` was told: what somebody else has put
+ * there since stays. 0, or -errno. */
+int file_remove_own(const char *path, const struct stat *made);
 
 /* Makes every missing directory of `path`. */
 int file_make_directories(const char *path, mode_t mode, ty_error *err);

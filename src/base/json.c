@@ -8,6 +8,7 @@
 
 #include "base/buffer.h"
 #include "base/cleanup.h"
+#include "base/str.h"
 
 /* With 15 digits what was written with as many comes back, with 17 every number. */
 static void add_real(const char *text, size_t size, struct buffer *out) {
@@ -17,11 +18,12 @@ static void add_real(const char *text, size_t size, struct buffer *out) {
         return;
     }
     (void)snprintf(number, sizeof number, "%.*s", (int)size, text);
-    double value = strtod(number, NULL);
+    double value = 0, again = 0;
+    (void)str_to_double(number, &value);
     int digits = 15;
     do
-        (void)snprintf(shorter, sizeof shorter, "%.*g", digits, value);
-    while (strtod(shorter, NULL) != value && ++digits <= 17);
+        (void)str_print(shorter, sizeof shorter, "%.*g", digits, value);
+    while (str_to_double(shorter, &again) && again != value && ++digits <= 17);
     buffer_text(out, shorter);
     if (strpbrk(shorter, ".en") == NULL) buffer_text(out, ".0"); /* the number stays a real */
 }

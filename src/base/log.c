@@ -44,7 +44,7 @@ void log_write(enum log_level level, const char *subsystem, const char *format, 
     char text[1024]; /* longer messages are cut; logging never allocates */
     va_list args;
     va_start(args, format);
-    int size = vsnprintf(text, sizeof text, format, args);
+    int size = str_vprint(text, sizeof text, format, args);
     va_end(args);
     if (size >= 0) state.sink(state.context, level, subsystem, text);
     errno = saved;

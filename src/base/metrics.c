@@ -2,7 +2,6 @@
  * characters. */
 #include "base/metrics.h"
 
-#include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,9 +30,9 @@ static void add_number(const char *token, size_t size, bool whole, struct buffer
         out->failed = true;
         return;
     }
-    double value = strtod(text, NULL);
-    if (isinf(value)) {
-        buffer_text(out, value > 0 ? "\"Infinity\"" : "\"-Infinity\"");
+    double value;
+    if (str_is_decimal(text) && !str_to_double(text, &value)) { /* 1e999 */
+        buffer_text(out, *text == '-' ? "\"-Infinity\"" : "\"Infinity\"");
         return;
     }
     buffer_append(out, token, size);

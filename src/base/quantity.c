@@ -25,7 +25,7 @@ static int refuse_overflow(const char *what, const char *text, ty_error *err) {
 
 int quantity_from_double(double value, const char *what, quantity *amount, ty_error *err) {
     char text[32];
-    (void)snprintf(text, sizeof text, "%.10g", value);
+    (void)str_print(text, sizeof text, "%.10g", value);
     if (isnan(value) || isinf(value))
         return ty_fail(err, TY_EUSAGE, "%s must be a finite number, but it is %.80s", what, text);
     if (value < 0) return refuse_negative(what, text, err);

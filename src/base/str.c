@@ -1,5 +1,5 @@
-/* Words and lists in text: the small questions that every parser asks. Numbers are read by the C locale's rules
- * whatever the program has set, and only when the whole text is a number. */
+/* Words and lists in text: the small questions that every parser asks. Numbers are read and written by the C
+ * locale's rules whatever the program has set, and read only when the whole text is a number. */
 #include "base/str.h"
 
 #include <ctype.h>
@@ -26,15 +26,36 @@ bool str_equal(const char *a, const char *b) {
     return strcmp(a, b) == 0;
 }
 
+/* The C locale is always there, and nobody's to free. */
+static locale_t c_locale(void) {
+    return newlocale(LC_ALL_MASK, "C", (locale_t)0);
+}
+
+/* The locale of this thread alone is another one meanwhile. */
+int str_vprint(char *text, size_t size, const char *format, va_list args) {
+    locale_t before = uselocale(c_locale());
+    int length = vsnprintf(text, size, format, args);
+    (void)uselocale(before);
+    return length;
+}
+
+int str_print(char *text, size_t size, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    int length = str_vprint(text, size, format, args);
+    va_end(args);
+    return length;
+}
+
 /* By malloc, which tests make fail at each call. */
 char *str_format(const char *format, ...) {
     va_list args;
     va_start(args, format);
-    int size = vsnprintf(NULL, 0, format, args);
+    int size = str_vprint(NULL, 0, format, args);
     va_end(args);
     char *text = size < 0 ? NULL : malloc((size_t)size + 1);
     va_start(args, format);
-    if (text != NULL) (void)vsnprintf(text, (size_t)size + 1, format, args);
+    if (text != NULL) (void)str_vprint(text, (size_t)size + 1, format, args);
     va_end(args);
     return text;
 }
@@ -108,10 +129,7 @@ bool str_is_decimal(const char *text) {
 
 bool str_to_double(const char *text, double *value) {
     if (!str_is_decimal(text)) return false;
-    locale_t c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-    if (c_locale == (locale_t)0) return false;
-    double number = strtod_l(text, NULL, c_locale);
-    freelocale(c_locale);
+    double number = strtod_l(text, NULL, c_locale());
     if (!isfinite(number)) return false;
     *value = number;
     return true;

@@ -4,6 +4,7 @@
 
 #include "base/buffer.h"
 
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -11,6 +12,11 @@
 /* True when `text` begins with `prefix`; `*rest` (may be NULL) is then what follows. */
 bool str_prefix(const char *text, const char *prefix, const char **rest);
 bool str_equal(const char *a, const char *b); /* NULL equals only NULL */
+/* As snprintf, by the C locale's rules: what we write is read by programs, and the program that drives a run
+ * may have set a locale with a decimal comma. buffer_printf, str_format and ty_fail do the same. */
+int str_print(char *text, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
+int str_vprint(char *text, size_t size, const char *format, va_list args) __attribute__((format(printf, 3, 0)));
+
 /* A new text, the caller's to free; NULL without memory. */
 char *str_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Which of the words the text is, or -1. */

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/file.h"
 #include "base/str.h"
 #include "checkpoint/copy.h"
 
@@ -21,11 +22,16 @@ static int fail_conflict(const struct copy *copy, const char *path, ty_error *er
 }
 
 /* 1, 0 when something stands there, -errno. Where the file system knows no rename without replacing, a hard
- * link does the same. */
+ * link does the same. Where it knows neither, two ranks that bring other content at one moment are told apart
+ * by their lists, when the checkpoint is published. */
 static int move(const struct copy *copy, const char *path) {
     if (renameat2(copy->own, path, copy->to, path, RENAME_NOREPLACE) == 0) return 1;
     if (errno == EINVAL && linkat(copy->own, path, copy->to, path, 0) == 0)
         return 1; /* the other name goes with its directory */
+    if (file_has_no_links(errno)) {
+        if (faccessat(copy->to, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0) return 0;
+        if (renameat(copy->own, path, copy->to, path) == 0) return 1;
+    }
     return errno == EEXIST ? 0 : -errno;
 }
 

@@ -52,7 +52,8 @@ static int await(struct gathering *gathering, json_t *value, size_t rank, ty_err
 
 static int sync_file(const struct gathering *gathering, const struct tree_entry *entry, ty_error *err) {
     CLEANUP_FD int fd = tree_open_file(entry->directory, entry->name);
-    int result = fd < 0 ? fd : fsync(fd) < 0 ? -errno : 0;
+    bool directory = S_ISDIR(entry->status.st_mode);
+    int result = fd < 0 ? fd : directory ? tree_sync(fd) : fsync(fd) < 0 ? -errno : 0;
     if (result == 0) return 0;
     return ty_fail(err, result, "cannot sync %s/%s: %s", gathering->staging, entry->path, strerror(-result));
 }
@@ -192,8 +193,9 @@ int checkpoint_add_to_place(const char *staging, const char *place, ty_error *er
     if (top < 0) return top;
     struct merging merging = {.from = staging, .top = top};
     int result = tree_walk(from, staging, take_over, &merging, err);
-    if (result < 0 || fsync(top) == 0) return result;
-    return ty_fail(err, -errno, "cannot sync %s: %s", place, strerror(errno));
+    if (result < 0) return result;
+    result = tree_sync(top);
+    return result < 0 ? ty_fail(err, result, "cannot sync %s: %s", place, strerror(-result)) : 0;
 }
 
 /* Fills `gathering` from the lists and from what is there; the two must agree. */
@@ -230,7 +232,7 @@ static int set_down_manifest(int top, const char *text) {
     if (fd < 0) return -errno;
     int result = file_write_all(fd, text, strlen(text));
     if (result < 0) return result;
-    return fsync(fd) < 0 || renameat(top, draft, top, MANIFEST_NAME) < 0 || fsync(top) < 0 ? -errno : 0;
+    return fsync(fd) < 0 || renameat(top, draft, top, MANIFEST_NAME) < 0 ? -errno : tree_sync(top);
 }
 
 /* The manifest stays in a checkpoint that has metadata of the user's. */
@@ -287,12 +289,12 @@ static int rename_to(const struct gathering *gathering, int run) {
 /* Behind the rename. A checkpoint whose name may not have reached the disk gets its old name back. */
 static int settle(const struct gathering *gathering, int run, ty_error *err) {
     const char *staging = gathering->staging, *name = gathering->name;
-    if (fsync(run) == 0) {
+    int result = tree_sync(run);
+    if (result == 0) {
         manifest_place(run, name, gathering->beside);
         if (gathering->exchanges) (void)tree_remove(AT_FDCWD, staging);
         return 0;
     }
-    int result = -errno;
     (void)renameat2(run, name, AT_FDCWD, staging, gathering->exchanges ? RENAME_EXCHANGE : 0);
     return ty_fail(err, result, "cannot sync %s: %s", gathering->run_path, strerror(-result));
 }
@@ -314,8 +316,8 @@ static int drop_lists(const struct gathering *gathering, int top, ty_error *err)
     json_object_foreach(gathering->lists, name, value) {
         (void)unlinkat(top, name, 0);
     }
-    if (fsync(top) == 0) return 0;
-    return ty_fail(err, -errno, "cannot sync %s: %s", gathering->staging, strerror(errno));
+    int result = tree_sync(top);
+    return result < 0 ? ty_fail(err, result, "cannot sync %s: %s", gathering->staging, strerror(-result)) : 0;
 }
 
 static int publish(struct gathering *gathering, int run, const struct checkpoint_parts *parts, ty_error *err) {

@@ -97,6 +97,10 @@ int tree_open_file(int at, const char *path) {
     return fd < 0 ? -errno : fd;
 }
 
+int tree_sync(int directory) {
+    return fsync(directory) < 0 && errno != EINVAL ? -errno : 0;
+}
+
 int tree_read_link(int at, const char *path, char target[PATH_MAX]) {
     ssize_t size = readlinkat(at, path, target, PATH_MAX - 1);
     if (size < 0) return -errno;

@@ -48,6 +48,10 @@ int tree_open(int at, const char *path, bool follow, ty_error *err);
 /* Opens a file for reading, never through a link, and never waiting for a pipe's other end; -errno. */
 int tree_open_file(int at, const char *path);
 
+/* Syncs an open directory; 0 or -errno. A file system that does not know this of directories (EINVAL) has no
+ * surer way, and is no reason to give a checkpoint up. */
+int tree_sync(int directory);
+
 /* What may not be in a checkpoint: sockets, pipes and devices; names that are not UTF-8, and those that
  * are ours. TY_EUSAGE names it. */
 int tree_check_entry(const char *name, const struct tree_entry *entry, ty_error *err);

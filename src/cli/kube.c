@@ -253,19 +253,17 @@ static int make_text(struct kube_command *command, const struct arguments *argum
     return result;
 }
 
-/* The key is in it: nobody else may read the file. */
+/* The key is in it: nobody else may read the file, nor have it open already. */
 static int write_file(const char *path, const struct buffer *text, ty_error *err) {
     struct stat status;
-    CLEANUP_FD int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY, 0600);
-    if (fd < 0 || fstat(fd, &status) < 0)
-        return ty_fail(err, TY_EUSAGE, "--output: cannot open %.300s: %s", path, strerror(errno));
-    if (S_ISREG(status.st_mode) && status.st_uid != geteuid())
+    struct file_draft draft;
+    if (lstat(path, &status) == 0 && S_ISREG(status.st_mode) && status.st_uid != geteuid())
         return ty_fail(err, TY_EUSAGE,
                        "--output: %.300s is a file of user %u, who could read the key in it: name a new one",
                        path, (unsigned)status.st_uid);
-    if (S_ISREG(status.st_mode) && (ftruncate(fd, 0) < 0 || fchmod(fd, 0600) < 0))
-        return ty_fail(err, -errno, "--output: cannot protect %.300s: %s", path, strerror(errno));
-    int result = file_write_all(fd, text->data, text->size);
+    int result = file_draft_open_output(path, 0600, &draft);
+    if (result < 0) return ty_fail(err, TY_EUSAGE, "--output: cannot open %.300s: %s", path, strerror(-result));
+    result = file_draft_close(&draft, file_write_all(draft.fd, text->data, text->size));
     return result < 0 ? ty_fail(err, result, "--output: cannot write %.300s: %s", path, strerror(-result)) : 0;
 }
 

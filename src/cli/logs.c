@@ -61,6 +61,7 @@ struct shown_log {
 struct log_view {
     const struct logs_options *options;
     char *directory;
+    int fd;                  /* of the directory, whatever has its path by now; -1: there is none */
     bool escape;             /* standard output is a terminal */
     struct shown_log *files; /* by rank */
     size_t n;
@@ -104,13 +105,15 @@ static int64_t place_in_log(int fd, int64_t position, int64_t *mark_end, uint64_
 /* A log that has reached its limit is written anew and takes the old one's place (base/log_file.h). Goes on in
  * the new one, where the old one, of which all is printed, ended. True when there is one. */
 static bool change_over(struct log_view *logs, struct shown_log *file) {
-    CLEANUP_FREE char *path = str_format("%s/rank-%d.log", logs->directory, file->rank);
     struct stat old, new;
     int64_t mark_end;
     uint64_t left_out;
-    if (path == NULL || fstat(file->fd, &old) < 0 || lstat(path, &new) < 0 || old.st_ino == new.st_ino)
+    char name[32];
+    (void)snprintf(name, sizeof name, "rank-%d.log", file->rank);
+    if (fstat(file->fd, &old) < 0 || fstatat(logs->fd, name, &new, AT_SYMLINK_NOFOLLOW) < 0 ||
+        old.st_ino == new.st_ino)
         return false;
-    int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
+    int fd = openat(logs->fd, name, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0) return false;
     int64_t end = place_in_log(file->fd, lseek(file->fd, 0, SEEK_CUR), &mark_end, &left_out);
     (void)place_in_log(fd, 0, &mark_end, &left_out);
@@ -182,16 +185,17 @@ static bool is_known(const struct log_view *logs, int rank) {
 }
 
 static int add_file(struct log_view *logs, const char *name, int rank, bool tail, ty_error *err) {
-    CLEANUP_FREE char *path = str_format("%s/%s", logs->directory, name);
-    if (path == NULL || ARRAY_GROW(logs->files, logs->n) < 0) return ty_fail_memory(err);
+    if (ARRAY_GROW(logs->files, logs->n) < 0) return ty_fail_memory(err);
     struct stat status;
+    const char *in = logs->directory;
     /* A link is none that we made, and may lead to what whoever looks may read, and its owner may not. */
-    int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0 && errno != ELOOP) return ty_fail(err, -errno, "cannot read %.300s: %s", path, strerror(errno));
-    if (fd < 0) return ty_fail(err, TY_ECORRUPT, "cannot read %.300s: it is no regular file, but a link", path);
+    int fd = openat(logs->fd, name, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 && errno == ELOOP)
+        return ty_fail(err, TY_ECORRUPT, "cannot read %.300s/%s: it is no regular file, but a link", in, name);
+    if (fd < 0) return ty_fail(err, -errno, "cannot read %.300s/%s: %s", in, name, strerror(errno));
     if (fstat(fd, &status) < 0 || !S_ISREG(status.st_mode)) {
         (void)close(fd);
-        return ty_fail(err, TY_ECORRUPT, "cannot read %.300s: it is no regular file", path);
+        return ty_fail(err, TY_ECORRUPT, "cannot read %.300s/%s: it is no regular file", in, name);
     }
     if (tail && logs->options->tail == 0) (void)lseek(fd, 0, SEEK_END);
     if (tail && logs->options->tail > 0) seek_tail(fd, logs->options->tail);
@@ -203,11 +207,19 @@ static int compare_ranks(const void *a, const void *b) {
     return ((const struct shown_log *)a)->rank - ((const struct shown_log *)b)->rank;
 }
 
+static int fail_directory(const struct log_view *logs, ty_error *err) {
+    return ty_fail(err, -errno, "cannot read %.300s: %s", logs->directory, strerror(errno));
+}
+
 /* Opens the files that are there and not yet open. */
 static int find_files(struct log_view *logs, bool tail, ty_error *err) {
-    DIR *stream = opendir(logs->directory);
-    if (stream == NULL && errno == ENOENT) return 0;
-    if (stream == NULL) return ty_fail(err, -errno, "cannot read %.300s: %s", logs->directory, strerror(errno));
+    int fd = logs->fd < 0 ? -1 : openat(logs->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return logs->fd < 0 || errno == ENOENT ? 0 : fail_directory(logs, err);
+    DIR *stream = fdopendir(fd);
+    if (stream == NULL) {
+        (void)close(fd);
+        return ty_fail_memory(err);
+    }
     int result = 0;
     for (struct dirent *entry = readdir(stream); entry != NULL && result >= 0; entry = readdir(stream)) {
         int rank = run_directory_rank(entry->d_name, ".log");
@@ -228,22 +240,22 @@ static int drain_all(struct log_view *logs, bool last, ty_error *err) {
 }
 
 /* Looks until no controller has the run any longer, then closes the pipe's end: to wait for the lock would be
- * to take it, and a reader takes none. */
+ * to take it, and a reader takes none. A run that was removed has ended, whatever has its name by now. */
 struct end_watch {
     const char *run_path;
-    int pipe;
+    int held, pipe;
 };
 
 static void *watch_end(void *context) {
     const struct end_watch *watch = context;
     const struct timespec moment = {.tv_nsec = 200 * NS_PER_MS};
-    while (run_lock_is_held(watch->run_path))
+    while (run_directory_is_still(watch->held, watch->run_path) && run_lock_is_held(watch->run_path))
         (void)nanosleep(&moment, NULL);
     (void)close(watch->pipe);
     return NULL;
 }
 
-static int follow(struct log_view *logs, const char *run_path, ty_error *err) {
+static int follow(struct log_view *logs, const char *run_path, int held, ty_error *err) {
     static struct end_watch watch; /* with its thread it stays as long as this process */
     char events[16 * 1024];
     int ends[2];
@@ -254,7 +266,7 @@ static int follow(struct log_view *logs, const char *run_path, ty_error *err) {
     if (pipe2(ends, O_CLOEXEC) < 0)
         return ty_fail(err, -errno, "cannot watch %.300s: %s", run_path, strerror(errno));
     CLEANUP_FD int end = ends[0]; /* hangs up when the run is over */
-    watch = (struct end_watch){run_path, ends[1]};
+    watch = (struct end_watch){run_path, held, ends[1]};
     int result = -pthread_create(&thread, NULL, watch_end, &watch);
     if (result < 0) return ty_fail(err, result, "cannot watch %.300s: %s", run_path, strerror(-result));
     (void)pthread_detach(thread);
@@ -273,9 +285,13 @@ static int show(struct log_view *logs, const char *name, const char *run_path, t
     const struct idset *ranks = rank_choice_get(&logs->options->wanted);
     logs->directory = str_format("%s/logs", run_path);
     if (logs->directory == NULL) return ty_fail_memory(err);
+    int held =
+        run_directory_hold(run_path); /* to the end of this process: the thread that sees the run end has it */
+    if (held >= 0) logs->fd = openat(held, "logs", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (logs->fd < 0 && errno != ENOENT) return fail_directory(logs, err);
     int result = find_files(logs, true, err);
     if (result < 0) return result;
-    if (logs->options->follow) return follow(logs, run_path, err);
+    if (logs->options->follow) return follow(logs, run_path, held, err);
     for (int64_t rank = -1; ranks != NULL && (rank = idset_next(ranks, rank)) >= 0;)
         if (!is_known(logs, (int)rank))
             return ty_fail(err, TY_EUSAGE, "--rank %lld: run %.100s has no log of that rank", (long long)rank,
@@ -293,7 +309,7 @@ static int logs_run(const struct arguments *arguments, ty_error *err) {
     if (result >= 0 && name != NULL) path = run_directory_find(storage.storage_path, name, err);
     if (result >= 0 && path == NULL) result = err->code;
     if (result >= 0) {
-        struct log_view logs = {.options = &options, .escape = isatty(STDOUT_FILENO) != 0};
+        struct log_view logs = {.options = &options, .fd = -1, .escape = isatty(STDOUT_FILENO) != 0};
         result = show(&logs, name, path, err);
         for (size_t i = 0; i < logs.n; i++) {
             (void)close(logs.files[i].fd);
@@ -301,6 +317,7 @@ static int logs_run(const struct arguments *arguments, ty_error *err) {
         }
         free(logs.files);
         free(logs.directory);
+        cleanup_fd(&logs.fd);
         buffer_done(&logs.out);
     }
     idset_done(&options.wanted.ranks);

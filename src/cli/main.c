@@ -129,6 +129,11 @@ int main(int argc, char **argv) {
     if (argc > 1 && str_equal(argv[1], "agent")) return command_agent_main(argc - 1, argv + 1);
     if (argc > 1 && str_equal(argv[1], "mpi-worker")) return command_mpi_worker_main(argc - 1, argv + 1);
     file_open_standard();
+    /* Whoever started us may have held signals, as a thread does that leaves them to others: Ctrl-C is heard
+     * all the same. */
+    sigset_t none;
+    (void)sigemptyset(&none);
+    (void)sigprocmask(SIG_SETMASK, &none, NULL);
     (void)signal(SIGPIPE, SIG_IGN);
     (void)signal(SIGXFSZ, SIG_IGN); /* what cannot be written is told, by whoever writes */
     ty_error err = {0};

@@ -255,7 +255,9 @@ static int write_rows(struct metrics_writing *writing, const struct metrics_opti
     int result = csv ? view_csv_open(writing->path, &writing->selection, &writing->csv, err) : 0;
     if (csv && result >= 0) result = view_csv_write_head(writing->csv, write_out, writing->outlet, err);
     CLEANUP_FD int watch = result >= 0 && options->follow ? view_watch_open(writing->path) : -1;
+    CLEANUP_FD int held = run_directory_hold(writing->path);
     for (bool last = false; result >= 0;) {
+        if (options->follow && !run_directory_is_still(held, writing->path)) break; /* another run by now */
         last = !options->follow || !run_lock_is_held(writing->path);
         result = csv ? view_csv_write_rows(writing->csv, write_out, writing->outlet, err)
                  : writing->board != NULL

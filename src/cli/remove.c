@@ -179,7 +179,8 @@ static void note_failure(struct candidate *candidate, enum verdict verdict, cons
 static enum verdict judge(const struct prune *prune, const struct view_summary *summary) {
     const struct prune_options *options = prune->options;
     if (summary->standing <= STANDING_RUNNING || summary->ended == 0) return STAYS;
-    if (clock_wall() - summary->ended < options->older_than) return STAYS;
+    /* One that ended in the future, as the clock was ahead then, has ended all the same. */
+    if (options->older_than > 0 && clock_wall() - summary->ended < options->older_than) return STAYS;
     bool failed = summary->standing == STANDING_FAILED || summary->standing == STANDING_DIED;
     if (failed && options->keep_failed) return STAYS;
     if (!options->force && has_checkpoint(summary)) return STAYS_FOR_CHECKPOINT;

@@ -82,14 +82,16 @@ static bool is_foreign(const struct run_replay *replay, size_t rank) {
     return name != NULL && host != NULL && !str_equal(host, here);
 }
 
-/* A pid that was given to another process since is that of one which began later. */
+/* A pid that was given to another process since is that of one which began later. Where the clock was set
+ * meanwhile the dates do not tell that: a worker is the child of an agent, which is the controller's. */
 static bool is_here(const struct run_replay *replay, size_t rank) {
     const struct replay_worker *worker = &replay->workers[rank];
-    struct process process;
+    struct process process, agent;
     if (is_foreign(replay, rank)) return false;
     if (worker->pid <= 0 || worker->pid > INT_MAX || !process_read((pid_t)worker->pid, &process) ||
         process.session != worker->pid)
         return false;
+    if (process_read(process.parent, &agent) && agent.parent == replay->run.event.of.run.pid) return true;
     double age = (double)(process_clock() - process.started) / (double)sysconf(_SC_CLK_TCK);
     return clock_wall() - (nanoseconds)(age * (double)NS_PER_S) < worker->executed + NS_PER_S;
 }
@@ -267,6 +269,8 @@ struct stacks_of {
     int asked; /* the controller is, for the others; -1 */
 };
 
+static const char not_answered[] = "the run's controller does not answer";
+
 static void complain(const char *name, const struct stacks_of *of, const char *why) {
     CLEANUP(idset_done) struct idset ranks = {0};
     CLEANUP(buffer_done) struct buffer text = {0};
@@ -291,7 +295,10 @@ static void ask_others(const char *name, const struct run_replay *replay, const 
     if (of->asked >= 0) return;
     buffer_printf(&why, "their agents can be asked where the run's controller is, on %s",
                   host != NULL ? host : "its host");
-    complain(name, of, of->asked != -ECONNREFUSED || why.failed ? strerror(-of->asked) : why.data);
+    complain(name, of,
+             of->asked == -ETIMEDOUT                    ? not_answered
+             : of->asked != -ECONNREFUSED || why.failed ? strerror(-of->asked)
+                                                        : why.data);
     of->asked = -1;
 }
 
@@ -304,9 +311,7 @@ static int hear_others(const char *name, const struct stacks_options *options, s
     int result = control_socket_answer(TAKE_FD(of->asked), options->length, &answer);
     if (result == -ENOMEM) return result;
     if (answer.size == 0)
-        complain(name, of,
-                 result < 0 ? "the run's controller does not answer"
-                            : "the run's controller is asked by another, or ends");
+        complain(name, of, result < 0 ? not_answered : "the run's controller is asked by another, or ends");
     buffer_char(&answer, '\0');
     if (answer.failed) return -ENOMEM;
     for (char *line = answer.data, *end; (end = strchr(line, '\n')) != NULL; line = end + 1) {

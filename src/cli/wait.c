@@ -63,6 +63,20 @@ static const struct option_spec specs[] = {
 };
 static const struct option_group wait_group = {"Options", specs, ARRAY_SIZE(specs)};
 
+/* Since when no report came, by a clock that nobody sets, and that stands still with a machine that is
+ * suspended: a run that goes on must not be taken for one that stands still because the date has changed. */
+struct silence {
+    bool looked;        /* what came before the first look is known by its date alone */
+    nanoseconds report; /* the date of the last one; 0: none */
+    nanoseconds since;
+};
+
+struct awaited_run {
+    char *run; /* the id of the run that had the name at first; owned */
+    struct silence silence;
+    int64_t after; /* the last report that was looked at */
+};
+
 struct value_search {
     const struct wait_options *options;
     int rank, attempt;
@@ -122,19 +136,41 @@ static int tell_end(const char *name, const struct view_summary *summary, const 
                    comparisons[options->comparison], options->number);
 }
 
+/* How long no report has come where that is longer than is usual in this run, else 0. */
+static nanoseconds measure(struct silence *silence, const struct view_summary *summary) {
+    nanoseconds last = summary->last_report, now = clock_monotonic();
+    nanoseconds passed = silence->looked || last == 0 ? 0 : clock_wall() - last;
+    if (silence->report != last) silence->since = now - (passed > 0 ? passed : 0);
+    silence->looked = true;
+    silence->report = last;
+    nanoseconds from = view_summary_quiet_from(summary), length = now - silence->since;
+    return from > 0 && length > from - last ? length : 0;
+}
+
+/* Where the run was removed its name may be that of another one by now. */
+static bool is_another(struct awaited_run *awaited, const char *id) {
+    if (awaited->run == NULL && id != NULL) awaited->run = strdup(id);
+    return awaited->run != NULL && !str_equal(awaited->run, id);
+}
+
 /* 1 with `*status` when the waiting is over. */
-static int look(const char *name, const char *path, const struct wait_options *options, int64_t *after,
-                int *status, ty_error *err) {
+static int look(const char *name, const char *path, const struct wait_options *options,
+                struct awaited_run *awaited, int *status, ty_error *err) {
     struct view_summary summary;
     int result = view_summary_read(name, path, &summary, err);
     if (result < 0) return result;
+    if (is_another(awaited, summary.replay.id)) {
+        view_summary_done(&summary);
+        return ty_fail(err, TY_EFAULT, "%s was removed, and is another run by now: how it ended is not known",
+                       name);
+    }
     bool over = summary.standing != STANDING_RUNNING && summary.standing != STANDING_WAITING;
-    bool quiet = options->what == WAIT_STALL && view_summary_quiet(&summary) > 0;
-    if (options->what == WAIT_VALUE) result = search_news(name, path, options, after, err);
-    if (result == 0 && quiet) {
+    nanoseconds quiet = options->what == WAIT_STALL ? measure(&awaited->silence, &summary) : 0;
+    if (options->what == WAIT_VALUE) result = search_news(name, path, options, &awaited->after, err);
+    if (result == 0 && quiet > 0) {
         CLEANUP(buffer_done) struct buffer text = {0};
         buffer_printf(&text, "%s: no report for ", name);
-        duration_format(clock_wall() - summary.last_report, &text);
+        duration_format(quiet, &text);
         buffer_char(&text, '\n');
         result = cli_print(&text, err);
         if (result >= 0) result = 1;
@@ -150,7 +186,7 @@ static int wait_run(const struct arguments *arguments, ty_error *err) {
     struct wait_options options = {0};
     struct storage_options storage = {0};
     const char *name = arguments->words[0];
-    int64_t after = 0;
+    struct awaited_run awaited = {0};
     int status = 0;
     int result = options_apply(arguments, (void *[]){&options, &storage}, err);
     if (result < 0) return result;
@@ -158,10 +194,12 @@ static int wait_run(const struct arguments *arguments, ty_error *err) {
     if (path == NULL) return err->code;
     CLEANUP_FD int watch = view_watch_open(path);
     for (;;) {
-        result = look(name, path, &options, &after, &status, err);
-        if (result != 0) return result < 0 ? result : status;
+        result = look(name, path, &options, &awaited, &status, err);
+        if (result != 0) break;
         view_watch_wait(watch, VIEW_LOOK_MS * NS_PER_MS);
     }
+    free(awaited.run);
+    return result < 0 ? result : status;
 }
 
 const struct command command_wait = {

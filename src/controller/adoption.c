@@ -83,13 +83,15 @@ static bool is_same_plan(const struct ty_run *run) {
     return true;
 }
 
-/* The token of the run, as the node of this number has it. */
-static bool take_token(const char *told, uint32_t node, char token[33]) {
+/* The token of the run, behind which a node has its number: that one may have changed where nodes were lost and
+ * others took their places, but of this machine it tells what the node leaves. */
+static bool take_token(const char *told, uint32_t node, bool local, char token[33]) {
     char whole[NODE_TOKEN_SIZE], run[33] = "";
-    if (strlen(told) < 32) return false;
+    if (strlen(told) < 34 || told[32] != '-' || told[33 + strspn(told + 33, "0123456789")] != '\0')
+        return false;
     memcpy(run, told, 32);
     node_token(run, node, whole);
-    if (!str_equal(whole, told) || (token[0] != '\0' && strcmp(token, run) != 0)) return false;
+    if ((local && !str_equal(whole, told)) || (token[0] != '\0' && strcmp(token, run) != 0)) return false;
     memcpy(token, run, sizeof run);
     return true;
 }
@@ -168,7 +170,7 @@ static const char *find_node(struct finding *finding, uint32_t node_rank) {
     const char *why = NULL;
     if (told == NULL) return "a node of it has come back without its workers";
     if (!str_equal(told->run, run->name) || told->attempt != (uint32_t)finding->adoption->attempt ||
-        !take_token(told->token, node_rank, finding->token))
+        !take_token(told->token, node_rank, rendezvous_is_local(prepared->rendezvous, name), finding->token))
         return "its nodes have workers of another attempt";
     if (!str_equal(told->work, finding->work.xxh3)) return "its command, or what it is to do, is another now";
     finding->adoption->report_base = told->report_base;

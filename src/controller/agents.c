@@ -637,27 +637,34 @@ void agents_adopt(struct ty_run *run, const struct run_adoption *adoption) {
         if (agents->peers[node].node_rank != NODE_UNUSED) adopt(&agents->peers[node]);
     run_adopt(run->core, adoption);
     for (uint32_t node = 0; node < agents->n; node++) {
-        const struct peer *peer = &agents->peers[node];
+        struct peer *peer = &agents->peers[node];
         ty_error why = {0};
         if (peer->node_rank == NODE_UNUSED || peer->channel != NULL) continue;
+        peer->fenced_at = clock_boot() + CHANNEL_FENCED;
         (void)ty_fail(&why, TY_ENODE, "node %s, whose workers had gone on, is gone", peer->name);
         run_node_lost(run->core, node, why.message);
     }
 }
 
+/* Nothing is left on the nodes that an earlier controller's last attempt had workers on: those elsewhere have
+ * joined again. The plan lists nodes as well that were lost before that attempt. */
+static bool past_is_gone(const struct ty_run *run) {
+    const struct rendezvous *rendezvous = run->prepared.rendezvous;
+    const struct event_plan *plan = &run->replay.plan.event.of.plan;
+    bool gone = rendezvous != NULL && plan->ranks.n > 0;
+    for (size_t rank = 0; rank < plan->ranks.n && gone; rank++) {
+        uint64_t node = plan->ranks.items[rank];
+        const char *name = node < plan->nodes.n ? plan->nodes.items[node] : "";
+        gone = rendezvous_is_local(rendezvous, name) ? !rendezvous_has_left(rendezvous)
+                                                     : rendezvous_is_swept(rendezvous, name);
+    }
+    return gone;
+}
+
 nanoseconds agents_fence(struct ty_run *run) {
     const struct rendezvous *rendezvous = run->prepared.rendezvous;
     nanoseconds now = clock_boot(), most = 0;
-    if (run->past.fenced_at > 0 && run->core == NULL) {
-        /* Nodes that an earlier controller had are proven once they have joined again. */
-        const struct event_texts *nodes = &run->replay.plan.event.of.plan.nodes;
-        size_t proven = 0;
-        while (rendezvous != NULL && proven < nodes->n &&
-               ((rendezvous_is_local(rendezvous, nodes->items[proven]) && !rendezvous_has_left(rendezvous)) ||
-                rendezvous_is_swept(rendezvous, nodes->items[proven])))
-            proven++;
-        if (proven < nodes->n) most = run->past.fenced_at - now;
-    }
+    if (run->past.fenced_at > 0 && run->core == NULL && !past_is_gone(run)) most = run->past.fenced_at - now;
     for (uint32_t node = 0; node < run->agents.n; node++) {
         const struct peer *peer = &run->agents.peers[node];
         bool proven = peer->fenced_at > 0 && rendezvous_is_swept(rendezvous, peer->name);

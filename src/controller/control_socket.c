@@ -31,14 +31,19 @@ static socklen_t address_of(const char *run_id, struct sockaddr_un *address) {
 int control_socket_ask(const char *run_id, nanoseconds length, nanoseconds period, const struct idset *ranks) {
     struct sockaddr_un address;
     CLEANUP(buffer_done) struct buffer question = {0};
+    const struct timeval patience = {.tv_sec = CONTROL_PATIENCE / NS_PER_S};
     CLEANUP_FD int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     socklen_t size = address_of(run_id, &address);
-    if (fd < 0 || connect(fd, (const struct sockaddr *)&address, size) < 0) return -errno;
+    if (fd < 0) return -errno;
+    /* Others of the machine may wait there, or listen in its place, as many as may. */
+    (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+    if (connect(fd, (const struct sockaddr *)&address, size) < 0) return errno == EAGAIN ? -ETIMEDOUT : -errno;
     if (!process_is_trusted(fd, NULL, NULL)) return -ECONNREFUSED;
     buffer_printf(&question, "look %" PRId64 " %" PRId64 " ", length, period);
     idset_format(ranks, &question);
     if (question.failed) return -ENOMEM;
-    if (send(fd, question.data, question.size, MSG_NOSIGNAL) < 0) return errno == EPIPE ? -EBUSY : -errno;
+    if (send(fd, question.data, question.size, MSG_NOSIGNAL) < 0)
+        return errno == EPIPE ? -EBUSY : errno == EAGAIN ? -ETIMEDOUT : -errno;
     return TAKE_FD(fd);
 }
 

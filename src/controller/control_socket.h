@@ -22,7 +22,8 @@
 #define CONTROL_PATIENCE (5 * NS_PER_S)
 
 /* Asks where the ranks stand; a descriptor for control_socket_answer. -ECONNREFUSED where the run of this id
- * has no controller here, -EBUSY while another asks, or -errno. */
+ * has no controller here, -EBUSY while another asks, -ETIMEDOUT where it does not listen within
+ * CONTROL_PATIENCE, or -errno. */
 int control_socket_ask(const char *run_id, nanoseconds length, nanoseconds period, const struct idset *ranks);
 /* Appends the answer, closes. `length` as asked; -ETIMEDOUT when none came. */
 int control_socket_answer(int question, nanoseconds length, struct buffer *out);

@@ -47,7 +47,7 @@ static bool step(struct ty_run *run, bool wait) {
             &run->error, TY_EUSAGE,
             "the run ended: the program that drives it closed the run's descriptors (only its own are "
             "its to close); workers are ended%s, and what was on record can be resumed",
-            run->prepared.rendezvous != NULL ? " (on other nodes when the time of --outlive is over)" : "");
+            run->prepared.rendezvous != NULL ? " (on other nodes within the time of --outlive)" : "");
         run->phase = PHASE_OVER;
         run->storage.held = true;
         records_abandon(run->records, &run->error);

@@ -90,10 +90,12 @@ static int read_past(struct ty_run *run, ty_error *err) {
 static int await_left(const struct ty_run *run, ty_error *err) {
     const struct event_texts *nodes = &run->replay.plan.event.of.plan.nodes;
     if (!str_equal(run->replay.run.event.of.run.engine, engine_local.name)) return 0;
+    nanoseconds end =
+        clock_monotonic() + LEFT_LIMIT; /* for all of them: others of the machine may take their places */
     for (size_t i = 0; i < nodes->n; i++) {
         pid_t pid;
         uid_t user;
-        if (adrift_await_end(run->path, nodes->items[i], LEFT_LIMIT, &pid, &user)) continue;
+        if (adrift_await_end(run->path, nodes->items[i], end - clock_monotonic(), &pid, &user)) continue;
         CLEANUP_FD int held = pid > 0 ? kernel_hold(pid) : -1;
         bool killed = pid > 0 && user == geteuid() && kernel_signal(held, pid, SIGKILL) == 0;
         if (killed && !adrift_await_end(run->path, nodes->items[i], LEFT_LIMIT, &pid, &user))
@@ -225,7 +227,11 @@ int opening_go_on(struct ty_run *run, ty_error *err) {
         checkpoints_leave_past(run->checkpoints);
         return begin_core(run, err);
     }
-    if (run->prepared.rendezvous != NULL) rendezvous_send_away(run->prepared.rendezvous);
+    if (run->prepared.rendezvous != NULL) {
+        /* What was adrift has gone on while the run waited, and hears of it late where the network is cut. */
+        nanoseconds counted = rendezvous_send_away(run->prepared.rendezvous), fence = counted + CHANNEL_FENCED;
+        if (counted > 0 && run->past.fenced_at < fence) run->past.fenced_at = fence;
+    }
     if (!checkpoints_begin(run->checkpoints, on_opened, run)) return begin_core(run, err);
     run->phase = PHASE_OPENING;
     return 0;
@@ -246,6 +252,11 @@ int opening_begin(struct ty_run *run, ty_error *err) {
     if (code >= 0) code = gather(run, err);
     if (code >= 0) code = plan(run, &holders, &why_wait, err);
     if (code >= 0) code = open_journal(run, err);
+    while (code == TY_EEXISTS &&
+           run->request->settings.name == NULL) { /* another drew the same name, and was first */
+        code = choose_name(run, err);
+        if (code >= 0) code = open_journal(run, err);
+    }
     if (code < 0) return code;
     const struct demand *demand = &run->prepared.demand;
     /* A program that always resumes does so in its first run as well, so it is no error; but a mistyped name

@@ -159,20 +159,23 @@ int prepare_gather(const struct run_request *request, const char *run_path, stru
 }
 
 struct holding_back {
-    const struct prepare_again *again; /* NULL: the run has not begun */
-    size_t left;
+    const struct prepare_again *again;   /* NULL: the run has not begun */
+    const struct rendezvous *rendezvous; /* of whose nodes those that are adrift stay; NULL: none does */
+    size_t left;                         /* that stay besides */
 };
 
 static bool drop(void *context, const char *name) {
     struct holding_back *holding = context;
     const struct prepare_again *again = holding->again;
     if (again != NULL && again->away != NULL && again->away(again->context, name)) return true;
+    if (holding->rendezvous != NULL && rendezvous_adrift(holding->rendezvous, name) != NULL) return false;
     if (holding->left == 0) return true;
     holding->left--;
     return false;
 }
 
-/* The nodes to plan on: the first that are there, without those that are away and those that are spare. */
+/* The nodes to plan on: the first that are there, without those that are away and those that are spare. Of an
+ * attempt that may go on these are others than at first, where spare nodes have taken over. */
 static int look_at_cluster(const struct run_request *request, struct prepared *prepared,
                            const struct prepare_again *again, ty_error *err) {
     static const struct cluster_overrides none = {.num_cpus = -1, .num_gpus = -1};
@@ -190,7 +193,14 @@ static int look_at_cluster(const struct run_request *request, struct prepared *p
         result = cluster_probe(request->overrides == NULL ? &none : request->overrides, cluster, err);
     if (result >= 0) result = set_spares(request, (*cluster)->n, prepared, err);
     if (result < 0) return result;
-    struct holding_back holding = {again, prepared->most_nodes > 0 ? prepared->most_nodes : SIZE_MAX};
+    struct holding_back holding = {again, NULL, prepared->most_nodes > 0 ? prepared->most_nodes : SIZE_MAX};
+    size_t n_adrift = 0;
+    for (size_t i = 0; rendezvous != NULL && i < (*cluster)->n; i++)
+        n_adrift += rendezvous_adrift(rendezvous, (*cluster)->nodes[i].name) != NULL;
+    if (n_adrift <= holding.left) {
+        holding.rendezvous = rendezvous;
+        holding.left -= n_adrift;
+    }
     cluster_drop_nodes(*cluster, drop, &holding);
     return 0;
 }

@@ -81,7 +81,7 @@ char *run_directory_path(const char *storage_path, const char *name, enum face f
         return NULL;
     }
     buffer_text(&path, storage);
-    if (name != NULL) buffer_printf(&path, "/%s", name);
+    if (name != NULL) buffer_printf(&path, "%s%s", str_equal(storage, "/") ? "" : "/", name);
     if (path.failed) (void)ty_fail_memory(err);
     return buffer_take(&path);
 }
@@ -199,7 +199,9 @@ int run_directory_open(const char *path, bool resume, enum face face, bool *exis
     int result = make_directory(path, resume, face, existed, err);
     if (result < 0) return result;
     CLEANUP_FD int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return ty_fail(err, TY_EUSAGE, "cannot open %s: %s", path, strerror(errno));
+    if (fd < 0) result = ty_fail(err, TY_EUSAGE, "cannot open %s: %s", path, strerror(errno));
+    if (fd < 0 && !*existed) (void)rmdir(path); /* a umask may keep us out of what we make */
+    if (fd < 0) return result;
     if (*existed && run_directory_check_owner(fd, path, "only its owner can go on with it", err) < 0)
         return err->code;
     result = run_lock_take(path, lock, err);
@@ -365,6 +367,17 @@ char *run_directory_find(const char *storage_path, const char *name, ty_error *e
                   near != NULL ? near : "", near != NULL ? "?" : "");
     run_directory_names_free(names, n);
     return NULL;
+}
+
+int run_directory_hold(const char *path) {
+    return open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+}
+
+/* An inode that is open keeps its number. */
+bool run_directory_is_still(int held, const char *path) {
+    struct stat own, now;
+    return fstat(held, &own) == 0 && stat(path, &now) == 0 && own.st_dev == now.st_dev &&
+           own.st_ino == now.st_ino;
 }
 
 int run_directory_rank(const char *name, const char *ending) {

@@ -28,6 +28,11 @@ void run_directory_remove(const char *path);
  * run. */
 char *run_directory_find(const char *storage_path, const char *name, ty_error *err);
 
+/* For who looks at a run for a while, in which it may be removed, and another one be made under its name: the
+ * descriptor of its directory, or -1; whether that still has the path. */
+int run_directory_hold(const char *path);
+bool run_directory_is_still(int held, const char *path);
+
 /* Names of all runs below the storage path (NULL: the default), *n of them, newest first; none when it does not
  * exist. The caller gives them back to run_directory_names_free. */
 int run_directory_names(const char *storage_path, char ***names, size_t *n, ty_error *err);

@@ -104,11 +104,10 @@ static int keep(pid_t agent, int *input) {
 
 /* One agent, until its end: its wait status; -1 when it cannot be started. `*leases` is then what it claims,
  * until that is closed (join_node_run). */
-static int serve_once(const struct join_node *node, bool swept, int *input, int *leases, struct join_life *life,
+static int serve_once(const struct join_node *node, bool again, int *input, int *leases, struct join_life *life,
                       const sigset_t *saved) {
     int pair[2];
     CLEANUP_FD int self = kernel_hold(getpid());
-    *life = (struct join_life){.node_rank = node->node_rank};
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0) return -1;
     *leases = pair[0];
     CLEANUP_FD int to_keeper = pair[1];
@@ -117,7 +116,7 @@ static int serve_once(const struct join_node *node, bool swept, int *input, int 
     if (agent == 0) {
         (void)sigprocmask(SIG_SETMASK, saved, NULL);
         (void)close(*leases);
-        _exit(join_node_run(node, swept, self, to_keeper, life));
+        _exit(join_node_run(node, again, self, to_keeper, life));
     }
     return keep(agent, input);
 }
@@ -125,30 +124,31 @@ static int serve_once(const struct join_node *node, bool swept, int *input, int 
 /* An agent that died in a run, or lost its controller, is followed by another one: the run may want the node
  * again, and one that is resumed does. */
 static int serve(const struct join_node *node, struct join_life *life, const sigset_t *saved) {
-    struct join_node again = *node;
-    bool swept = false;
+    struct join_node kept = *node;
+    bool again = false, swept = false;
     int input = node->ends_with_input ? STDIN_FILENO : -1;
     for (;;) {
         char name[32];
         CLEANUP_FD int leases = -1; /* closed when nothing is left that could use a device */
-        int status = serve_once(&again, swept, &input, &leases, life, saved);
+        *life = (struct join_life){.node_rank = kept.node_rank, .swept = swept};
+        int status = serve_once(&kept, again, &input, &leases, life, saved);
         if (status < 0) break;
         bool died = WIFSIGNALED(status);
         if (!died && !life->again) return WEXITSTATUS(status);
-        again.node_rank = life->node_rank;
-        if (died) join_node_tell(&again, "its agent was killed by %s", str_signal(WTERMSIG(status), name));
+        kept.node_rank = life->node_rank;
+        if (died) join_node_tell(&kept, "its agent was killed by %s", str_signal(WTERMSIG(status), name));
         if (!kill_children()) {
-            join_node_tell(&again, "processes of the run do not end, stuck in the kernel");
+            join_node_tell(&kept, "processes of the run do not end, stuck in the kernel");
             break;
         }
         bool let_go = node->ends_with_input && input < 0;
-        if (!life->served || let_go) break;
-        swept = true;
-        again.limit = died ? AGAIN_SOON : AGAIN_LATER;
+        if (!(life->served || life->again) || let_go) break;
+        again = true;
+        swept |= life->served;
+        kept.limit = died ? AGAIN_SOON : AGAIN_LATER;
         if (!died && node->awaits_another)
             join_node_tell(
-                &again,
-                "the controller is lost, all that ran here has ended; waiting 60 s for it to come back");
+                &kept, "the controller is lost, all that ran here has ended; waiting 60 s for it to come back");
     }
     return ty_error_exit_status(TY_ENODE);
 }

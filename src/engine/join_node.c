@@ -334,6 +334,11 @@ static int look_at_programs(const Wire__Start *start, struct buffer *differing, 
     return 0;
 }
 
+/* While nothing runs here: else the agent sees to the end of that first (agent/node_run.c). */
+static void end_with_keeper(bool at_once) {
+    (void)prctl(PR_SET_PDEATHSIG, at_once ? SIGKILL : 0);
+}
+
 /* Exit status, or -1 to rest again. Whoever lost the controller by the network has ended what it ran. */
 static int serve_start(struct node_agent *agent, const struct join_node *node, struct transport *transport,
                        const struct resting *resting, const Wire__Start *start) {
@@ -357,7 +362,9 @@ static int serve_start(struct node_agent *agent, const struct join_node *node, s
     if (result == 0) result = claim_devices(agent, start->claims, start->n_claims, &service.lease_fd, &err);
     if (result < 0) service.refusal = err.message;
     if (differing.size > 0 && !differing.failed) service.warning = differing.data;
+    end_with_keeper(false);
     enum agent_end end = agent_serve(&agent->process, &service);
+    end_with_keeper(true);
     lease_release(TAKE(agent->lease));
     if (end == AGENT_KEPT) return -1;
     transport_close(transport);
@@ -376,32 +383,34 @@ static int join(struct join_node *node, bool swept, struct transport *transport,
     return result < 0 ? result : rest(node, swept, transport, resting, err);
 }
 
-/* A node that comes back may be early: the controller has not noticed yet that it was gone. */
-static int join_again(struct join_node *node, struct transport *transport, struct resting *resting,
+/* A node that comes back may be early: the controller has not noticed yet that it was gone, and says why. The end
+ * of a run is told without a word. */
+static int join_again(struct join_node *node, bool swept, struct transport *transport, struct resting *resting,
                       ty_error *err) {
     nanoseconds end = clock_monotonic() + node->limit;
-    int result = join(node, true, transport, resting, err);
+    int result = join(node, swept, transport, resting, err);
     while (result == 0 && resting->dismissed && resting->status == ty_error_exit_status(TY_EUSAGE) &&
-           clock_monotonic() < end) {
+           resting->why[0] != '\0' && clock_monotonic() < end) {
         transport_close(transport);
         (void)poll(NULL, 0, RETRY_MOST_MS);
         result = connect_to_controller(node, true, transport, err);
-        if (result == 0) result = join(node, true, transport, resting, err);
+        if (result == 0) result = join(node, swept, transport, resting, err);
     }
     return result;
 }
 
-int join_node_run(const struct join_node *node, bool swept, int parent_fd, int leases, struct join_life *life) {
+int join_node_run(const struct join_node *node, bool again, int parent_fd, int leases, struct join_life *life) {
     struct join_node self = *node; /* which may be given another rank */
     struct transport transport = TRANSPORT_PLAIN(-1);
     struct resting resting = {0};
     struct node_agent agent = {.life = life, .parent_fd = parent_fd, .leases = leases};
     ty_error err = {0};
     (void)signal(SIGPIPE, SIG_IGN);
-    int result = connect_to_controller(&self, swept, &transport, &err);
+    end_with_keeper(true);
+    int result = connect_to_controller(&self, again, &transport, &err);
     if (result == 0 && !agent_process_open(&agent.process)) result = ty_fail_memory(&err);
     if (result == 0)
-        result = swept ? join_again(&self, &transport, &resting, &err)
+        result = again ? join_again(&self, life->swept, &transport, &resting, &err)
                        : join(&self, false, &transport, &resting, &err);
     life->node_rank = self.node_rank;
     int status = -1;
@@ -411,8 +420,7 @@ int join_node_run(const struct join_node *node, bool swept, int parent_fd, int l
                                                     : resting.status;
         if (start == NULL && resting.why[0] != '\0') join_node_tell(&self, "%s", resting.why);
         /* Nothing runs here, but the run is resumed with all of its nodes. */
-        if (start == NULL && resting.closed && !resting.dismissed && node->awaits_another)
-            life->served = life->again = true;
+        if (start == NULL && resting.closed && !resting.dismissed && node->awaits_another) life->again = true;
         if (status < 0) result = rest(NULL, false, &transport, &resting, &err);
     }
     agent_process_close(&agent.process);
@@ -420,6 +428,6 @@ int join_node_run(const struct join_node *node, bool swept, int parent_fd, int l
     wire__join__free_unpacked(resting.said, NULL);
     transport_close(&transport);
     if (result == 0) return status;
-    if (!swept) join_node_tell(&self, "%s", err.message);
-    return ty_error_exit_status(swept ? TY_ENODE : result); /* the run may have ended meanwhile */
+    if (!again) join_node_tell(&self, "%s", err.message);
+    return ty_error_exit_status(again ? TY_ENODE : result); /* the run may have ended meanwhile */
 }

@@ -33,7 +33,8 @@ int join_node_serve(const struct join_node *node);
 /* What the keeper knows of the agent, in memory that both have. */
 struct join_life {
     uint32_t node_rank; /* as given, or as the controller has given it */
-    bool served;        /* it has joined a run */
+    bool swept;         /* nothing is left of one before it that had a run: the keeper's word */
+    bool served;        /* it has had a run */
     bool again; /* it has lost the controller, ended what it ran, and may join that one, or another, again */
 };
 
@@ -43,8 +44,7 @@ void join_node_tell(const struct join_node *node, const char *format, ...)
 
 /* The agent's: connects, joins and serves until the end. `parent_fd`: a pidfd of the keeper, or -1. `leases`: a
  * local socket to the keeper, who lets what comes there lie, since a descriptor on its way is open: what the
- * agent claims stays claimed until nothing is left of it. Its exit status. `swept`: it comes after an agent of
- * which nothing is left. */
-int join_node_run(const struct join_node *node, bool swept, int parent_fd, int leases, struct join_life *life);
+ * agent claims stays claimed until nothing is left of it. Its exit status. `again`: it comes after another one. */
+int join_node_run(const struct join_node *node, bool again, int parent_fd, int leases, struct join_life *life);
 
 #endif

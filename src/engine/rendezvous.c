@@ -24,6 +24,7 @@
 #define TELL_FIRST (3 * NS_PER_S)
 #define TELL_EACH (5 * NS_PER_S)
 #define GOODBYE_LIMIT (2 * NS_PER_S)
+#define RECALL_LIMIT (4 * NS_PER_S)
 #define DEFAULT_LIMIT (300 * NS_PER_S)
 #define GREETING_LIMIT (5 * NS_PER_S)
 #define KNOCK_EACH (50 * NS_PER_MS)
@@ -91,10 +92,12 @@ static void on_closed(void *context, const ty_error *reason) {
     struct slot *slot = context;
     struct rendezvous *rendezvous = slot->rendezvous;
     channel_destroy(TAKE(slot->channel));
+    if (slot->adrift != NULL) rendezvous->adrift_at = clock_boot();
     if (rendezvous->config.local && slot->rank == 0) {
         /* Nobody has looked after what an agent leaves that ends before it is told to. */
         rendezvous->unproven |= slot->adrift != NULL;
         rendezvous->greets = false;
+        loop_timer_stop(rendezvous->config.loop, &rendezvous->left_limit);
     }
     forget_adrift(slot);
     set_state(slot, SLOT_ABSENT);
@@ -116,9 +119,10 @@ static int check(const struct rendezvous *rendezvous, const Wire__Join *join, ty
             "build",
             join->version, base_build);
     if (join->node_rank == RENDEZVOUS_RANK_NONE) return 0;
-    if (join->node_rank < first || join->node_rank >= config->max_nodes)
-        return ty_fail(err, TY_EUSAGE, "node rank %u is not one of %u to %u", join->node_rank, first,
-                       config->max_nodes - 1);
+    if (join->node_rank < first ||
+        join->node_rank >= config->max_nodes) /* which is final for one that was there */
+        return ty_fail(err, join->swept ? TY_ENODE : TY_EUSAGE, "node rank %u is not one of %u to %u",
+                       join->node_rank, first, config->max_nodes - 1);
     const struct slot *slot = &rendezvous->slots[join->node_rank];
     if (join->adrift != NULL && rendezvous->begins_anew)
         return ty_fail(err, TY_ENODE, "its controller was given up: what it runs ends, and it may come again");
@@ -128,6 +132,26 @@ static int check(const struct rendezvous *rendezvous, const Wire__Join *join, ty
     return description_check(join, err);
 }
 
+/* Hosts of one name, or agents of one host, are told apart by their ranks. The caller's; NULL without memory. */
+static char *choose_name(const struct rendezvous *rendezvous, const Wire__Join *join) {
+    struct buffer chosen = {0};
+    const struct slot *other = find(rendezvous, join->node_name);
+    bool taken = other != NULL && other->rank != join->node_rank;
+    if (rendezvous->local != NULL) taken |= str_equal(rendezvous->local->nodes[0].name, join->node_name);
+    buffer_text(&chosen, join->node_name);
+    if (taken) buffer_printf(&chosen, "-%u", join->node_rank);
+    return buffer_take(&chosen);
+}
+
+/* A run that is resumed with fewer nodes has no use for one that is there no more, but knows that nothing is left
+ * on it. */
+static void note_departed(struct rendezvous *rendezvous, const Wire__Join *join) {
+    CLEANUP_FREE char *name = choose_name(rendezvous, join);
+    if (name == NULL || hash_size(rendezvous->departed) >= RENDEZVOUS_NODES_MAX) return;
+    (void)hash_set(rendezvous->departed, name, 0);
+    if (rendezvous->changed != NULL) rendezvous->changed(rendezvous->context);
+}
+
 static int take_seat(struct rendezvous *rendezvous, struct slot *slot, const Wire__Join *join,
                      const struct visitor *visitor, ty_error *err) {
     struct cluster *tried = cluster_create();
@@ -135,13 +159,7 @@ static int take_seat(struct rendezvous *rendezvous, struct slot *slot, const Wir
     cluster_destroy(tried);
     if (result < 0) return result;
     Wire__Join *copy = frame_copy(&join->base); /* the message goes with its callback */
-    /* Hosts of one name, or agents of one host, are told apart by their ranks. */
-    struct buffer chosen = {0};
-    const struct slot *other = find(rendezvous, join->node_name);
-    bool taken = rendezvous->local != NULL && str_equal(rendezvous->local->nodes[0].name, join->node_name);
-    buffer_text(&chosen, join->node_name);
-    if (taken || (other != NULL && other != slot)) buffer_printf(&chosen, "-%u", slot->rank);
-    char *name = buffer_take(&chosen);
+    char *name = choose_name(rendezvous, join);
     if (copy == NULL || name == NULL || hash_set(rendezvous->names, name, (uintptr_t)slot) < 0) {
         wire__join__free_unpacked(copy, NULL);
         free(name);
@@ -198,6 +216,7 @@ void rendezvous_enter(struct rendezvous *rendezvous, struct channel *channel, co
         log_warning("join", "a node at %s cannot take part: %s", visitor->address, err.message);
         dismiss(channel, ty_error_exit_status(result), err.message);
         channel_destroy(channel);
+        if (result == TY_ENODE && join->swept) note_departed(rendezvous, join);
         return;
     }
     slot->channel = channel;
@@ -228,7 +247,8 @@ int rendezvous_open(const struct rendezvous_config *config, struct rendezvous **
     int result = 0;
     made->slots = calloc(config->max_nodes, sizeof *made->slots);
     made->names = hash_create();
-    if (made->slots == NULL || made->names == NULL) result = ty_fail_memory(err);
+    made->departed = hash_create();
+    if (made->slots == NULL || made->names == NULL || made->departed == NULL) result = ty_fail_memory(err);
     for (uint32_t rank = 0; rank < config->max_nodes && result == 0; rank++)
         made->slots[rank] = (struct slot){.rendezvous = made, .rank = rank, .chosen = -1};
     if (config->local && result == 0) {
@@ -264,11 +284,37 @@ static void say_goodbye(struct rendezvous *rendezvous, int status) {
     loop_timer_stop(rendezvous->config.loop, &limit);
 }
 
+/* The program closed the loop's descriptor, and with it those of the channels. Agents look for another
+ * controller where they found this one (agent/adrift.h): there they are told that there is none, end what they
+ * run, and come once more, for the exit status. On a loop that takes the place of the other, or NULL. */
+static struct loop *recall(struct rendezvous *rendezvous) {
+    uint32_t n = rendezvous->config.local ? rendezvous->n_there : 0;
+    bool late = false;
+    struct loop_timer limit = {.callback = stop_waiting, .context = &late};
+    for (uint32_t rank = 0; rank < rendezvous->config.max_nodes; rank++) {
+        channel_destroy(TAKE(rendezvous->slots[rank].channel));
+        forget_adrift(&rendezvous->slots[rank]);
+        set_state(&rendezvous->slots[rank], SLOT_ABSENT);
+    }
+    struct loop *loop = n > 0 ? loop_create(NULL) : NULL;
+    if (loop == NULL) return NULL;
+    rendezvous->config.loop = loop;
+    rendezvous->begins_anew = true;
+    int result = door_open(rendezvous, NULL);
+    if (result == 0) result = loop_timer_start(loop, &limit, RECALL_LIMIT);
+    while (result == 0 && rendezvous->n_there < n && !late && loop_intact(loop))
+        (void)loop_turn(loop, true);
+    loop_timer_stop(loop, &limit);
+    return loop;
+}
+
 void rendezvous_close(struct rendezvous *rendezvous, int status) {
     if (rendezvous == NULL) return;
+    struct loop *another = NULL;
     rendezvous->changed = NULL;
+    loop_timer_stop(rendezvous->config.loop, &rendezvous->left_limit);
     door_close(rendezvous);
-    /* Where the program closed the loop's descriptor, it did so with those of the channels. */
+    if (rendezvous->slots != NULL && !loop_intact(rendezvous->config.loop)) another = recall(rendezvous);
     if (rendezvous->slots != NULL && loop_intact(rendezvous->config.loop)) say_goodbye(rendezvous, status);
     for (uint32_t rank = 0; rendezvous->slots != NULL && rank < rendezvous->config.max_nodes; rank++) {
         struct slot *slot = &rendezvous->slots[rank];
@@ -279,10 +325,13 @@ void rendezvous_close(struct rendezvous *rendezvous, int status) {
         free(slot->name);
         free(slot->note);
     }
+    door_close(rendezvous);
+    loop_destroy(another);
     if (rendezvous->config.starter.stop != NULL)
         rendezvous->config.starter.stop(rendezvous->config.starter.context);
     free(rendezvous->slots);
     hash_destroy(rendezvous->names);
+    hash_destroy(rendezvous->departed);
     buffer_done(&rendezvous->table);
     cluster_destroy(rendezvous->local);
     key_forget(&rendezvous->key);
@@ -325,7 +374,8 @@ bool rendezvous_is_local(const struct rendezvous *rendezvous, const char *name) 
 
 bool rendezvous_is_swept(const struct rendezvous *rendezvous, const char *node_name) {
     const struct slot *slot = find(rendezvous, node_name);
-    return slot != NULL && slot->state == SLOT_JOINED && slot->join->swept;
+    if (slot == NULL) return hash_get(rendezvous->departed, node_name) != NULL;
+    return slot->state == SLOT_JOINED && slot->join->swept;
 }
 
 void rendezvous_listen(struct rendezvous *rendezvous, void (*changed)(void *context), void *context) {
@@ -435,19 +485,41 @@ int rendezvous_adopt(struct rendezvous *rendezvous, const char *node_name, const
     return 0;
 }
 
+/* Of this machine: true when it is at its end. Who looks after what it leaves is not known. */
+static bool kill_left(struct rendezvous *rendezvous) {
+    pid_t pid = rendezvous->left_pid;
+    rendezvous->unproven = true;
+    CLEANUP_FD int held = pid > 0 ? kernel_hold(pid) : -1;
+    return pid > 0 && rendezvous->left_user == geteuid() && kernel_signal(held, pid, SIGKILL) == 0;
+}
+
+/* Its lease has run out, as it were. */
+static void on_left_limit(void *context) {
+    struct rendezvous *rendezvous = context;
+    if (rendezvous->slots[0].channel == NULL) return;
+    bool killed = kill_left(rendezvous);
+    log_warning("join", "the agent of this node that the controller before this one left, process %d, %s",
+                rendezvous->left_pid, killed ? "did not end, and was killed" : "does not end");
+}
+
 /* This machine's is waited for until its channel's end, which is its own. */
-void rendezvous_send_away(struct rendezvous *rendezvous) {
+nanoseconds rendezvous_send_away(struct rendezvous *rendezvous) {
     static const char why[] = "a controller begins anew";
     rendezvous->begins_anew = true;
     for (uint32_t rank = 0; rank < rendezvous->config.max_nodes; rank++) {
         struct slot *slot = &rendezvous->slots[rank];
         if (slot->adrift == NULL) continue;
         forget_adrift(slot);
-        if (slot->state == SLOT_ABSENT)
-            dismiss(slot->channel, ty_error_exit_status(TY_ENODE), why);
-        else
+        rendezvous->adrift_at = clock_boot();
+        if (slot->state != SLOT_ABSENT) {
             rendezvous_dismiss(rendezvous, slot->name, TAKE(slot->channel), why);
+            continue;
+        }
+        dismiss(slot->channel, ty_error_exit_status(TY_ENODE), why);
+        rendezvous->left_limit = (struct loop_timer){.callback = on_left_limit, .context = rendezvous};
+        (void)loop_timer_start(rendezvous->config.loop, &rendezvous->left_limit, CHANNEL_LEASE);
     }
+    return rendezvous->adrift_at;
 }
 
 static void on_greeting(void *context, const Wire__Message *message) {
@@ -471,14 +543,14 @@ static void await_greeting(struct rendezvous *rendezvous, nanoseconds time) {
     loop_timer_stop(rendezvous->config.loop, &limit);
 }
 
-/* 0: there is a channel to whoever listens in the name of the agent; `*pid` and `*user` are that one. */
-static int knock(struct rendezvous *rendezvous, pid_t *pid, uid_t *user) {
+/* 0: there is a channel to whoever listens in the name of the agent. */
+static int knock(struct rendezvous *rendezvous) {
     static const struct channel_events events = {
         .message = on_greeting, .output = on_output, .closed = on_closed};
     struct slot *slot = &rendezvous->slots[0];
     CLEANUP_FD int fd = adrift_connect(rendezvous->config.run_path, rendezvous->local->nodes[0].name);
     if (fd < 0) return fd;
-    if (!process_is_trusted(fd, pid, user)) return -EPERM;
+    if (!process_is_trusted(fd, &rendezvous->left_pid, &rendezvous->left_user)) return -EPERM;
     int result = channel_create(rendezvous->config.loop, fd, &events, slot, &slot->channel, NULL);
     if (result == 0) (void)TAKE_FD(fd);
     return result;
@@ -489,12 +561,10 @@ static int knock(struct rendezvous *rendezvous, pid_t *pid, uid_t *user) {
 static void find_left(struct rendezvous *rendezvous) {
     struct slot *slot = &rendezvous->slots[0];
     nanoseconds end = clock_monotonic() + GREETING_LIMIT, left = GREETING_LIMIT;
-    pid_t pid = 0;
-    uid_t user = 0;
     int result;
     char why[128];
     do {
-        result = knock(rendezvous, &pid, &user);
+        result = knock(rendezvous);
         if (result == -ECONNREFUSED || result == -ENOENT || result == -EPERM) break;
         if (result == 0) await_greeting(rendezvous, left);
         if (slot->channel != NULL && !rendezvous->greets) return;
@@ -505,13 +575,12 @@ static void find_left(struct rendezvous *rendezvous) {
     if (result == -ECONNREFUSED || result == -ENOENT) return;
     rendezvous->unproven = true;
     if (slot->channel != NULL) {
-        CLEANUP_FD int held = pid > 0 ? kernel_hold(pid) : -1;
-        bool ended = pid > 0 && user == geteuid() && kernel_signal(held, pid, SIGKILL) == 0;
-        (void)snprintf(why, sizeof why, "its agent, process %d, does not answer%s", pid,
-                       ended ? " and was killed" : "");
+        bool killed = kill_left(rendezvous);
+        (void)snprintf(why, sizeof why, "its agent, process %d, does not answer%s", rendezvous->left_pid,
+                       killed ? " and was killed" : "");
     } else if (result == -EPERM) {
-        (void)snprintf(why, sizeof why, "process %d of user %u listens in the place of its agent", pid,
-                       (unsigned)user);
+        (void)snprintf(why, sizeof why, "process %d of user %u listens in the place of its agent",
+                       rendezvous->left_pid, (unsigned)rendezvous->left_user);
     } else {
         (void)snprintf(why, sizeof why, "its agent cannot be reached: %s",
                        result < 0 ? strerror(-result) : "it hangs up");

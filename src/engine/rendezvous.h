@@ -86,7 +86,8 @@ int rendezvous_wait(struct rendezvous *rendezvous, ty_error *err);
 int rendezvous_cluster(struct rendezvous *rendezvous, struct cluster **cluster, ty_error *err);
 /* The node that does not join, since it is this machine. */
 bool rendezvous_is_local(const struct rendezvous *rendezvous, const char *node_name);
-/* The node has joined again, and nothing is left of its agent that was lost, nor of that agent's workers. */
+/* The node has joined again, or would have where its rank is none any more, and nothing is left of its agent that
+ * was lost, nor of that agent's workers. */
 bool rendezvous_is_swept(const struct rendezvous *rendezvous, const char *node_name);
 /* `changed` is called from the loop when a node has joined, left, or was given up. */
 void rendezvous_listen(struct rendezvous *rendezvous, void (*changed)(void *context), void *context);
@@ -108,8 +109,9 @@ const Wire__Adrift *rendezvous_adrift(const struct rendezvous *rendezvous, const
 /* An agent of this machine is still there that a controller before this one had started, or it is not proven
  * that nothing is left of it. */
 bool rendezvous_has_left(const struct rendezvous *rendezvous);
-/* Agents that are adrift end what they run, and come again where they joined; so do any that come later. */
-void rendezvous_send_away(struct rendezvous *rendezvous);
+/* Agents that are adrift end what they run, and come again where they joined; so do any that come later. When
+ * one of them was last counted as alive, by clock_boot; 0: none was there. */
+nanoseconds rendezvous_send_away(struct rendezvous *rendezvous);
 
 /* Starts the agent of a node for a run, whose channel is then the caller's. TY_ENODE: it is not there. */
 int rendezvous_take(struct rendezvous *rendezvous, const char *node_name, const Wire__Start *start,

@@ -58,18 +58,23 @@ struct rendezvous {
     struct door door;
     struct slot *slots;           /* max_nodes */
     struct hash *names;           /* of slots that have one: name -> slot */
+    struct hash *departed;        /* names of nodes that have no slot, and on which nothing is left */
     uint32_t n_there, n_given_up; /* slots that are not absent; that will not come */
     uint32_t n_promised;          /* ever: the next rank is looked for from there on */
     struct cluster *local;
     char local_address[64]; /* of this machine, as its nodes reach it; "" until one has joined */
     char local_interface[32];
-    char network[64];    /* that was chosen, "10.0.0.0/24"; "": none was */
-    struct buffer table; /* lines of what was found of each network, each with its end */
-    uint32_t n_trying;   /* nodes that have not told what they reach */
-    bool began;          /* the starter was called */
-    bool begins_anew;    /* nobody is adopted any more */
-    bool greets;         /* an agent of this machine may be adrift, and has not said so yet */
-    bool unproven;       /* that nothing is left of it */
+    char network[64];             /* that was chosen, "10.0.0.0/24"; "": none was */
+    struct buffer table;          /* lines of what was found of each network, each with its end */
+    uint32_t n_trying;            /* nodes that have not told what they reach */
+    bool began;                   /* the starter was called */
+    bool begins_anew;             /* nobody is adopted any more */
+    bool greets;                  /* an agent of this machine may be adrift, and has not said so yet */
+    bool unproven;                /* that nothing is left of it */
+    struct loop_timer left_limit; /* for its end, once it is sent away */
+    pid_t left_pid;               /* its; 0: not known */
+    uid_t left_user;
+    nanoseconds adrift_at; /* by clock_boot: an agent that is adrift was last counted as alive; 0: none */
     void (*changed)(void *context);
     void *context;
 };

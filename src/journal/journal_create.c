@@ -44,7 +44,7 @@ static int publish_nameless(const char *path, const void *image, size_t size) {
     int result = file_write_all(fd, image, size);
     (void)snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     if (result == 0 && linkat(AT_FDCWD, link, AT_FDCWD, path, AT_SYMLINK_FOLLOW) < 0)
-        result = errno == ENOENT ? -EOPNOTSUPP : -errno; /* no /proc */
+        result = errno == ENOENT || file_has_no_links(errno) ? -EOPNOTSUPP : -errno; /* ENOENT: no /proc */
     return result;
 }
 

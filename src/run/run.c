@@ -13,6 +13,7 @@
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/log.h"
+#include "base/str.h"
 #include "run/internal.h"
 
 /* Beyond the grace: the agent's own kill and the news of it. */
@@ -210,7 +211,7 @@ void run_fail(struct run *run, const struct run_failure *failure) {
 void run_failure_text(struct run_failure *failure, const char *format, ...) {
     va_list args;
     va_start(args, format);
-    (void)vsnprintf(failure->text, sizeof failure->text, format, args);
+    (void)str_vprint(failure->text, sizeof failure->text, format, args);
     va_end(args);
 }
 

@@ -136,10 +136,11 @@ static const char *rule_of(const struct setting *setting, char text[96]) {
         (void)snprintf(text, 96, "one of %s", setting->argument);
         return text;
     case SETTING_SECONDS:
-        (void)snprintf(text, 96, "a number of seconds from 0 to %.10g", setting->high);
+        (void)str_print(text, 96, "a number of seconds from 0 to %.10g", setting->high);
         return text;
     case SETTING_PERIOD:
-        (void)snprintf(text, 96, "a time from %.10g to %.10g seconds, or \"off\"", setting->low, setting->high);
+        (void)str_print(text, 96, "a time from %.10g to %.10g seconds, or \"off\"", setting->low,
+                        setting->high);
         return text;
     case SETTING_COUNT:
         (void)snprintf(text, 96, "a whole number from %.0f to %.0f%s", setting->low < 0 ? 0 : setting->low,
@@ -417,7 +418,7 @@ static int set_public(const struct setting *setting, void *member, const void *f
         if (*(const bool *)field) *(const char **)member = "";
         return 0;
     case SETTING_SECONDS:
-        (void)snprintf(given, 64, "%.10g", *(const double *)field);
+        (void)str_print(given, 64, "%.10g", *(const double *)field);
         return *(const double *)field == 0 ? 0 : set_seconds(setting, member, *(const double *)field, why);
     case SETTING_COUNT:
         (void)snprintf(given, 64, "%d", *(const int *)field);

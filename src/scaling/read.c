@@ -25,8 +25,8 @@ static const char *describe(const json_t *value, char text[64]) {
     if (json_is_string(value))
         (void)snprintf(text, 64, "the text \"%.40s\"", json_string_value(value));
     else
-        (void)snprintf(text, 64, "%s%.10g", json_is_real(value) ? "the real number " : "",
-                       json_number_value(value));
+        (void)str_print(text, 64, "%s%.10g", json_is_real(value) ? "the real number " : "",
+                        json_number_value(value));
     return text;
 }
 

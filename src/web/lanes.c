@@ -171,7 +171,7 @@ bool lanes_destroy(struct lanes *lanes) {
     enum { PATIENCE_SECONDS = 1 };
     if (lanes == NULL) return true;
     struct timespec until;
-    (void)clock_gettime(CLOCK_REALTIME, &until);
+    (void)clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += PATIENCE_SECONDS;
     loop_watch_stop(lanes->loop, &lanes->watch);
     pthread_mutex_lock(&lanes->lock);
@@ -179,7 +179,7 @@ bool lanes_destroy(struct lanes *lanes) {
     pthread_cond_broadcast(&lanes->work);
     int late = 0;
     while (lanes->n_threads > 0 && late == 0)
-        late = pthread_cond_timedwait(&lanes->ended, &lanes->lock, &until);
+        late = pthread_cond_clockwait(&lanes->ended, &lanes->lock, CLOCK_MONOTONIC, &until);
     bool all = lanes->n_threads == 0;
     pthread_mutex_unlock(&lanes->lock);
     if (!all) return false;

@@ -4,14 +4,18 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/cleanup.h"
+#include "base/file.h"
 #include "base/str.h"
 
 enum { ACCEPTED_LATER = 128 };
@@ -20,7 +24,6 @@ union address {
     struct sockaddr any;
     struct sockaddr_in v4;
     struct sockaddr_in6 v6;
-    struct sockaddr_un local;
 };
 
 static int fail_address(const char *text, ty_error *err) {
@@ -95,39 +98,64 @@ static int open_port(const char *text, struct listening *listening, ty_error *er
     return 0;
 }
 
+/* -- a Unix socket has its name when it listens: one that does not answer is left over, and is replaced */
+
+static int open_socket(void) {
+    return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+}
+
 /* Nobody answers on a socket whose server is gone. */
-static bool is_left_over(const union address *address) {
+static bool is_left_over(const char *path) {
     struct stat status;
-    if (lstat(address->local.sun_path, &status) < 0 || !S_ISSOCK(status.st_mode)) return false;
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    bool refused = fd >= 0 && connect(fd, &address->any, sizeof address->local) < 0 && errno == ECONNREFUSED;
-    if (fd >= 0) (void)close(fd);
-    return refused;
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    (void)snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
+    if (lstat(path, &status) < 0 || !S_ISSOCK(status.st_mode)) return false;
+    CLEANUP_FD int fd = open_socket();
+    return fd >= 0 && connect(fd, (const struct sockaddr *)&address, sizeof address) < 0 &&
+           errno == ECONNREFUSED;
+}
+
+/* Gives the socket its name, that of one that is left over too. Another that begins at this moment may have
+ * taken that one's place first, and gets it back. */
+static int take_name(const char *hidden, const char *path) {
+    int result = linkat(AT_FDCWD, hidden, AT_FDCWD, path, 0) < 0 ? -errno : 0;
+    if (result != -EEXIST || !is_left_over(path)) return result;
+    if (renameat2(AT_FDCWD, hidden, AT_FDCWD, path, RENAME_EXCHANGE) < 0) return -errno;
+    if (is_left_over(hidden)) return 0;
+    (void)renameat2(AT_FDCWD, hidden, AT_FDCWD, path, RENAME_EXCHANGE);
+    return -EEXIST;
+}
+
+/* First under a name beside `path`, which may be as long as a socket's can be: its directory leads there. */
+static int listen_at(int fd, const char *path, struct stat *made) {
+    struct sockaddr_un hidden = {.sun_family = AF_UNIX};
+    const char *slash = strrchr(path, '/');
+    CLEANUP_FREE char *above = slash == NULL ? strdup(".") : strndup(path, (size_t)(slash + 1 - path));
+    CLEANUP_FD int directory = above == NULL ? -1 : open(above, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (directory < 0) return -errno;
+    (void)snprintf(hidden.sun_path, sizeof hidden.sun_path, "/proc/self/fd/%d/.trainyard-%d", directory,
+                   (int)getpid());
+    (void)unlink(hidden.sun_path); /* of a process that had this number before */
+    if (fchmod(fd, 0600) < 0 || bind(fd, (const struct sockaddr *)&hidden, sizeof hidden) < 0) return -errno;
+    int result = listen(fd, ACCEPTED_LATER) < 0 || lstat(hidden.sun_path, made) < 0 ? -errno : 0;
+    if (result == 0) result = take_name(hidden.sun_path, path);
+    (void)unlink(hidden.sun_path);
+    return result;
 }
 
 static int open_unix(const char *path, struct listening *listening, ty_error *err) {
-    union address address = {.local = {.sun_family = AF_UNIX}};
-    if (*path == '\0' || strlen(path) >= sizeof address.local.sun_path)
-        return ty_fail(err, TY_EUSAGE, "unix:PATH: the path must have 1 to %zu bytes",
-                       sizeof address.local.sun_path - 1);
-    (void)strcpy(address.local.sun_path, path);
+    const size_t room = sizeof((struct sockaddr_un *)NULL)->sun_path;
+    if (*path == '\0' || strlen(path) >= room)
+        return ty_fail(err, TY_EUSAGE, "unix:PATH: the path must have 1 to %zu bytes", room - 1);
     (void)strcpy(listening->path, path);
     listening->is_unix = true;
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    CLEANUP_FD int fd = open_socket();
     if (fd < 0) return ty_fail(err, -errno, "cannot make a socket: %s", strerror(errno));
-    mode_t before = umask(0177);
-    int bound = bind(fd, &address.any, sizeof address.local);
-    if (bound < 0 && errno == EADDRINUSE && is_left_over(&address) && unlink(path) == 0)
-        bound = bind(fd, &address.any, sizeof address.local);
-    int why = errno;
-    (void)umask(before);
-    if (bound == 0 && listen(fd, ACCEPTED_LATER) == 0) {
-        listening->fd = fd;
-        return 0;
-    }
-    (void)close(fd);
-    if (why == EADDRINUSE) return ty_fail(err, TY_EUSAGE, "%s is taken: remove it, or name another path", path);
-    return ty_fail(err, -why, "cannot listen on %s: %s", path, strerror(why));
+    int result = listen_at(fd, path, &listening->socket);
+    if (result == -EEXIST) return ty_fail(err, TY_EUSAGE, "%s is taken: remove it, or name another path", path);
+    if (result < 0) return ty_fail(err, result, "cannot listen on %s: %s", path, strerror(-result));
+    listening->fd = TAKE_FD(fd);
+    return 0;
 }
 
 int listen_open(const char *text, struct listening *listening, ty_error *err) {
@@ -139,5 +167,5 @@ int listen_open(const char *text, struct listening *listening, ty_error *err) {
 }
 
 void listen_close(const struct listening *listening) {
-    if (listening->is_unix) (void)unlink(listening->path);
+    if (listening->is_unix) (void)file_remove_own(listening->path, &listening->socket);
 }

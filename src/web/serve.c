@@ -153,22 +153,10 @@ static int write_token(struct site *site, ty_error *err) {
     if (lstat(path, &site->token_file) == 0 && !S_ISREG(site->token_file.st_mode))
         return ty_fail(err, TY_EUSAGE, "--token-file %s: it is there, and no regular file", path);
     int result = file_draft_open(path, 0600, &draft);
-    if (result == 0) {
-        result = file_write_all(draft.fd, site->guard.token, TOKEN_SIZE - 1);
-        if (fstat(draft.fd, &site->token_file) < 0 && result == 0) result = -errno;
-        result = file_draft_close(&draft, result);
-    }
+    if (result == 0)
+        result = file_draft_close(&draft, file_write_all(draft.fd, site->guard.token, TOKEN_SIZE - 1));
+    site->token_file = draft.status;
     return result < 0 ? ty_fail(err, result, "cannot write the token to %s: %s", path, strerror(-result)) : 0;
-}
-
-/* What has taken the name since is not ours to remove; it may have the number of the file that was ours. */
-static void remove_token(const struct site *site) {
-    const char *path = site->config.token_file;
-    struct stat now;
-    if (path != NULL && lstat(path, &now) == 0 && now.st_dev == site->token_file.st_dev &&
-        now.st_ino == site->token_file.st_ino && now.st_mtim.tv_sec == site->token_file.st_mtim.tv_sec &&
-        now.st_mtim.tv_nsec == site->token_file.st_mtim.tv_nsec)
-        (void)unlink(path);
 }
 
 /* The runs that were named, as the page's address has them: "&run=ID", or "&compare=ID,ID". */
@@ -237,11 +225,12 @@ static int open_parts(struct site *site, ty_error *err) {
 
 static void close_server(struct site *site) {
     if (site->loop != NULL) stream_close(site);
-    if (site->server == NULL) return;
-    site->http->turn(site->server); /* so that streams say bye */
-    loop_watch_stop(site->loop, &site->watch);
-    loop_timer_stop(site->loop, &site->timer);
-    site->http->stop(TAKE(site->server));
+    if (site->server != NULL) {
+        site->http->turn(site->server); /* so that streams say bye */
+        loop_watch_stop(site->loop, &site->watch);
+        loop_timer_stop(site->loop, &site->timer);
+        site->http->stop(TAKE(site->server));
+    }
     listen_close(&site->listening);
 }
 
@@ -265,7 +254,8 @@ static int serve(struct site *site, ty_error *err) {
     for (size_t i = 0; i < ARRAY_SIZE(signals); i++)
         loop_signal_stop(site->loop, &handles[i]);
     registry_leave(&registry);
-    if (written) remove_token(site);
+    if (written && site->config.token_file != NULL)
+        (void)file_remove_own(site->config.token_file, &site->token_file);
     return result;
 }
 

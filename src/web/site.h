@@ -51,6 +51,7 @@ struct listening {
     int asked, port;     /* TCP: the port that was asked for, and the one that it became */
     char host[64];       /* as it stands in a URL: "127.0.0.1", "[::1]" */
     char path[PATH_MAX]; /* Unix */
+    struct stat socket;  /* what has the path, as it was made */
 };
 
 /* "127.0.0.1:8268", "localhost:0", "[::1]:8268", "8268", "unix:PATH"; NULL: the first. A port that is taken:

@@ -14,7 +14,7 @@ import threading
 import time
 import unittest
 
-from harness import COMMAND, HERE, main
+from harness import COMMAND, HERE, main, processes_with
 from test_join import JoinCase, free_port
 
 # Steps until there is a file "enough", each reported and noted: process, attempt, step.
@@ -69,26 +69,28 @@ while not os.path.exists("last") or step < int(open("last").read()):
         notes.write("%d %s %d\\n" % (os.getpid(), os.environ["TRAINYARD_ATTEMPT"], step))
 """
 
-# Another user at the name where the agent of node 0 is found: listens there and hangs up, or knocks and says nothing.
+# Another user at the names where agents are found, that of node 0 unless others are given: listens there and hangs up, or knocks and says
+# nothing.
 STRANGER = """
 import os, socket, sys
-status, name = os.stat(sys.argv[2]), "\\0trainyard-run-%x-%x-%s"
-name %= (status.st_dev, status.st_ino, socket.gethostname())
-listener, kept = socket.socket(socket.AF_UNIX), []
+status, kept = os.stat(sys.argv[2]), []
+names = ["\\0trainyard-run-%x-%x-%s" % (status.st_dev, status.st_ino, node) for node in sys.argv[3:] or [socket.gethostname()]]
 if sys.argv[1] == "listens":
-    listener.bind(name)
-    listener.listen(9)
+    for name in names:
+        kept.append(socket.socket(socket.AF_UNIX))
+        kept[-1].bind(name)
+        kept[-1].listen(9)
 else:
     for _ in range(int(sys.argv[1])):
         kept.append(socket.socket(socket.AF_UNIX))
         kept[-1].setblocking(False)
         try:
-            kept[-1].connect(name)
+            kept[-1].connect(names[0])
         except BlockingIOError:
             break
 print("there", flush=True)
 while sys.argv[1] == "listens":
-    listener.accept()[0].close()
+    kept[0].accept()[0].close()
 sys.stdin.read()
 """
 
@@ -408,8 +410,8 @@ class Adopted(JoinCase):
         self.end()
         self.assertEqual({1}, {attempt for _, attempt, _ in self.notes(0)})
 
-    def test_another_run_of_this_name_keeps_its_device(self):
-        """A run in another storage has the first device here, the agent that was left the second. Nobody has waited for the dead controller."""
+    def begin_beside_another(self, script, *args):
+        """A run of the same name in another storage has the first of two devices of node 0 until "stop" is written, this one the second."""
         devices = ("--num-gpus", 2, "--use-gpu", "--name", "r")
         os.mkfifo(os.path.join(self.place, "stop"))
         other = self.start("run", "--storage-path", os.path.join(self.place, "other"), "--num-cpus", 64, "-n", 1, *devices, "--", "sh", "-c", ": > up; cat stop")
@@ -418,10 +420,35 @@ class Adopted(JoinCase):
         elsewhere = os.path.join(self.place, "leases-elsewhere")
         os.mkdir(elsewhere)
         os.chmod(elsewhere, 0o1777)
-        self.words = ("-n", 2, "--placement", "SPREAD", *devices)
-        command = ("--", "sh", "-c", STEPS)
+        self.words = ("-n", 2, "--placement", "SPREAD", *devices, *args)
+        command = ("--", "sh", "-c", script)
         self.nodes = {0: self.node(0, *self.words, *command), 1: self.node(1, *self.words, *command, leases=elsewhere)}
         self.wait_for_steps()
+        return other
+
+    def begin_anew_behind_a_wait(self, meanwhile):
+        """One worker with both devices of node 0: they are waited for, until nobody could be left by what the journal says."""
+        other = self.begin_beside_another(DEAF, "--outlive", "1s")
+        self.kill_controller()
+        self.nodes[0] = self.node(0, *self.words, "-n", 1, "--resources", "GPU=2,first=1", "--node-resources", "first=1", "--resume", "--", "sh", "-c", DEAF)
+        self.wait_for_line(self.nodes[0], "waiting: ")
+        time.sleep(14)
+        self.wait_for_steps()
+        meanwhile()
+        self.write("stop", "")
+        self.assert_attempts_in_order()
+        self.assert_status(0, self.finish(other))
+        self.end_node_1()
+
+    def test_who_went_on_while_devices_were_waited_for_ends_first(self):
+        self.begin_anew_behind_a_wait(lambda: None)
+
+    def test_an_agent_that_stands_still_when_it_is_sent_away(self):
+        self.begin_anew_behind_a_wait(lambda: os.kill(self.agent(0), signal.SIGSTOP))
+
+    def test_another_run_of_this_name_keeps_its_device(self):
+        """Nobody has waited for the dead controller."""
+        other = self.begin_beside_another(STEPS)
         dead = self.nodes[0]
         os.kill(dead.pid, signal.SIGKILL)
         self.resume()
@@ -431,6 +458,64 @@ class Adopted(JoinCase):
         self.assert_one_attempt()
         self.write("stop", "")
         self.assert_status(0, self.finish(other))
+
+    def test_a_node_that_was_lost_before_the_last_attempt_is_not_waited_for(self):
+        self.begin_by_link(options=("--max-failures", 3, "--outlive", 0))
+        self.nodes[1].kill()
+        self.nodes[1].wait()
+        self.wait_for(lambda: self.notes(0)[-1][1] == 2, "attempt 2", self.nodes[0])
+        self.kill_controller()
+        self.nodes[0] = self.node(0, *self.words, "--resume", *self.command, nodes="1:2")
+        self.wait_for(lambda: self.notes(0)[-1][1] == 3, "attempt 3", self.nodes[0])
+        self.write("enough", "")
+        self.assertNotIn("waiting", self.assert_status(0, self.finish(self.nodes[0])).err)
+        self.assert_no_overlap()
+
+    def test_a_run_that_is_resumed_with_fewer_nodes(self):
+        """The one that is there no more tells that nothing is left on it."""
+        self.words = ("--placement", "SPREAD", "--name", "r", "--outlive", "1h")
+        command = ("--", "sh", "-c", DEAF)
+        self.nodes = {rank: self.node(rank, "-n", 3, *self.words, *command, nodes=3) for rank in (0, 1, 2)}
+        self.wait_for_steps()
+        self.wait_for(lambda: self.notes(2), "steps of the third", self.nodes[2])
+        self.kill_controller()
+        self.nodes[0] = self.node(0, "-n", 2, *self.words, "--resume", *command)
+        self.assert_status(5, self.finish(self.nodes[2]))
+        self.wait_for(lambda: all(self.notes(rank)[-1][1] == 2 for rank in (0, 1)), "attempt 2", self.nodes[0])
+        self.end()
+        self.assert_no_overlap()
+
+    def test_a_second_command_for_a_node_proves_nothing_of_the_first(self):
+        """It has waited at a controller that was killed, and had nothing to run there."""
+        link = self.begin_by_link(options=("--outlive", "15s"))
+        self.kill_controller()
+        time.sleep(0.5)  # the first one's node hears of it
+        link.done()
+        second = self.node(1, *self.words, *self.command, nodes="1:2")
+        self.nodes[0] = self.node(0, *self.words, "--resume", *self.command, nodes=3)
+        self.wait_for_line(self.nodes[0], "missing: node 2")
+        self.kill_controller()
+        self.wait_for_line(second, "the controller is lost")
+        self.nodes[0] = self.node(0, *self.words, "--resume", *self.command, nodes=2)
+        self.assert_attempts_in_order()
+        self.assert_status(0, self.finish(second))
+        self.end_node_1()
+
+    def test_where_a_spare_node_has_taken_over(self):
+        self.words = ("-n", 2, "--placement", "SPREAD", "--name", "r", "--spares", 1, "--max-failures", 1)
+        command = ("--", "sh", "-c", STEPS)
+        self.nodes = {rank: self.node(rank, *self.words, *command, nodes=3) for rank in (0, 1, 2)}
+        self.wait_for_steps()
+        os.kill(self.agent(1), signal.SIGKILL)
+        self.wait_for(lambda: all(self.notes(rank)[-1][1] == 2 for rank in (0, 1)), "attempt 2", self.nodes[0])
+        self.kill_controller()
+        self.nodes[0] = self.node(0, *self.words, "--resume", *command, nodes=3)
+        self.wait_for_steps()
+        first, _ = self.end()
+        self.assertIn("attempt 2 goes on", first.err)
+        self.assert_status(0, self.finish(self.nodes[2]))
+        for rank in (0, 1):
+            self.assertEqual(1, len({pid for pid, attempt, _ in self.notes(rank) if attempt == 2}), "the worker is the same")
 
     def test_another_command_begins_anew(self):
         self.begin()
@@ -454,10 +539,10 @@ class Adopted(JoinCase):
         self.nodes[1].send_signal(signal.SIGINT)
         self.assert_status(5, self.finish(self.nodes[1]))
 
-    def stranger(self, what):
+    def stranger(self, what, *nodes):
         os.chmod(self.place, 0o755)
         os.makedirs(os.path.join(self.storage, "r"), exist_ok=True)
-        program = ["setpriv", "--reuid=65534", "--clear-groups", "/usr/bin/python3", "-c", STRANGER, what, os.path.join(self.storage, "r")]
+        program = ["setpriv", "--reuid=65534", "--clear-groups", "/usr/bin/python3", "-c", STRANGER, what, os.path.join(self.storage, "r"), *nodes]
         stranger = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.addCleanup(stranger.communicate)
         self.addCleanup(stranger.kill)
@@ -499,6 +584,21 @@ class Adopted(JoinCase):
         self.wait_for_line(self.nodes[0], "workers will not outlive the controller")
         self.kill_controller()
         self.assert_nothing_is_proven("of user 65534 listens in the place of its agent")
+
+    @unittest.skipUnless(os.geteuid() == 0, "takes the rights to become another user")
+    def test_another_user_listens_in_the_places_of_many_agents(self):
+        """Of logical nodes: they are waited for side by side."""
+        nodes = ["n%02d" % i for i in range(40)]
+        cluster = self.write("cluster.yaml", "nodes: [%s]" % ", ".join("{name: %s, resources: {CPU: 1}}" % node for node in nodes))
+        run = ("run", "--storage-path", self.storage, "--cluster", cluster, "--name", "r", "-n", 40, "--placement", "SPREAD", "--resume", "--", "sh", "-c")
+        first = self.start(*run, ": > up.$RANK; exec sleep 3076")
+        self.wait_for(lambda: all(os.path.exists(os.path.join(self.place, "up.%d" % rank)) for rank in range(40)), "all workers", first)
+        first.kill()
+        first.wait()
+        self.wait_for(lambda: not processes_with(self.place), "the end of all")
+        self.stranger("listens", *nodes)
+        second = self.assert_status(0, self.finish(self.start(*run, "true")))
+        self.assertEqual(40, second.err.count("somebody else listens in its place"))
 
     def test_an_agent_that_does_not_answer(self):
         self.begin(DEAF, "--outlive", "1s")

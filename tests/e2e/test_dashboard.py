@@ -316,6 +316,34 @@ class Dashboard(harness.Case):
         self.assertFalse(os.path.exists(path))
         self.assertTrue(command)
 
+    def test_a_socket_is_removed_by_its_own_dashboard(self):
+        """One that lives is not replaced, stopped or not; another that was begun when somebody had removed the socket keeps its own."""
+        os.makedirs(self.storage)
+        path = os.path.join(self.place, "page.sock")
+
+        def begin():
+            process = self.start("dashboard", "--storage-path", self.storage, "--listen", "unix:" + path, env={"XDG_RUNTIME_DIR": self.place})
+            self.addCleanup(process.kill)
+            self.assertIn("token ", process.stdout.readline())
+            return process
+        first = begin()
+        first.send_signal(signal.SIGSTOP)
+        refused = self.trainyard("dashboard", "--storage-path", self.storage, "--listen", "unix:" + path)
+        self.assert_line(self.assert_status(2, refused), "dashboard", path, "is taken")
+        first.send_signal(signal.SIGCONT)
+        os.unlink(path)
+        second = begin()
+        first.terminate()
+        self.assertEqual(0, first.wait(20))
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(path)
+        second.kill()
+        second.wait()
+        third = begin()  # what a killed one left is replaced
+        third.terminate()
+        self.assertEqual(0, third.wait(20))
+        self.assertEqual([], [name for name in os.listdir(self.place) if "sock" in name or name.startswith(".trainyard")])
+
     def test_a_browser_is_opened_without_the_token_in_its_words(self):
         told = os.path.join(self.place, "told")
         browser = self.write("browser", f"#!/bin/sh\necho \"$1\" > {told}.part; mv {told}.part {told}; exec sleep 60\n")

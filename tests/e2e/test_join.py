@@ -1,5 +1,6 @@
 """The same command started once on each of several nodes, which meet at a rendezvous: here over loopback."""
 
+import contextlib
 import json
 import os
 import resource
@@ -9,7 +10,7 @@ import socket
 import sqlite3
 import time
 
-from harness import COMMAND, Case, main
+from harness import COMMAND, Case, main, processes_with
 
 KEY = secrets.token_hex(32)
 
@@ -175,6 +176,26 @@ class Asked(JoinCase):
         self.end()
 
 
+    def test_a_controller_that_hears_nobody_is_not_waited_for(self):
+        """As many wait there as may. The one who asks takes the ranks for those of another machine."""
+        controller = self.nodes[0].pid
+        before = resource.prlimit(controller, resource.RLIMIT_NOFILE)
+        resource.prlimit(controller, resource.RLIMIT_NOFILE, (0, before[1]))
+        waiting = []
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                waiting.append(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+                waiting[-1].setblocking(False)
+                waiting[-1].connect(self.name)
+        elsewhere = ("--uts", *(() if os.geteuid() == 0 else ("-r",)), "sh", "-c", 'hostname elsewhere && exec "$0" "$@"', COMMAND)
+        told = self.finish(self.start(*elsewhere, "stacks", "r", "--storage-path", self.storage, "--seconds", "100ms", command="unshare"), timeout=60)
+        self.assertIn("the run's controller does not answer", told.err)
+        resource.prlimit(controller, resource.RLIMIT_NOFILE, before)
+        for client in waiting:
+            client.close()
+        self.end()
+
+
 class Lost(JoinCase):
     def begin(self, script, *args, **more):
         started = [self.node(rank, "-n", 2, "--placement", "SPREAD", *args, "--", "sh", "-c", script, **more) for rank in (0, 1)]
@@ -276,6 +297,15 @@ class Lost(JoinCase):
         self.wait_for_line(started[1], "the controller is lost")
         started[1].send_signal(signal.SIGINT)
         self.assert_status(5, self.finish(started[1]))
+
+    def test_a_node_that_waits_for_another_controller_ends_with_its_keeper(self):
+        started = self.begin(": > ready.$RANK; exec sleep 3072", "--outlive", 0)
+        os.kill(started[0].pid, signal.SIGKILL)
+        started[0].wait()
+        self.wait_for_line(started[1], "the controller is lost")
+        started[1].kill()
+        started[1].wait()
+        self.wait_for(lambda: not processes_with(self.place), "the end of its agent", seconds=20)
 
     def test_a_node_is_told_to_end(self):
         started = self.begin("trap 'exit 0' TERM; : > ready.$RANK; while :; do sleep 0.02; done")

@@ -254,6 +254,15 @@ class Key(KubeCase):
         self.assert_usage(self.trainyard("kube", "--image", "i", "-o", path, "--", "prog"), "kube", path, "user 65534")
         self.assertEqual("old", self.read(path))
 
+    def test_a_link_is_not_followed(self):
+        """Whoever put it there would choose what is written over, and read the key by a file that was open before."""
+        target, path = self.write("precious", "mine"), os.path.join(self.place, "run.yaml")
+        os.symlink(target, path)
+        self.assert_status(0, self.trainyard("kube", "--image", "i", "-o", path, "--", "prog"))
+        self.assertEqual("mine", self.read(target))
+        self.assertFalse(os.path.islink(path))
+        self.assertIn("kind: Job", self.read(path))
+
     def test_a_file_that_cannot_be_written(self):
         self.assert_usage(self.trainyard("kube", "--image", "i", "-o", "/nowhere/x", "--", "prog"), "kube", "/nowhere/x")
         full = self.trainyard("kube", "--image", "i", "-o", "/dev/full", "--", "prog")

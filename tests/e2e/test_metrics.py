@@ -173,6 +173,22 @@ class Metrics(Case):
             self.assertNotEqual(bool(word), os.path.exists(path))
             self.assertEqual([], [name for name in os.listdir(self.storage) if ".part-" in name])
 
+    def test_the_file_of_another_run_stays(self):
+        """Two runs were given one file: the end of one does not take what the other wrote."""
+        seen.write_a(self.storage)
+        path = os.path.join(self.storage, "a.prom")
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with ours, theirs:
+            writer = subprocess.Popen([harness.COMMAND, "agent", "--metrics-file", os.path.join(self.storage, "a"), "a", path, "100000"], stdin=theirs)
+            self.wait_for(lambda: os.path.exists(path), "the file")
+            writer.send_signal(signal.SIGSTOP)
+            os.rename(self.write("other", "of another run"), path)
+            ours.send(b"end")
+            writer.send_signal(signal.SIGCONT)
+            self.assertEqual(0, writer.wait(180))
+        with open(path) as file:
+            self.assertEqual("of another run", file.read())
+
     def test_many_ranks_and_names_stay_few_series(self):
         seen.write_d(self.storage, ranks=10000, numbers=1, metrics=300)
         out = self.metrics("d", "--format", "openmetrics").out

@@ -51,6 +51,15 @@ class Signals(RunCase):
     def program(self, *words):
         return (sys.executable, self.write("work/program.py", PROGRAM), *words)
 
+    def test_signals_that_were_held_when_it_was_started(self):
+        """As by a thread that leaves all signals to others, and starts the command."""
+        hold = lambda: signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+            process = self.started("--", *self.program(), preexec_fn=hold)
+            process.send_signal(number)
+            self.assert_status(status, self.finish(process))
+            self.assert_clean()
+
     # -- Ctrl-C
 
     def test_ctrl_c_is_an_interrupt(self):

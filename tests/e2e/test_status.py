@@ -9,7 +9,7 @@ import subprocess
 import time
 
 import seen
-from harness import COMMAND, Case, main
+from harness import COMMAND, Case, main, open_files
 
 
 def shell(script):
@@ -284,6 +284,46 @@ class Logs(RunCase):
         out = subprocess.run("'%s' logs a --storage-path %s | head -n 1" % (COMMAND, self.storage), shell=True, capture_output=True,
                              text=True, env=self.environment, timeout=30)
         self.assertEqual(("[rank 0] 1\n", ""), (out.stdout, out.stderr))
+
+
+class Anew(Case):
+    """Whoever looks at a run on and on, and is too slow to see it end, removed, and another one begun under its name."""
+
+    def looking(self, *words):
+        """A command that has looked once, and is stopped."""
+        process = self.start(words[0], "--storage-path", self.storage, "a", *words[1:])
+
+        def waits():
+            with open("/proc/%d/stat" % process.pid) as file:
+                sleeps = file.read().rsplit(")", 1)[1].split()[0] == "S"
+            return sleeps and any("inotify" in link for link in open_files(process.pid))
+        self.wait_for(waits, "a look", process)
+        process.send_signal(signal.SIGSTOP)
+        return process
+
+    def begin(self, word):
+        run = self.start_run("--name", "a", "-n", "1", "--quiet", *shell("echo %s; until [ -e go ]; do sleep 0.01; done; rm go" % word))
+        log = os.path.join(self.storage, "a", "logs", "rank-0.log")
+        self.wait_for(lambda: os.path.exists(log) and os.path.getsize(log) > 0, "the log", run)
+        return run
+
+    def test_a_run_that_is_removed_and_made_anew(self):
+        run = self.begin("old")
+        looking = {words: self.looking(*words) for words in (("logs", "-f"), ("wait",), ("metrics", "--format", "csv", "--follow"))}
+        self.write("go", "")
+        self.assert_status(0, self.finish(run))
+        self.assert_status(0, self.trainyard("rm", "a", "--storage-path", self.storage))
+        run = self.begin("new")
+        for words, process in looking.items():
+            with self.subTest(words[0]):
+                process.send_signal(signal.SIGCONT)
+                finished = self.finish(process, timeout=20)
+                self.assertEqual(words[0] == "wait", finished.status == 1, repr(finished))
+                self.assertNotIn("new", finished.out)
+                if words[0] == "wait":
+                    self.assert_line(finished, "wait", "a was removed, and is another run by now")
+        self.write("go", "")
+        self.assert_status(0, self.finish(run))
 
 
 class FromInside(RunCase):

@@ -50,6 +50,13 @@ def test_is_no_path(source):
             pass
 
 
+def test_to_directory_is_not_the_checkpoint_itself(source):
+    with pytest.raises(ValueError, match="lies in the checkpoint itself"):
+        Checkpoint(source).to_directory(source / "copy")
+    assert not (source / "copy").exists()
+    assert Checkpoint(source).to_directory(source) == str(source)
+
+
 def test_to_directory_copies(source, tmp_path):
     checkpoint = Checkpoint(source)
     target = checkpoint.to_directory(tmp_path / "copy")

@@ -175,6 +175,18 @@ def test_exports(tools, storage, tmp_path):
     assert [name for name in os.listdir(tmp_path) if name.startswith("none")] == []
 
 
+def test_parquet_is_not_written_through_what_others_put_there(storage, tmp_path):
+    """A link under the name of the file that is to take the output's."""
+    os.makedirs(storage)
+    seen.write_a(storage)
+    target, part = tmp_path / "precious", tmp_path / f"a.parquet.part-{os.getpid()}"
+    target.write_text("mine")
+    part.symlink_to(target)
+    export.main(["parquet", "a", "--storage-path", str(storage), "-o", str(tmp_path / "a.parquet")])
+    assert target.read_text() == "mine" and not part.is_symlink()
+    assert len(pandas.read_parquet(tmp_path / "a.parquet")) > 0
+
+
 def test_metrics_called_like_parquet_s_own_columns(storage, tmp_path):
     os.makedirs(storage)
     journal = seen.Journal(storage, "e", 1)

@@ -188,7 +188,7 @@ def train(config):
 
 trainyard.init(engine="join", nnodes=3, node_rank=int(sys.argv[1]), rendezvous=sys.argv[2], num_cpus=8)
 scaling = ScalingConfig(num_workers=2, placement_strategy="SPREAD")
-run = RunConfig(name="joined", storage_path=sys.argv[3], callbacks=[Closes()], outlive_s=2)
+run = RunConfig(name="joined", storage_path=sys.argv[3], callbacks=[Closes()], outlive_s=float(sys.argv[4]))
 try:
     DataParallelTrainer(train, scaling_config=scaling, run_config=run).fit()
 except ValueError as error:
@@ -202,15 +202,15 @@ for number in again:
 """
 
 
-def test_who_closes_the_descriptors_of_the_run_finds_nothing_written_to_his_own(tmp_path):
+def start_that_closes(tmp_path, outlive):
     """One of the three nodes waits without workers."""
     program = tmp_path / "closes.py"
     program.write_text(CLOSES)
     meeting = f"127.0.0.1:{free_port()}"
     env = dict(os.environ, TRAINYARD_RUN_KEY=secrets.token_hex(32))
-    nodes = [
+    return [
         subprocess.Popen(
-            [sys.executable, str(program), str(rank), meeting, str(tmp_path)],
+            [sys.executable, str(program), str(rank), meeting, str(tmp_path), outlive],
             env=env,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -218,6 +218,20 @@ def test_who_closes_the_descriptors_of_the_run_finds_nothing_written_to_his_own(
         )
         for rank in range(3)
     ]
+
+
+def test_nodes_of_one_who_closes_the_descriptors_of_the_run_hear_of_its_end(tmp_path):
+    """They do not wait for another controller, though workers might outlive this one for an hour."""
+    nodes = start_that_closes(tmp_path, "3600")
+    out, err = nodes[0].communicate(timeout=120)
+    assert "closed the run's descriptors" in out, err
+    for node in nodes[1:]:
+        _, err = node.communicate(timeout=40)
+        assert node.returncode == 2, err
+
+
+def test_who_closes_the_descriptors_of_the_run_finds_nothing_written_to_his_own(tmp_path):
+    nodes = start_that_closes(tmp_path, "2")
     out, err = nodes[0].communicate(timeout=120)
     assert "closed the run's descriptors" in out, err
     assert r"\x17\x03\x03" not in out  # a record of TLS

@@ -493,6 +493,13 @@ def faulty(there, fail):
     return pyarrow_fs.PyFileSystem(Faulty(there[0], fail))
 
 
+def test_a_state_that_cannot_be_written_leaves_nothing_beside(tmp_path):
+    (tmp_path / "taken").mkdir()
+    with pytest.raises(IsADirectoryError):
+        remote._write_file(str(tmp_path / "taken"), {"count": 1})
+    assert os.listdir(tmp_path) == ["taken"]
+
+
 def test_a_failure_that_passes_is_told_once_and_tried_again(there, elsewhere, monkeypatch, capfd):
     monkeypatch.setattr(remote, "PAUSE_S", 0.01)
     failures = []

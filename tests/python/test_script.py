@@ -394,3 +394,44 @@ def test_who_fails_does_not_wait_for_a_rank_that_reports_nothing(run, options, w
     )
     assert finished.returncode == 1, finished
     assert finished.stderr.count("ValueError: right after its report") >= 1, finished
+
+
+GERMAN = """
+    import json, locale, os, tempfile, trainyard
+    from trainyard import Checkpoint, DataParallelTrainer, RunConfig, ScalingConfig
+
+    locale.setlocale(locale.LC_ALL, "de_DE.UTF-8")
+    assert locale.localeconv()["decimal_point"] == ","
+
+    def train():
+        with tempfile.TemporaryDirectory() as directory:
+            open(os.path.join(directory, "model"), "w").close()
+            checkpoint = Checkpoint(directory)
+            checkpoint.set_metadata({"lr": 0.001})
+            trainyard.report({"loss": 0.5}, checkpoint=checkpoint)
+
+    trainer = DataParallelTrainer(
+        train,
+        scaling_config=ScalingConfig(num_workers=1, resources_per_worker={"CPU": 0.5}),
+        run_config=RunConfig(name="r", storage_path="runs", sample=0.1),
+    )
+    result = trainer.fit()
+    print(json.dumps([result.metrics["loss"], result.checkpoint.get_metadata()]))
+"""
+
+
+def test_a_locale_with_a_decimal_comma(place):
+    """What a driver writes for programs, its own journal among them, is the same as ever."""
+    made = subprocess.run(["localedef", "-i", "de_DE", "-f", "UTF-8", place / "de_DE.UTF-8"], capture_output=True)
+    if not (place / "de_DE.UTF-8" / "LC_NUMERIC").exists():
+        pytest.skip(f"no locale can be made here: {made.stderr.decode(errors='replace')[-200:]}")
+    program = place / "german.py"
+    program.write_text(textwrap.dedent(GERMAN))
+    told = subprocess.run(
+        [sys.executable, program], cwd=place, env={**os.environ, "LOCPATH": str(place)}, capture_output=True, text=True, timeout=180
+    )
+    assert told.returncode == 0, told.stderr
+    assert json.loads(told.stdout.splitlines()[-1]) == [0.5, {"lr": 0.001}]
+    words = [COMMAND, "status", "r", "--storage-path", place / "runs", "--format", "json"]
+    status = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
+    assert (status["state"], status["metrics"]["loss"]) == ("succeeded", 0.5)

@@ -159,6 +159,21 @@ class Changed(unittest.TestCase):
         self.assertEqual([mine], [path for path in prefix.rglob('*') if not path.is_dir()])
         self.assertEqual([prefix / 'lib'], list(prefix.iterdir()))
 
+    def test_uninstall_removes_nothing_outside_of_the_prefix(self):
+        """A list that names such files, by "..", or by a link that leads there."""
+        prefix, outside = self.path / 'prefix', self.path / 'outside'
+        list_ = prefix / 'share/trainyard/installed'
+        list_.parent.mkdir(parents=True)
+        outside.mkdir()
+        names = ('precious', 'more', 'third')
+        for name in names:
+            (outside / name).write_text('kept')
+        (prefix / 'link').symlink_to(outside)
+        list_.write_text(f'../outside/precious\nlink/more\nlink/../outside/third\n{outside}/precious\nshare/trainyard/installed\n')
+        subprocess.run(['make', '-s', 'uninstall', f'PREFIX={prefix}'], cwd=ROOT, check=True)
+        self.assertEqual(sorted(names), sorted(path.name for path in outside.iterdir()))
+        self.assertFalse(list_.exists())
+
     def test_a_package_is_made_in_a_folder_of_its_own(self):
         """Nothing is put below the prefix itself, which may be /usr."""
         place, prefix = self.path / 'package', self.path / 'usr'

@@ -148,6 +148,56 @@ static void what_is_no_file_is_written_in_place(void **state) {
     assert_true(has("file", S_IFREG, "a"));
 }
 
+static void an_output_stays_as_private_as_it_was(void **state) {
+    (void)state;
+    static const struct {
+        mode_t there, asked, kept;
+    } cases[] = {{0600, 0666, 0600}, {0664, 0666, 0664}, {0755, 0666, 0644}, {0644, 0600, 0600}};
+    mode_t before = umask(022);
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct file_draft draft;
+        struct stat status;
+        put("output", "before");
+        assert_int_equal(chmod("output", cases[i].there), 0);
+        assert_int_equal(file_draft_open_output("output", cases[i].asked, &draft), 0);
+        assert_int_equal(file_draft_close(&draft, file_write_all(draft.fd, "a", 1)), 0);
+        assert_int_equal(stat("output", &status), 0);
+        assert_int_equal(status.st_mode & 07777, cases[i].kept);
+        if (geteuid() == 0 && i == 0) {
+            assert_int_equal(chown("output", 61234, 61234), 0);
+            assert_int_equal(file_draft_open_output("output", 0666, &draft), 0);
+            assert_int_equal(file_draft_close(&draft, 0), 0);
+            assert_int_equal(stat("output", &status), 0);
+            assert_int_equal(status.st_uid, 61234);
+            assert_int_equal(status.st_gid, 61234);
+        }
+        assert_int_equal(unlink("output"), 0);
+    }
+    (void)umask(before);
+}
+
+static void only_what_was_made_is_removed(void **state) {
+    (void)state;
+    struct file_draft draft;
+    struct stat made;
+    for (int others = 0; others < 2; others++) {
+        assert_int_equal(file_draft_open("own", 0600, &draft), 0);
+        assert_int_equal(file_draft_close(&draft, file_write_all(draft.fd, "a", 1)), 0);
+        made = draft.status;
+        if (others) {
+            put("theirs", "b");
+            assert_int_equal(rename("theirs", "own"), 0);
+        }
+        assert_int_equal(file_remove_own("own", &made), 0);
+        assert_int_equal(access("own", F_OK), others ? 0 : -1);
+    }
+    assert_int_equal(unlink("own"), 0);
+    assert_int_equal(file_remove_own("own", &made), 0);
+    assert_int_equal(symlink("nowhere", "own"), 0);
+    assert_int_equal(file_remove_own("own", &made), 0);
+    assert_true(has("own", S_IFLNK, NULL));
+}
+
 static bool is_directory(const char *path) {
     struct stat status;
     return stat(path, &status) == 0 && S_ISDIR(status.st_mode);
@@ -198,6 +248,8 @@ int main(void) {
         cmocka_unit_test(reads_standard_input),
         cmocka_unit_test(writing_reports_errno),
         cmocka_unit_test(drafts_take_their_name_when_whole),
+        cmocka_unit_test(an_output_stays_as_private_as_it_was),
+        cmocka_unit_test(only_what_was_made_is_removed),
         cmocka_unit_test(what_is_no_file_is_written_in_place),
         cmocka_unit_test(makes_every_directory),
         cmocka_unit_test(absolute_paths),

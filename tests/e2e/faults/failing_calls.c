@@ -3,12 +3,14 @@
  *
  * TRAINYARD_FAIL is "CALL ERRNO PART": every call of this name ("write" stands for all that put bytes into a
  * file, "sync" for all that sync one) on a file whose path holds PART fails with this errno. ERRNO 0: a write
- * takes one byte at a time, and every second call is interrupted (EINTR) first. A read ("read") fails as well.
+ * takes one byte at a time, and every second call is interrupted (EINTR) first. A read ("read") fails as well,
+ * and so do a sync of a directory alone ("sync_directory") and the making of one ("mkdir", by its path).
  * ERRNO -1: it never returns; so may a rename ("rename"), a removal ("unlink") and a directory ("mkdir"), of
  * paths that hold PART. ERRNO -2, -3 ..: it takes 2, 3 .. tenths of a second. TRAINYARD_FAIL_WHEN names a file
  * without which nothing fails, TRAINYARD_FAIL_MARK one that is made when a call begins to hang.
  * TRAINYARD_CLOCK_JUMPS makes the wall clock alternate between an hour too early and an hour too late,
- * TRAINYARD_CLOCK_AHEAD be so many seconds too late. */
+ * TRAINYARD_CLOCK_AHEAD be so many seconds too late, TRAINYARD_CLOCK_SET as many as the file of this name says,
+ * whenever it is there. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -28,6 +30,7 @@
 
 static char call_name[32], part[256];
 static const char *when; /* NULL: from the beginning */
+static const char *set;  /* the file that sets the wall clock, or NULL */
 static int fault;
 static bool jumps;
 static long ahead;
@@ -37,6 +40,7 @@ __attribute__((constructor)) static void begin(void) {
     const char *text = getenv("TRAINYARD_FAIL");
     if (text == NULL || sscanf(text, "%31s %d %255s", call_name, &fault, part) != 3) call_name[0] = '\0';
     when = getenv("TRAINYARD_FAIL_WHEN");
+    set = getenv("TRAINYARD_CLOCK_SET");
     jumps = getenv("TRAINYARD_CLOCK_JUMPS") != NULL;
     ahead = getenv("TRAINYARD_CLOCK_AHEAD") != NULL ? atol(getenv("TRAINYARD_CLOCK_AHEAD")) : 0;
 }
@@ -107,7 +111,9 @@ EXPORT ssize_t copy_file_range(int in, off64_t *in_at, int out, off64_t *out_at,
 EXPORT int fsync(int fd) {
     NEXT(int, fsync, int);
     size_t none = 0;
-    return fails("sync", fd, &none) ? -1 : next(fd);
+    struct stat status;
+    bool directory = is_due("sync_directory") && fstat(fd, &status) == 0 && S_ISDIR(status.st_mode);
+    return (directory && fails("sync_directory", fd, &none)) || fails("sync", fd, &none) ? -1 : next(fd);
 }
 
 EXPORT int fdatasync(int fd) {
@@ -130,7 +136,9 @@ EXPORT int renameat2(int from_at, const char *from, int to_at, const char *to, u
 
 EXPORT int mkdir(const char *path, mode_t mode) {
     NEXT(int, mkdir, const char *, mode_t);
-    if (fault < 0 && is_due("mkdir") && strstr(path, part) != NULL) hang();
+    bool meant = is_due("mkdir") && strstr(path, part) != NULL;
+    if (meant && fault > 0) return errno = fault, -1;
+    if (meant) hang();
     return next(path, mode);
 }
 
@@ -151,11 +159,22 @@ EXPORT int ioctl(int fd, unsigned long request, ...) {
     return next(fd, request, argument);
 }
 
+/* Seconds that the file says, 0 without one. */
+static long read_set(void) {
+    char text[24];
+    int saved = errno, fd = set == NULL ? -1 : open(set, O_RDONLY | O_CLOEXEC);
+    ssize_t size = fd < 0 ? 0 : pread(fd, text, sizeof text - 1, 0);
+    if (fd >= 0) (void)close(fd);
+    text[size > 0 ? size : 0] = '\0';
+    errno = saved;
+    return atol(text);
+}
+
 EXPORT int clock_gettime(clockid_t clock, struct timespec *time) {
     NEXT(int, clock_gettime, clockid_t, struct timespec *);
     int result = next(clock, time);
     bool wall = clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE;
-    if (wall && result == 0) time->tv_sec += ahead;
+    if (wall && result == 0) time->tv_sec += ahead + read_set();
     if (jumps && wall && result == 0) time->tv_sec += turn++ % 2 == 0 ? 3600 : -3600;
     return result;
 }

@@ -58,6 +58,18 @@ class Disks(FaultCase):
         self.assert_status(0, self.finish(self.shell("true", "--name", "r", "--resume")))
         self.assert_clean()
 
+    def test_d9_a_umask_that_keeps_us_out(self):
+        """D9: nothing stays that would be in the way of the next try."""
+        if os.geteuid() != 0:
+            self.skipTest("only root can become another user")
+        command = self.command_for_all()
+        os.mkdir(self.storage)
+        os.chown(self.storage, 61234, -1)
+        os.chmod(self.work, 0o755)
+        refused = self.finish(self.shell("true", "--name", "r", executable=command, user=61234, umask=0o777))
+        self.assertIn("Permission denied", self.assert_status(2, refused).err)
+        self.assertEqual([], os.listdir(self.storage))
+
     def test_short_and_interrupted_writes(self):
         """D5: one byte at a time, every second call interrupted: slower, and as correct."""
         finished = self.steps("write", 0, "r")

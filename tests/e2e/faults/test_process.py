@@ -1,12 +1,13 @@
 """P rows of docs/faults.md that no other test shows: clocks, interruptions, limits of the machine."""
 
+import errno
 import os
 import signal
 import subprocess
 import threading
 import time
 
-from place import REPORT, FaultCase, failing, harness, main
+from place import REPORT, FaultCase, failing, harness, main, process_state
 from runs import children, try_kill
 
 HANG_PROGRAM = os.path.join(harness.BUILD, "tests", "e2e", "hang_program")
@@ -32,6 +33,62 @@ class Processes(FaultCase):
         clock = dict(failing("none", 1, "none"), TRAINYARD_CLOCK_JUMPS="1")
         process = self.shell(STEPS, "--name", "r", "-n", 2, "--time-limit", "50s", "--hang-timeout", "50s", env=clock)
         self.assert_all_steps(self.finish(process), 2)
+
+    def clock(self):
+        """Environment in which the wall clock is ahead by what is written into the file of this path."""
+        path = os.path.join(self.work, "go.clock")
+        return path, dict(failing("none", 1, "none"), TRAINYARD_CLOCK_SET=path)
+
+    def test_p1_a_clock_that_is_set_back_under_an_error_file(self):
+        """P1: the file that a rank has written of its failure is dated before the rank began, and is its own all the same."""
+        path, env = self.clock()
+        self.write("work/go.clock", "3600")
+        source = 'import json, os, sys\nos.unlink(%r)\nopen(os.environ["TORCHELASTIC_ERROR_FILE"], "w").write(json.dumps({"message": "mine"}))\nsys.exit(1)'
+        finished = self.finish(self.python(source % path, "--name", "r", "-n", 1, env=env))
+        self.assertIn("first cause: rank 0 exited with code 1, mine", self.assert_status(1, finished).err)
+
+    def test_p1_a_clock_that_is_set_ahead_under_workers(self):
+        """P1: `stacks` knows them as those of the run, whose pids nobody else was given."""
+        path, env = self.clock()
+        process = self.shell("echo > ready.0; until [ -e go ]; do sleep 0.01; done", "--name", "r", "-n", 1)
+        self.ready(process, 1)
+        self.write("work/go.clock", "3600")
+        shown = self.assert_status(0, self.trainyard("stacks", "r", "--storage-path", self.storage, env=env))
+        self.assertIn("== process", shown.out)
+        self.write("work/go", "")
+        self.assert_status(0, self.finish(process))
+
+    def test_p1_a_clock_that_is_set_ahead_under_who_waits(self):
+        """P1: a run that reports does not stand still because the date has changed."""
+        path, env = self.clock()
+        process = self.shell(REPORT + "i=1; echo > ready.0; until [ -e go ]; do sleep 0.01; done; " + REPORT + "i=2; sleep 0.5",
+                             "--name", "r", "-n", 1)
+        self.ready(process, 1)
+        self.wait_for(lambda: self.metrics(0, "i"), "the report", process)
+        waits = self.start("wait", "--storage-path", self.storage, "r", "--for", "stall", env=env)
+        self.wait_for(lambda: process_state(waits.pid) == "S" and any("inotify" in link for link in harness.open_files(waits.pid)), "a look", waits)
+        self.write("work/go.clock", "3600")
+        self.write("work/go", "")
+        self.assert_status(0, self.finish(process))
+        self.assertEqual("", self.assert_status(1, self.finish(waits)).out)
+
+    def test_p1_a_run_that_ended_in_the_future(self):
+        """P1: the clock was ahead then: it has ended all the same."""
+        _, env = self.clock()
+        self.write("work/go.clock", "3600")
+        self.assert_status(0, self.finish(self.shell("true", "--name", "r", env=env)))
+        self.assertIn("removed 1 run", self.assert_status(0, self.trainyard("prune", "--yes", "--storage-path", self.storage)).out)
+
+    def test_a_name_that_another_run_draws_at_the_same_moment(self):
+        """Between the look at whether it is taken and the making of its directory: another name is drawn."""
+        taken = self.write("work/go.taken", "")
+        process = self.start_run("-n", 1, "--", "true", env=dict(failing("mkdir", errno.EEXIST, "runs/run-"), TRAINYARD_FAIL_WHEN=taken))
+        self.wait_for(lambda: os.path.exists(self.storage), "the storage path", process)
+        time.sleep(0.2)  # it draws names that are all taken by then
+        os.unlink(taken)
+        self.assert_status(0, self.finish(process))
+        [name] = os.listdir(self.storage)
+        self.assertRegex(name, r"^run-\d{8}-\d{6}-[0-9a-f]{4}$")
 
     def test_p2_all_is_suspended(self):
         """P2: all processes stand still for longer than the hang timeout, and the workers are the last to go on: nobody is blamed."""
@@ -99,6 +156,14 @@ class Processes(FaultCase):
     def without_calls(self, *args):
         """On a kernel, or in a container, that lacks what newer ones have."""
         return self.inside((WITHOUT, NEWER_CALLS), *args)
+
+    def test_p7_without_hard_links(self):
+        """P7: nor on a file system that has no hard links, and no rename without replacing, as object stores when they are mounted."""
+        self.assert_all_steps(self.finish(self.inside((WITHOUT, "linkat,renameat2"), "-n", 2, "--", "sh", "-c", STEPS)), 2)
+
+    def test_p7_without_syncs_of_directories(self):
+        process = self.shell(STEPS, "--name", "r", "-n", 2, env=failing("sync_directory", errno.EINVAL, "runs"))
+        self.assert_all_steps(self.finish(process), 2)
 
     def test_p7_without_newer_calls(self):
         """P7: nothing of a run needs them."""

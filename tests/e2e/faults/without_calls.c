@@ -24,6 +24,7 @@ static const struct {
     {"pidfd_open", SYS_pidfd_open},
     {"pidfd_send_signal", SYS_pidfd_send_signal},
     {"renameat2", SYS_renameat2},
+    {"linkat", SYS_linkat},
     {"inotify_init1", SYS_inotify_init1},
 };
 
