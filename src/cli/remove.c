@@ -168,8 +168,9 @@ static void share(struct prune *prune, void *(*work)(void *prune)) {
         (void)pthread_join(threads[i], NULL);
 }
 
+/* One that somebody else has removed by now is no failure. */
 static void note_failure(struct candidate *candidate, enum verdict verdict, const ty_error *err) {
-    candidate->verdict = verdict;
+    candidate->verdict = err->code == -ENOENT ? STAYS : verdict;
     candidate->result = err->code;
     candidate->message = strdup(err->message);
 }

@@ -155,6 +155,19 @@ class Prune(KeepingCase):
         self.assertIn("removed 1 run: ", self.assert_status(0, self.call("prune", "--yes")).out)
         self.assertEqual([], os.listdir(self.storage))
 
+    def test_what_another_removes_meanwhile(self):
+        self.run_one("mine")
+        self.run_one("theirs")
+        terminal, stdin = os.openpty()
+        prune = self.start("prune", "--storage-path", self.storage, stdin=stdin)
+        os.close(stdin)
+        self.wait_for(lambda: prune.stderr.read(1) == "[", "the question", prune)
+        self.assert_status(0, self.call("rm", "theirs"))
+        os.write(terminal, b"y\n")
+        self.assertIn("removed 1 run: ", self.assert_status(0, self.finish(prune)).out)
+        os.close(terminal)
+        self.assertEqual([], os.listdir(self.storage))
+
     def test_what_failed_is_kept_when_asked(self):
         self.run_one("good")
         self.run_one("bad", "exit 3", status=3)
