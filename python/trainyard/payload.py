@@ -71,7 +71,7 @@ def dump_objects(objects: dict[str, Any], facts: dict[str, Any]) -> bytes:
     path = first + [_absolute(entry) for entry in sys.path]
     settings = {
         "path": path,
-        "directory": os.getcwd(),
+        "directory": _here(),
         "main": _main_file(),
         "facts": facts,
         "prepare": list(prepare),
@@ -307,8 +307,17 @@ def _take_settings(settings: dict[str, Any]) -> None:
         getattr(importlib.import_module(module), function)()
 
 
+def _here() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        raise FileNotFoundError(
+            "workers begin in the working directory, and that was deleted: change to another one"
+        ) from None
+
+
 def _absolute(entry: str) -> str:
-    return os.path.abspath(entry) if entry else os.getcwd()
+    return os.path.normpath(entry if os.path.isabs(entry) else os.path.join(_here(), entry))
 
 
 def _main_file() -> str | None:

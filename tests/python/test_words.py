@@ -110,6 +110,16 @@ def test_a_name_that_is_none(module, name, near):
     assert not hasattr(trainyard, "__frobnicate__")
 
 
+def test_a_working_directory_that_was_deleted(tmp_path, monkeypatch):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(FileNotFoundError, match="the working directory, and that was deleted: change to another"):
+        DataParallelTrainer(print, run_config=RunConfig(name="r", storage_path=str(tmp_path / "runs"))).fit()
+    assert not (tmp_path / "runs").exists()
+
+
 def test_outside_of_a_training_function():
     with pytest.raises(RuntimeError, match="outside of a Trainyard training function"):
         trainyard.report({"loss": 1})
