@@ -195,6 +195,15 @@ class Processes(FaultCase):
         self.assertEqual(["trainyard run: cannot read /proc: mount it, since what outlives its worker is found there"], told)
         self.assert_nothing_made()
 
+    def test_a_host_of_the_longest_name(self):
+        """Two of them would be one node, were it cut off or left out."""
+        name = "n" * 64
+        host = ("unshare", "-u", "sh", "-c", 'hostname %s && exec "$@"' % name, "sh")
+        if subprocess.run([*host, "true"], stderr=subprocess.DEVNULL).returncode != 0:
+            self.skipTest("no name may be given here")
+        finished = self.assert_status(3, self.finish(self.inside(host, "--", "sh", "-c", "exit 3")))
+        self.assertIn("on node %s, " % name, finished.err)
+
     def test_p9_overload(self):
         """P9: all processes share one core with 20 that never rest: no worker that lives is taken for one that hangs."""
         core = {min(os.sched_getaffinity(0))}
