@@ -7,7 +7,6 @@ import os
 import tempfile
 from typing import Any, Callable, ClassVar, Mapping, Sequence
 
-from .. import defaults
 from ..checkpoint import Checkpoint
 from ..config import RunConfig
 from ..context import get_checkpoint, get_context, get_dataset_shard, report
@@ -79,7 +78,8 @@ class BoostingTrainer(DataParallelTrainer):
 
     @classmethod
     def get_model(cls, checkpoint: Checkpoint) -> Any:
-        defaults.deprecated(f"`{cls.__name__}.get_model` is deprecated: use `RayTrainReportCallback.get_model`")
+        if not first.is_meant():
+            raise DeprecationWarning(f"`{cls.__name__}.get_model` is deprecated: use `RayTrainReportCallback.get_model`")
         return cls._reports.get_model(checkpoint)
 
 
