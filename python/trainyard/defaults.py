@@ -85,6 +85,7 @@ class Policy:
     step_error makes what a data set raises of what a user's function in one of its steps raised. cpu_world: workers of JAX with
     devices that JAX_PLATFORMS keeps on their CPUs are one world all the same. returned: what the result has of what a training
     function returned; ValueError for what it may not return. words: what stands in refusals of a scaling config instead of others.
+    placeholders: whether of a checkpoint under NO_UPLOAD of which nothing is there the metrics count alone.
     tolerates: whether what is deprecated, as the text says, works all the same."""
 
     storage_path: str | None = None
@@ -103,6 +104,7 @@ class Policy:
     shares_by_backend: bool = False
     quiet: bool = False
     words: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    placeholders: bool = False
     returned: Callable[[Any], Any] | None = None
     tolerates: Callable[[str], bool] | None = None
 

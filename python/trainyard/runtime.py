@@ -137,6 +137,8 @@ class WorkerSession(Session):
         checkpoint_upload_fn: Callable[..., Any] | None = None,
         validation: Any = False,
     ) -> None:
+        if checkpoint is not None and not validation and checkpoint_upload_mode is CheckpointUploadMode.NO_UPLOAD:
+            checkpoint = _unless_placeholder(checkpoint)
         if checkpoint is None:
             if validation:
                 raise ValueError(
@@ -264,6 +266,17 @@ class WorkerSession(Session):
         if self._uploads is None or self._uploads_of != os.getpid():
             self._uploads, self._uploads_of = upload.Uploads(self), os.getpid()
         return self._uploads
+
+
+def _unless_placeholder(checkpoint: Any) -> Any:
+    """The checkpoint; None where nothing is there, and the policy takes it for a placeholder."""
+    from . import defaults, filesystem
+
+    if not defaults.policy.placeholders or not hasattr(checkpoint, "_filesystem"):
+        return checkpoint
+    there, path = checkpoint._filesystem, checkpoint.path
+    is_there = os.path.exists(path) if filesystem.is_local(there) else filesystem.is_directory(there, path)
+    return checkpoint if is_there else None
 
 
 def named(name: str | None) -> str | None:

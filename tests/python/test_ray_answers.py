@@ -71,11 +71,27 @@ def test_tensors_are_not_returned(ray):
             try:
                 return DataParallelTrainer(lambda: value).fit().return_value
             except ray.train.WorkerGroupError as error:
-                return type(error.worker_failures[0]).__name__, str(error.worker_failures[0])[:60]
+                return type(error.worker_failures[0]).__name__, str(error.worker_failures[0]).partition(". ")[0]
         print(json.dumps([told(value) for value in ({"a": [1.5]}, {"a": (torch.ones(1),)}, [torch.nn.Linear(1, 1)])]))
     """
-    refusal = ["ValueError", "Returning objects containing Torch tensors from the training"]
+    told = "Returning objects containing Torch tensors from the training function is not supported as it will throw an exception on"
+    refusal = ["ValueError", f"{told} deserialization"]
     assert ray(program) == [{"a": [1.5]}, refusal, refusal]
+
+
+def test_a_checkpoint_of_which_nothing_is_there_is_a_placeholder(ray):
+    program = """
+        def train():
+            mode = ray.train.CheckpointUploadMode.NO_UPLOAD
+            place = ray.train.get_context().get_storage().build_checkpoint_path_from_name("placeholder")
+            ray.train.report({"a": 1}, checkpoint=Checkpoint(place), checkpoint_upload_mode=mode)
+            os.mkdir(place)
+            open(place + "/model", "w").write("x")
+            ray.train.report({"a": 2}, checkpoint=Checkpoint(place), checkpoint_upload_mode=mode)
+        result = DataParallelTrainer(train, run_config=RunConfig(storage_path=os.getcwd())).fit()
+        print(json.dumps([result.metrics, [(os.path.basename(c.path), m) for c, m in result.best_checkpoints]]))
+    """
+    assert ray(program) == [{"a": 2}, [["placeholder", {"a": 2}]]]
 
 
 # -- the first Ray Train

@@ -112,6 +112,7 @@ def apply() -> None:
         sharing={_SHARING[name]: is_true(name, True) for name in given},
         shares_by_backend=True,
         words={f"the same length as {name}": "the same length as `max_workers`" for name in ("`num_workers`", "max_workers")},
+        placeholders=True,
         returned=train.returned,
         tolerates=first.tolerates,
     )

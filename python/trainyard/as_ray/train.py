@@ -57,8 +57,8 @@ def returned(value: Any) -> Any:
     torch = sys.modules.get("torch")
     if torch is not None and _holds(value, (torch.Tensor, torch.nn.Module)):
         raise ValueError(
-            "Returning objects containing Torch tensors from the training function is not supported: return numbers or arrays "
-            "(`.item()`, `.numpy()`), and save tensors in a checkpoint"
+            "Returning objects containing Torch tensors from the training function is not supported as it will throw an exception "
+            "on deserialization. Return numbers or arrays (`.item()`, `.numpy()`), and save tensors in a checkpoint"
         )
     return value
 
