@@ -60,7 +60,8 @@ void adrift_end(struct node_run *run); /* looks for nobody any more; twice is fi
 /* A socket that is connected to whoever listens there; negative errno: -ECONNREFUSED where nobody does. */
 int adrift_connect(const char *run_path, const char *node_name);
 /* Waits until nobody does: such an agent ends when it is alone, and its workers before it. False when that is
- * not so within the limit, of which nothing may be left: then `*pid` is the agent's and `*user` its user's; a pid of 0: it is not known. */
+ * not so within the limit, of which nothing may be left: then `*pid` is the agent's and `*user` its user's; a
+ * pid of 0: it is not known. */
 bool adrift_await_end(const char *run_path, const char *node_name, nanoseconds limit, pid_t *pid, uid_t *user);
 
 #endif

@@ -112,9 +112,14 @@ static int check_lock(const struct batch *batch, ty_error *err) {
         path = NULL;
         return ty_fail_memory(err);
     }
-    if (fstat(batch->lock, &held) < 0)
-        return ty_fail(err, -errno, "cannot write %s: the run's descriptors were closed", batch->job.path);
-    if (lstat(path, &there) < 0 || held.st_ino == there.st_ino) return 0;
+    int found = fstat(batch->lock, &held) < 0 ? -errno : 0;
+    bool named = lstat(path, &there) == 0;
+    if (found == 0 && (!named || held.st_ino == there.st_ino)) return 0;
+    bool other = found == 0 && (!S_ISREG(held.st_mode) || held.st_dev != there.st_dev); /* the program's */
+    bool stale = found == -ESTALE && named; /* another machine has put its own there */
+    if (other || (found < 0 && !stale))
+        return ty_fail(err, other ? -EBADF : found, "cannot write %s: the run's descriptors were closed",
+                       batch->job.path);
     return ty_fail(err, TY_EEXISTS, "cannot write %s: another controller has taken the run over, see %s",
                    batch->job.path, path);
 }

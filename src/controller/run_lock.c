@@ -46,6 +46,7 @@ struct run_lock {
     pthread_cond_t changed;
     pthread_t thread;
     bool beats, over, left; /* left: the file stays */
+    bool lost;              /* another file has its name */
 };
 
 /* -- holders */
@@ -286,6 +287,12 @@ static void destroy(struct run_lock *lock) {
     free(lock);
 }
 
+/* Whoever took the run over has put a file of his own in its place; one that was removed is nobody's. */
+static bool is_replaced(int fd, const char *path) {
+    struct stat named;
+    return lstat(path, &named) == 0 && !is_named(fd, path);
+}
+
 /* Storage that hangs keeps the thread, and nobody waits for it. */
 static void *beat(void *context) {
     struct run_lock *lock = context;
@@ -296,9 +303,13 @@ static void *beat(void *context) {
         next.tv_sec += BEAT_S;
         if (pthread_cond_timedwait(&lock->changed, &lock->lock, &next) != ETIMEDOUT) continue;
         int fd = lock->fd;
+        char path[PATH_MAX];
+        strcpy(path, lock->path);
         (void)pthread_mutex_unlock(&lock->lock);
         (void)futimens(fd, NULL);
+        bool lost = is_replaced(fd, path);
         (void)pthread_mutex_lock(&lock->lock);
+        lock->lost |= lost;
     }
     bool left = lock->left;
     (void)pthread_mutex_unlock(&lock->lock);
@@ -352,7 +363,17 @@ int run_lock_move(struct run_lock *lock, const char *path) {
 }
 
 int run_lock_follow(struct run_lock *lock, const char *path) {
-    return name_of(path, lock->path);
+    (void)pthread_mutex_lock(&lock->lock);
+    int result = name_of(path, lock->path);
+    (void)pthread_mutex_unlock(&lock->lock);
+    return result;
+}
+
+bool run_lock_is_lost(struct run_lock *lock) {
+    (void)pthread_mutex_lock(&lock->lock);
+    bool lost = lock->lost;
+    (void)pthread_mutex_unlock(&lock->lock);
+    return lost;
 }
 
 const char *run_lock_text(const struct run_lock *lock) {

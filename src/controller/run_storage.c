@@ -64,13 +64,29 @@ void run_storage_linger(struct ty_run *run) {
 
 /* -- what is written */
 
+/* Nothing of it is this controller's any more: its workers end. */
+static void give_up(struct ty_run *run) {
+    (void)ty_fail(&run->error, TY_EEXISTS,
+                  "the run %s ends here: another controller has taken it over while this one stood still, see "
+                  "%s/" LOCK_NAME,
+                  run->path, run->path);
+    progress_hide(&run->output.progress);
+    interrupt_by_force(run);
+}
+
 void run_storage_commit(struct ty_run *run) {
     records_commit(run->records);
     usage_commit(run);
     /* A journal that cannot be written does not stop the training; the run's end tells it. Another attempt
      * would be on no record, nor would its checkpoints. */
     const ty_error *error = records_error(run->records);
-    if (error->code == 0 || run->phase >= PHASE_LINGERING || run->storage.unrecorded) return;
+    bool lost = error->code == TY_EEXISTS || (run->lock != NULL && run_lock_is_lost(run->lock));
+    if (run->phase >= PHASE_LINGERING || run->error.code < 0) return;
+    if (lost) {
+        give_up(run);
+        return;
+    }
+    if (error->code == 0 || run->storage.unrecorded) return;
     run->storage.unrecorded = true;
     progress_hide(&run->output.progress);
     if (run->phase == PHASE_RUNNING) run_retry_no_more(run->core);

@@ -373,28 +373,28 @@ static int serve_start(struct node_agent *agent, const struct join_node *node, s
 }
 
 /* A node without a rank asks for one first, and joins with that. */
-static int join(struct join_node *node, bool swept, struct transport *transport, struct resting *resting,
-                ty_error *err) {
+static int join(struct join_node *node, bool again, bool swept, struct transport *transport,
+                struct resting *resting, ty_error *err) {
     int result = rest(node, swept, transport, resting, err);
     if (result < 0 || !resting->seated) return result;
     node->node_rank = resting->node_rank;
     transport_close(transport);
-    result = connect_to_controller(node, swept, transport, err);
+    result = connect_to_controller(node, again, transport, err);
     return result < 0 ? result : rest(node, swept, transport, resting, err);
 }
 
-/* A node that comes back may be early: the controller has not noticed yet that it was gone, and says why. The end
- * of a run is told without a word. */
+/* A node that comes back may be early: the controller has not noticed yet that it was gone, and says so. The
+ * end of a run is told without a word. */
 static int join_again(struct join_node *node, bool swept, struct transport *transport, struct resting *resting,
                       ty_error *err) {
     nanoseconds end = clock_monotonic() + node->limit;
-    int result = join(node, swept, transport, resting, err);
+    int result = join(node, true, swept, transport, resting, err);
     while (result == 0 && resting->dismissed && resting->status == ty_error_exit_status(TY_EUSAGE) &&
            resting->why[0] != '\0' && clock_monotonic() < end) {
         transport_close(transport);
         (void)poll(NULL, 0, RETRY_MOST_MS);
         result = connect_to_controller(node, true, transport, err);
-        if (result == 0) result = join(node, swept, transport, resting, err);
+        if (result == 0) result = join(node, true, swept, transport, resting, err);
     }
     return result;
 }
@@ -411,7 +411,7 @@ int join_node_run(const struct join_node *node, bool again, int parent_fd, int l
     if (result == 0 && !agent_process_open(&agent.process)) result = ty_fail_memory(&err);
     if (result == 0)
         result = again ? join_again(&self, life->swept, &transport, &resting, &err)
-                       : join(&self, false, &transport, &resting, &err);
+                       : join(&self, false, false, &transport, &resting, &err);
     life->node_rank = self.node_rank;
     int status = -1;
     while (result == 0 && status < 0) {

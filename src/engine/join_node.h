@@ -44,7 +44,7 @@ void join_node_tell(const struct join_node *node, const char *format, ...)
 
 /* The agent's: connects, joins and serves until the end. `parent_fd`: a pidfd of the keeper, or -1. `leases`: a
  * local socket to the keeper, who lets what comes there lie, since a descriptor on its way is open: what the
- * agent claims stays claimed until nothing is left of it. Its exit status. `again`: it comes after another one. */
+ * agent claims stays claimed until nothing is left of it. Its exit status. `again`: it follows another. */
 int join_node_run(const struct join_node *node, bool again, int parent_fd, int leases, struct join_life *life);
 
 #endif

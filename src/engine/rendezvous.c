@@ -119,8 +119,8 @@ static int check(const struct rendezvous *rendezvous, const Wire__Join *join, ty
             "build",
             join->version, base_build);
     if (join->node_rank == RENDEZVOUS_RANK_NONE) return 0;
-    if (join->node_rank < first ||
-        join->node_rank >= config->max_nodes) /* which is final for one that was there */
+    /* Which is final for one that was there. */
+    if (join->node_rank < first || join->node_rank >= config->max_nodes)
         return ty_fail(err, join->swept ? TY_ENODE : TY_EUSAGE, "node rank %u is not one of %u to %u",
                        join->node_rank, first, config->max_nodes - 1);
     const struct slot *slot = &rendezvous->slots[join->node_rank];
@@ -132,7 +132,8 @@ static int check(const struct rendezvous *rendezvous, const Wire__Join *join, ty
     return description_check(join, err);
 }
 
-/* Hosts of one name, or agents of one host, are told apart by their ranks. The caller's; NULL without memory. */
+/* Hosts of one name, or agents of one host, are told apart by their ranks. The name is the caller's; NULL
+ * without memory. */
 static char *choose_name(const struct rendezvous *rendezvous, const Wire__Join *join) {
     struct buffer chosen = {0};
     const struct slot *other = find(rendezvous, join->node_name);
@@ -143,8 +144,8 @@ static char *choose_name(const struct rendezvous *rendezvous, const Wire__Join *
     return buffer_take(&chosen);
 }
 
-/* A run that is resumed with fewer nodes has no use for one that is there no more, but knows that nothing is left
- * on it. */
+/* A run that is resumed with fewer nodes has no use for one that is there no more, but knows that nothing is
+ * left on it. */
 static void note_departed(struct rendezvous *rendezvous, const Wire__Join *join) {
     CLEANUP_FREE char *name = choose_name(rendezvous, join);
     if (name == NULL || hash_size(rendezvous->departed) >= RENDEZVOUS_NODES_MAX) return;

@@ -86,8 +86,8 @@ int rendezvous_wait(struct rendezvous *rendezvous, ty_error *err);
 int rendezvous_cluster(struct rendezvous *rendezvous, struct cluster **cluster, ty_error *err);
 /* The node that does not join, since it is this machine. */
 bool rendezvous_is_local(const struct rendezvous *rendezvous, const char *node_name);
-/* The node has joined again, or would have where its rank is none any more, and nothing is left of its agent that
- * was lost, nor of that agent's workers. */
+/* The node has joined again, or would have where its rank is none any more, and nothing is left of its agent
+ * that was lost, nor of that agent's workers. */
 bool rendezvous_is_swept(const struct rendezvous *rendezvous, const char *node_name);
 /* `changed` is called from the loop when a node has joined, left, or was given up. */
 void rendezvous_listen(struct rendezvous *rendezvous, void (*changed)(void *context), void *context);

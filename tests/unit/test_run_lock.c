@@ -293,7 +293,23 @@ static void a_file_of_another_user_is_told(void **state) {
     expect_refused(TY_EUSAGE, "%s", lock_path());
 }
 
-/* Many want it at the same moment, where a dead one had it; one gets it. */
+/* Where no lock is seen the holder finds out that another one has taken the run. */
+static void who_lost_it_is_told(void **state) {
+    (void)state;
+    char another[160];
+    (void)snprintf(another, sizeof another, "%s.another", lock_path());
+    locks_fail = ENOLCK;
+    struct run_lock *lock = taken();
+    assert_int_equal(close(open(another, O_CREAT | O_WRONLY, 0600)), 0);
+    assert_false(run_lock_is_lost(lock));
+    assert_int_equal(rename(another, lock_path()), 0);
+    for (int i = 0; i < 1000 && !run_lock_is_lost(lock); i++)
+        (void)nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    assert_true(run_lock_is_lost(lock));
+    run_lock_release(lock, false);
+    assert_int_equal(access(lock_path(), F_OK), 0);
+}
+
 /* From run to run, and with one that is renamed; never over the file of another holder. */
 static void a_lock_goes_on(void **state) {
     (void)state;
@@ -319,6 +335,7 @@ static void a_lock_goes_on(void **state) {
     strcpy(run_path, first);
 }
 
+/* Many want it at the same moment, where a dead one had it; one gets it. */
 static void one_of_many_has_it(void **state) {
     (void)state;
     static const int errors[] = {0, ENOSYS};
@@ -373,6 +390,7 @@ int main(void) {
         TEST(the_dead_are_told_to_be_dead),
         TEST(a_holder_elsewhere_is_heard_of),
         TEST(a_file_of_another_user_is_told),
+        TEST(who_lost_it_is_told),
         TEST(a_lock_goes_on),
         TEST(one_of_many_has_it),
     };

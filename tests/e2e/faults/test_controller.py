@@ -57,6 +57,25 @@ class Controllers(FaultCase):
         self.assert_status(0, self.finish(self.shell("true", "--name", "r", "--resume")))
         self.assert_clean()
 
+    def test_one_that_stood_still_while_another_took_the_run(self):
+        """As on storage that knows no locks: who comes puts a lock of his own in place of one that was not touched for so long."""
+        process = self.shell("trap '' TERM; echo $$ > ready.$RANK; while :; do " + REPORT + "i=1; sleep 0.02; done", "--name", "r", "-n", 2, "--max-failures", 3)
+        self.ready(process, 2)
+        process.send_signal(signal.SIGSTOP)
+        path = os.path.join(self.storage, "r")
+        with open(os.path.join(path, "another"), "w") as file:
+            file.write("another's")
+        os.rename(os.path.join(path, "another"), os.path.join(path, "run.lock"))
+        before = self.rows("SELECT max(sequence) FROM events"), self.rows("SELECT count(*) FROM reports")
+        process.send_signal(signal.SIGCONT)
+        ended = self.assert_status(2, self.finish(process))
+        self.assertIn("another controller has taken it over", ended.err)
+        self.assertEqual(1, ended.err.count("\n"), repr(ended))
+        self.assertEqual(before, (self.rows("SELECT max(sequence) FROM events"), self.rows("SELECT count(*) FROM reports")))
+        with open(os.path.join(path, "run.lock")) as file:
+            self.assertEqual("another's", file.read())
+        self.assert_clean()
+
     # Makes one checkpoint of as many MiB as SIZE says; a later attempt tells where it begins.
     SAVER = "unset LD_PRELOAD; [ -n \"$TRAINYARD_CHECKPOINT\" ] && { echo from ${TRAINYARD_CHECKPOINT##*/}; exit 0; }; mkdir d; " \
         "dd if=/dev/urandom of=d/part bs=1M count=$SIZE 2>/dev/null; " + REPORT + "i=1 --checkpoint d"
