@@ -15,7 +15,7 @@
 
 enum { SHOWN_NODES = 20, SHOWN_DEVICES = 32, HUES = 6 };
 
-struct drawing {
+struct plan_drawing {
     const struct plan *plan;
     const struct cluster *cluster;
     const struct demand *demand;
@@ -27,13 +27,13 @@ struct drawing {
 
 /* ---- colours ---- */
 
-static void paint(const struct drawing *drawing, const char *code) {
+static void paint(const struct plan_drawing *drawing, const char *code) {
     if (drawing->colour) buffer_printf(drawing->out, "\033[%sm", code);
 }
 
 /* ---- cells ---- */
 
-static bool holds(const struct drawing *drawing, const struct plan_worker *worker, size_t devices,
+static bool holds(const struct plan_drawing *drawing, const struct plan_worker *worker, size_t devices,
                   size_t position) {
     for (uint32_t g = 0; g < worker->n_grants; g++) {
         const struct grant *grant = &drawing->plan->grants[worker->first_grant + g];
@@ -45,8 +45,8 @@ static bool holds(const struct drawing *drawing, const struct plan_worker *worke
 
 /* "3", "3+4", or "3..9" for more than two that share; "" when no worker of the plan holds it. Returns the first
  * rank. */
-static size_t label_cell(const struct drawing *drawing, size_t first, size_t n, size_t devices, size_t position,
-                         char label[48]) {
+static size_t label_cell(const struct plan_drawing *drawing, size_t first, size_t n, size_t devices,
+                         size_t position, char label[48]) {
     size_t holders = 0, lowest = 0, highest = 0;
     for (size_t rank = first; rank < first + n; rank++) {
         if (!holds(drawing, &drawing->plan->workers[rank], devices, position)) continue;
@@ -59,8 +59,8 @@ static size_t label_cell(const struct drawing *drawing, size_t first, size_t n, 
     return lowest;
 }
 
-static void draw_cell(struct drawing *drawing, const struct node *node, size_t first, size_t n, size_t devices,
-                      size_t position) {
+static void draw_cell(struct plan_drawing *drawing, const struct node *node, size_t first, size_t n,
+                      size_t devices, size_t position) {
     char label[48];
     size_t rank = label_cell(drawing, first, n, devices, position, label);
     const char *text = label;
@@ -76,7 +76,7 @@ static void draw_cell(struct drawing *drawing, const struct node *node, size_t f
     paint(drawing, "0");
 }
 
-static void draw_devices(struct drawing *drawing, const struct node *node, size_t first, size_t n) {
+static void draw_devices(struct plan_drawing *drawing, const struct node *node, size_t first, size_t n) {
     for (size_t d = 0; d < node->shape->n_devices; d++) {
         const struct node_devices *devices = &node->shape->devices[d];
         if (!resources_get(&drawing->demand->per_worker, devices->resource)) continue;
@@ -91,7 +91,7 @@ static void draw_devices(struct drawing *drawing, const struct node *node, size_
 /* ---- rows ---- */
 
 /* The `n` ranks from `first` on, which are one node's; the title of a slice stands above its first node. */
-static void draw_node(struct drawing *drawing, size_t first, size_t n) {
+static void draw_node(struct plan_drawing *drawing, size_t first, size_t n) {
     const struct plan *plan = drawing->plan;
     const struct node *node = &drawing->cluster->nodes[plan->workers[first].node];
     int32_t slice = plan->workers[first].slice;
@@ -119,7 +119,7 @@ static void draw_node(struct drawing *drawing, size_t first, size_t n) {
 }
 
 /* Widths of the names and cells that will be drawn. */
-static void measure(struct drawing *drawing) {
+static void measure(struct plan_drawing *drawing) {
     const struct plan *plan = drawing->plan;
     drawing->cell_width = 1;
     for (size_t i = 0, first = 0; i < plan->n_nodes_used && i < SHOWN_NODES; i++) {
@@ -138,7 +138,7 @@ static void measure(struct drawing *drawing) {
     }
 }
 
-static void draw_plan(struct drawing *drawing) {
+static void draw_plan(struct plan_drawing *drawing) {
     const struct plan *plan = drawing->plan;
     measure(drawing);
     const struct demand *demand = drawing->demand;
@@ -169,7 +169,7 @@ static void draw_plan(struct drawing *drawing) {
                       drawing->has_taken ? "[#] taken by others" : "");
 }
 
-static void draw_refusal(const struct drawing *drawing) {
+static void draw_refusal(const struct plan_drawing *drawing) {
     const struct plan *plan = drawing->plan;
     paint(drawing, "1");
     buffer_text(drawing->out, "does not fit");
@@ -189,7 +189,8 @@ static void draw_refusal(const struct drawing *drawing) {
 
 void plan_format_text(const struct plan *plan, const struct cluster *cluster, const struct demand *demand,
                       bool colour, struct buffer *out) {
-    struct drawing drawing = {.plan = plan, .cluster = cluster, .demand = demand, .colour = colour, .out = out};
+    struct plan_drawing drawing = {
+        .plan = plan, .cluster = cluster, .demand = demand, .colour = colour, .out = out};
     if (plan->verdict != PLAN_FEASIBLE) {
         draw_refusal(&drawing);
     } else if (plan->n_workers == 0) {

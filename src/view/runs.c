@@ -36,14 +36,14 @@ struct run_name {
     bool listed;           /* in the look that goes on */
 };
 
-struct run_storage {
+struct run_place {
     char *path;            /* owned */
     char *error;           /* owned; why it cannot be listed, else NULL */
     struct run_look *look; /* owned; NULL between two looks, unless it hangs */
 };
 
 struct view_runs {
-    struct run_storage *storages; /* n_storages, owned */
+    struct run_place *storages; /* n_storages, owned */
     size_t n_storages;
     struct run_entry **entries; /* n, owned; newest first */
     size_t n;
@@ -225,7 +225,7 @@ static int add_look(const struct view_runs *runs, struct run_name *name, const c
     return name->look != NULL ? 0 : -ENOMEM;
 }
 
-static int add_names(struct view_runs *runs, const struct run_storage *storage) {
+static int add_names(struct view_runs *runs, const struct run_place *storage) {
     const struct run_look *look = storage->look;
     for (size_t i = 0; i < look->n_names; i++) {
         CLEANUP_FREE char *path = str_format("%s/%s", storage->path, look->names[i]);
@@ -242,7 +242,7 @@ static bool lies_in(const char *path, const char *storage) {
 
 /* What was listed before is there still. Where the storage hangs it would hang too, and is not looked at. 1:
  * that is news. */
-static int keep_names(struct view_runs *runs, const struct run_storage *storage, bool hangs) {
+static int keep_names(struct view_runs *runs, const struct run_place *storage, bool hangs) {
     uintptr_t value;
     const char *path;
     int changed = 0;
@@ -259,7 +259,7 @@ static int keep_names(struct view_runs *runs, const struct run_storage *storage,
 }
 
 /* Takes the error. */
-static int note_listing(struct view_runs *runs, struct run_storage *storage, char *error) {
+static int note_listing(struct view_runs *runs, struct run_place *storage, char *error) {
     bool changed = !str_equal(storage->error, error);
     free(storage->error);
     storage->error = error;
@@ -267,7 +267,7 @@ static int note_listing(struct view_runs *runs, struct run_storage *storage, cha
     return changed;
 }
 
-static int take_listing(struct view_runs *runs, struct run_storage *storage) {
+static int take_listing(struct view_runs *runs, struct run_place *storage) {
     struct run_look *look = storage->look;
     bool hangs = run_look_state(look) != LOOK_IS_DONE;
     char *error = hangs ? say_hangs() : TAKE(look->error);
@@ -284,14 +284,14 @@ static int list_storages(struct view_runs *runs, ty_error *err) {
     size_t n = 0, n_failed = 0;
     int changed = 0;
     for (size_t i = 0; i < runs->n_storages && looks != NULL; i++) {
-        struct run_storage *storage = &runs->storages[i];
+        struct run_place *storage = &runs->storages[i];
         if (storage->look == NULL) storage->look = run_look_create(storage->path, NULL);
         if (storage->look == NULL) return ty_fail_memory(err);
         if (run_look_state(storage->look) == LOOK_WAITS) looks[n++] = storage->look;
     }
     int result = looks != NULL ? run_looks_make(looks, n, err) : ty_fail_memory(err);
     for (size_t i = 0; i < runs->n_storages && result >= 0; i++) {
-        struct run_storage *storage = &runs->storages[i];
+        struct run_place *storage = &runs->storages[i];
         result = take_listing(runs, storage);
         if (result < 0) return ty_fail_memory(err);
         changed |= result;

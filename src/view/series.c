@@ -318,9 +318,9 @@ static int mark_nonfinite_of(const struct index_answer *answer, struct view_seri
 }
 
 /* Where the answer came from; 0: from the points. */
-enum answer { ANSWER_BY_POINTS, ANSWER_BY_INDEX, ANSWER_BY_DRAWING };
+enum answered { ANSWER_BY_POINTS, ANSWER_BY_INDEX, ANSWER_BY_DRAWING };
 
-static int mark(const struct index_answer *answer, enum answer by, const struct points *points,
+static int mark(const struct index_answer *answer, enum answered by, const struct points *points,
                 const struct drawing_told *told, struct view_series *series, ty_error *err) {
     uint64_t n = told->n_nonfinite;
     const struct point *first = n > 0 ? &told->nonfinite : NULL;
@@ -339,7 +339,7 @@ static int draw_series(const char *run_path, const struct view_query *query, con
                                             drawings != NULL ? index_x(query->index, query->x) : NULL};
     struct drawing_told told = {0};
     struct points points = {0};
-    enum answer by = ANSWER_BY_POINTS;
+    enum answered by = ANSWER_BY_POINTS;
     int result = answer_by_index(&answer, series, &points, err);
     if (result > 0 && series->n_lines > 0) by = ANSWER_BY_INDEX;
     if (result == 0 && request.x != NULL) {
