@@ -182,8 +182,7 @@ int cluster_probe(const struct cluster_overrides *overrides, struct cluster **cl
     accelerator_inventories_free(inventories, n);
     if (rc < 0) return rc;
     char name[HOST_NAME_MAX + 1] = "";
-    if (gethostname(name, sizeof name) < 0 || name[0] == '\0')
-        (void)snprintf(name, sizeof name, "localhost");
+    if (gethostname(name, sizeof name) < 0 || name[0] == '\0') (void)snprintf(name, sizeof name, "localhost");
     struct cluster *made = cluster_create();
     if (made == NULL) return ty_fail_memory(err);
     const struct node_shape *shared = cluster_shape(made, &shape, err);
