@@ -20,8 +20,7 @@
 #include "base/process.h"
 
 /* Others of the machine may knock as well. */
-enum { KNOCKS_WAITING = 64, KNOCKS_A_TURN = 16, LOOK_EACH_MS = 20 };
-#define REST (100 * NS_PER_MS)
+enum { KNOCKS_WAITING = 64, LOOK_EACH_MS = 20 };
 
 /* -- the door of an agent on the controller's machine */
 
@@ -47,7 +46,6 @@ static int open_at(const char *run_path, const char *node_name, bool listens) {
     const struct sockaddr *address = (const struct sockaddr *)&name;
     bool done = listens ? bind(fd, address, size) == 0 && listen(fd, KNOCKS_WAITING) == 0
                         : connect(fd, address, size) == 0;
-    if (done) descriptors_withhold(fd);
     return done ? TAKE_FD(fd) : -errno;
 }
 
@@ -83,8 +81,8 @@ static void turn(void *context) {
 
 static void close_door(struct node_run *run) {
     struct adrift *adrift = &run->adrift;
-    loop_watch_stop(run->loop, &adrift->knocked);
-    if (adrift->door >= 0) (void)close(TAKE_FD(adrift->door));
+    loop_listener_stop(&adrift->knocked);
+    descriptors_close(&adrift->door);
 }
 
 void adrift_prepare(struct node_run *run) {
@@ -93,6 +91,7 @@ void adrift_prepare(struct node_run *run) {
     bool joined = run->service->leased != NULL;
     close_door(run);
     if (!joined) run->adrift.door = open_at(body->run_path, run->service->start->node_name, true);
+    descriptors_withhold(run->adrift.door);
     if (outlives && !joined && run->adrift.door < 0) {
         outlives = false;
         outbox_log(&run->outbox, LOG_LEVEL_WARNING,
@@ -316,7 +315,8 @@ static void on_there(void *context, struct transport *transport) {
 
 /* The run is one controller's at a time (run_lock.h): who comes last is that one, and the end of the one before
  * has not been heard yet. */
-static void let_in(struct node_run *run, int fd) {
+static void let_in(void *context, int fd) {
+    struct node_run *run = context;
     pid_t pid;
     uid_t user;
     if (!process_is_trusted(fd, &pid, &user)) {
@@ -330,28 +330,6 @@ static void let_in(struct node_run *run, int fd) {
     channel_destroy(TAKE(run->adrift.channel));
     struct transport transport = TRANSPORT_PLAIN(fd);
     on_there(run, &transport);
-}
-
-static void on_rested(void *context) {
-    struct node_run *run = context;
-    (void)loop_watch_start(run->loop, &run->adrift.knocked, run->adrift.door, LOOP_READABLE);
-}
-
-static void on_knock(void *context, unsigned events) {
-    (void)events;
-    struct node_run *run = context;
-    struct adrift *adrift = &run->adrift;
-    for (int i = 0; i < KNOCKS_A_TURN && adrift->on; i++) {
-        int fd = accept4(adrift->door, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd >= 0) {
-            let_in(run, fd);
-        } else if (errno != ECONNABORTED && errno != EINTR) {
-            /* One that no descriptor is left for stays at the door, which would call again at once. */
-            if (errno != EAGAIN && loop_timer_start(run->loop, &adrift->rest, REST) == 0)
-                (void)loop_watch_start(run->loop, &adrift->knocked, adrift->door, 0);
-            return;
-        }
-    }
 }
 
 /* The channel has a lease once its controller has said that it counts this node as alive. Whoever says nothing
@@ -376,8 +354,8 @@ static void look_for_another(struct node_run *run, nanoseconds proven, bool faul
     int result = loop_timer_start(run->loop, &adrift->limit, 0);
     if (result == 0 && leased != NULL)
         result = leased->way->begin(leased->way->context, run->loop, on_there, run);
-    else if (result == 0 && adrift->knocked.state == NULL)
-        result = loop_watch_start(run->loop, &adrift->knocked, adrift->door, LOOP_READABLE);
+    else if (result == 0 && adrift->knocked.loop == NULL)
+        result = loop_listener_start(run->loop, &adrift->knocked, adrift->door);
     if (result < 0) node_run_lose(run, ", and another one cannot be looked for", STOP_TOLD);
 }
 
@@ -387,8 +365,7 @@ bool adrift_begin(struct node_run *run, nanoseconds proven, bool fault) {
     log_warning("agent", "the controller is gone: workers go on");
     adrift->on = run->outbox.adrift = true;
     adrift->limit = (struct loop_timer){.callback = on_limit, .context = run};
-    adrift->knocked = (struct loop_watch){.callback = on_knock, .context = run};
-    adrift->rest = (struct loop_timer){.callback = on_rested, .context = run};
+    adrift->knocked = (struct loop_listener){.connected = let_in, .context = run};
     adrift->turned_away = false;
     outbox_wake(&run->outbox);
     look_for_another(run, proven, fault);
@@ -401,8 +378,7 @@ void adrift_end(struct node_run *run) {
     if (!adrift->on) return;
     adrift->on = false;
     loop_timer_stop(run->loop, &adrift->limit);
-    loop_timer_stop(run->loop, &adrift->rest);
-    loop_watch_stop(run->loop, &adrift->knocked);
+    loop_listener_stop(&adrift->knocked);
     if (leased == NULL) return;
     leased->way->end(leased->way->context);
     channel_destroy(TAKE(adrift->channel));

@@ -17,7 +17,7 @@
 #ifndef AGENT_ADRIFT_H
 #define AGENT_ADRIFT_H
 
-#include "loop/loop.h"
+#include "loop/listener.h"
 #include "wire/channel.h"
 
 struct node_run;
@@ -42,9 +42,8 @@ struct adrift { /* zero-initialised but for `door`, -1 */
     struct channel *channel;
     nanoseconds came_at; /* it, by the same clock; nothing was heard of that controller before */
     int door;            /* of the controller's own node */
-    struct loop_watch knocked;
-    struct loop_timer rest; /* no descriptor is left for who knocks */
-    bool turned_away;       /* another user was, and it is told */
+    struct loop_listener knocked;
+    bool turned_away; /* another user was, and it is told */
 };
 
 /* An attempt begins, or is over: what is to be kept. */

@@ -197,12 +197,11 @@ static void on_client(void *context, unsigned events) {
     watch_client(pty);
 }
 
-static void on_connection(void *context, unsigned events) {
+static void on_connection(void *context, int connected) {
     static const char taken[] = "trainyard: somebody is attached to this rank already\r\n";
     struct pty *pty = context;
-    (void)events;
-    CLEANUP_FD int fd = accept4(pty->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0 || !is_of(fd, geteuid())) return; /* for storage that knows no modes */
+    CLEANUP_FD int fd = connected;
+    if (!is_of(fd, geteuid())) return; /* for storage that knows no modes */
     if (pty->client_fd >= 0) {
         (void)!send(fd, taken, sizeof taken - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
         return;
@@ -224,8 +223,8 @@ static void on_socket(struct storage_job *job) {
                    strerror(-made->fd));
         return;
     }
-    pty->listen_fd = TAKE_FD(made->fd);
-    (void)loop_watch_start(pty->outbox->loop, &pty->listen, pty->listen_fd, LOOP_READABLE);
+    pty->listen.fd = TAKE_FD(made->fd);
+    (void)loop_listener_start(pty->outbox->loop, &pty->listen, pty->listen.fd);
 }
 
 int pty_start(struct pty *pty, const struct pty_config *config, ty_error *err) {
@@ -236,10 +235,9 @@ int pty_start(struct pty *pty, const struct pty_config *config, ty_error *err) {
                         .context = config->context,
                         .master_fd = fcntl(config->master_fd, F_DUPFD_CLOEXEC, 0),
                         .slave_fd = fcntl(config->slave_fd, F_DUPFD_CLOEXEC, 0),
-                        .listen_fd = -1,
                         .client_fd = -1};
     pty->master = (struct loop_watch){.callback = on_master, .context = pty};
-    pty->listen = (struct loop_watch){.callback = on_connection, .context = pty};
+    pty->listen = (struct loop_listener){.connected = on_connection, .context = pty, .fd = -1};
     if (pty->master_fd < 0 || pty->slave_fd < 0)
         return ty_fail(err, TY_ESTART, "this node's agent has no descriptor left for a terminal: %s",
                        strerror(errno));
@@ -287,7 +285,8 @@ void pty_end(struct pty *pty) {
         logs_leave_to(pty->logs,
                       (struct errand){
                           .act = remove_socket, .what = "removing", .path = pty->directory, .rank = pty->rank});
-    drop(pty, &pty->listen, &pty->listen_fd);
+    loop_listener_stop(&pty->listen);
+    cleanup_fd(&pty->listen.fd);
     drop(pty, &pty->master, &pty->master_fd);
     buffer_done(&pty->typed);
     free(pty->directory);

@@ -12,6 +12,7 @@
 
 #include "agent/logs.h"
 #include "agent/outbox.h"
+#include "loop/listener.h"
 
 /* ATTACH_INPUT: bytes that were typed. ATTACH_SIZE: rows and columns, two uint16_t. */
 enum attach_kind { ATTACH_INPUT, ATTACH_SIZE };
@@ -29,8 +30,9 @@ struct pty { /* zero-initialised: the worker has none */
     struct pty_socket *socket; /* it is being made */
     int slave_fd;  /* held open, so that a worker that closes its own does not hang up the terminal; -1 */
     int master_fd; /* our own descriptor of it, to write; -1 */
-    int listen_fd, client_fd;
-    struct loop_watch listen, client, master;
+    int client_fd;
+    struct loop_listener listen; /* its descriptor: -1 */
+    struct loop_watch client, master;
     struct buffer typed; /* for the worker: it does not take it yet */
     struct buffer shown; /* for the client */
 };

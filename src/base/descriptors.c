@@ -1,10 +1,11 @@
-/* Sending: one message with ancillary data. Withholding: a table that a handler of forks goes through in the
- * child. */
+/* Sending: one message with ancillary data. Withholding: a table by number, which a handler of forks goes
+ * through in the child. */
 #include "base/descriptors.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
-#include <stdbool.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -33,65 +34,122 @@ ssize_t descriptors_send(int socket, const void *bytes, size_t size, const int *
     return sent < 0 ? -errno : sent;
 }
 
-/* The file tells whether the number still stands for the same. */
-struct withheld {
-    int fd;
+int descriptors_accept(int listener) {
+    for (;;) {
+        int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd >= 0) return fd;
+        if (errno != EINTR && errno != ECONNABORTED) return -errno;
+    }
+}
+
+/* -- withheld */
+
+/* An open file of ours is known by the signal that would announce input on it, which none ever does, as nobody
+ * asks for it. To look at that is no call on the file's storage, which may hang. What has no such signal
+ * (O_PATH) is known by its inode. */
+enum { MARK = SIGPWR };
+
+struct file {
+    enum { FILE_UNKNOWN, FILE_MARKED, FILE_NAMED, FILE_GONE } state; /* gone: it was the parent's */
     dev_t device;
     ino_t inode;
 };
 
 static struct {
     pthread_mutex_t lock;
-    struct withheld *items;
-    size_t n, room;
+    struct file *files; /* by number */
+    size_t room;
 } table = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static bool is_open(const struct withheld *item) {
+static bool is_intact(const struct file *file, int fd) {
     struct stat status;
-    return fstat(item->fd, &status) == 0 && status.st_dev == item->device && status.st_ino == item->inode;
+    switch (file->state) {
+    case FILE_MARKED:
+        return fcntl(fd, F_GETSIG) == MARK;
+    case FILE_NAMED:
+        return fstat(fd, &status) == 0 && status.st_dev == file->device && status.st_ino == file->inode;
+    case FILE_GONE:
+        return false;
+    default:
+        return true;
+    }
 }
 
-static void before_fork(void) {
+static void lock_table(void) {
     (void)pthread_mutex_lock(&table.lock);
 }
 
-static void after_fork(void) {
+static void unlock_table(void) {
     (void)pthread_mutex_unlock(&table.lock);
 }
 
 static void begin_child(void) {
-    for (size_t i = 0; i < table.n; i++)
-        if (is_open(&table.items[i])) (void)close(table.items[i].fd);
-    table.n = 0;
+    for (size_t fd = 0; fd < table.room; fd++) {
+        struct file *file = &table.files[fd];
+        if (file->state == FILE_UNKNOWN) continue;
+        if (is_intact(file, (int)fd)) (void)close((int)fd);
+        file->state = FILE_GONE;
+    }
     (void)pthread_mutex_init(&table.lock, NULL);
 }
 
 static void watch_forks(void) {
-    (void)pthread_atfork(before_fork, after_fork, begin_child);
+    (void)pthread_atfork(lock_table, unlock_table, begin_child);
+}
+
+/* Under the lock. */
+static bool make_room(size_t fd) {
+    if (fd < table.room) return true;
+    size_t room = 2 * fd + 32;
+    struct file *files = reallocarray(table.files, room, sizeof *files);
+    if (files == NULL) return false;
+    memset(files + table.room, 0, (room - table.room) * sizeof *files);
+    table.files = files;
+    table.room = room;
+    return true;
 }
 
 void descriptors_withhold(int fd) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
+    struct file file = {.state = FILE_MARKED};
     struct stat status;
-    if (fstat(fd, &status) < 0) return;
+    if (fcntl(fd, F_SETSIG, MARK) < 0) {
+        if (fstat(fd, &status) < 0) return;
+        file = (struct file){FILE_NAMED, status.st_dev, status.st_ino};
+    }
     (void)pthread_once(&once, watch_forks);
-    before_fork();
-    if (table.n == table.room) {
-        /* Descriptors that were closed make room. */
-        size_t n = 0;
-        for (size_t i = 0; i < table.n; i++)
-            if (is_open(&table.items[i])) table.items[n++] = table.items[i];
-        table.n = n;
+    lock_table();
+    /* Without memory a child may hold the descriptor, and it counts as intact. */
+    if (make_room((size_t)fd)) table.files[fd] = file;
+    unlock_table();
+}
+
+bool descriptors_intact(int fd) {
+    struct file file = {.state = FILE_UNKNOWN};
+    lock_table();
+    if (fd >= 0 && (size_t)fd < table.room) file = table.files[fd];
+    unlock_table();
+    return is_intact(&file, fd);
+}
+
+/* What it was. */
+static struct file forget(int fd) {
+    struct file file = {.state = FILE_UNKNOWN};
+    lock_table();
+    if (fd >= 0 && (size_t)fd < table.room) {
+        file = table.files[fd];
+        table.files[fd].state = FILE_UNKNOWN;
     }
-    if (table.n == table.room) {
-        size_t room = 2 * table.room + 16;
-        struct withheld *items = reallocarray(table.items, room, sizeof *items);
-        if (items != NULL) {
-            table.items = items;
-            table.room = room;
-        }
-    }
-    /* Without memory the table stays as it is, and a child may hold the descriptor. */
-    if (table.n < table.room) table.items[table.n++] = (struct withheld){fd, status.st_dev, status.st_ino};
-    after_fork();
+    unlock_table();
+    return file;
+}
+
+void descriptors_close(int *fd) {
+    struct file file = forget(*fd); /* first, since the number may be another's behind the close */
+    if (*fd >= 0 && is_intact(&file, *fd)) (void)close(*fd);
+    *fd = -1;
+}
+
+void descriptors_let_go(int fd) {
+    (void)forget(fd);
 }

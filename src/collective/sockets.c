@@ -53,6 +53,7 @@ struct guest {
 
 struct sockets {
     int rank, size, listener;
+    nanoseconds rested;             /* the listener rests until then */
     struct announcement *announced; /* of all ranks */
     struct links *links;
     struct guest *guests;
@@ -131,13 +132,13 @@ int sockets_create(const struct comm_config *config, struct sockets **sockets, t
 
 void sockets_destroy(struct sockets *sockets) {
     if (sockets == NULL) return;
-    cleanup_fd(&sockets->listener);
+    descriptors_close(&sockets->listener);
     for (int rank = 0; sockets->links != NULL && rank < sockets->size; rank++) {
-        cleanup_fd(&sockets->links[rank].out);
-        cleanup_fd(&sockets->links[rank].in);
+        descriptors_close(&sockets->links[rank].out);
+        descriptors_close(&sockets->links[rank].in);
     }
     for (size_t i = 0; i < sockets->n_guests; i++)
-        cleanup_fd(&sockets->guests[i].fd);
+        descriptors_close(&sockets->guests[i].fd);
     free(sockets->announced);
     free(sockets->links);
     free(sockets->guests);
@@ -145,7 +146,7 @@ void sockets_destroy(struct sockets *sockets) {
 }
 
 static void break_off(struct links *links) {
-    cleanup_fd(&links->out);
+    descriptors_close(&links->out);
     if (links->broken == 0) links->broken = clock_monotonic();
 }
 
@@ -204,7 +205,7 @@ static size_t read_stream(void *context, int from, void *bytes, size_t size) {
     }
     ssize_t n = recv(links->in, bytes, size, MSG_DONTWAIT);
     if (n == 0 || (n < 0 && !is_for_later(errno))) {
-        cleanup_fd(&links->in);
+        descriptors_close(&links->in);
         links->ended = true;
     }
     return n > 0 ? (size_t)n : 0;
@@ -224,19 +225,24 @@ static bool seat(struct sockets *sockets, struct guest *guest) {
                     memcmp(hello->secret, sockets->announced[sockets->rank].secret, SECRET_BYTES) == 0;
     struct links *links = is_known ? &sockets->links[hello->rank] : NULL;
     if (links != NULL && links->in < 0 && !links->ended) links->in = TAKE_FD(guest->fd);
-    cleanup_fd(&guest->fd);
+    descriptors_close(&guest->fd);
     return true;
 }
 
 static void dismiss(struct sockets *sockets, size_t i) {
-    cleanup_fd(&sockets->guests[i].fd);
+    descriptors_close(&sockets->guests[i].fd);
     sockets->n_guests--;
     memmove(&sockets->guests[i], &sockets->guests[i + 1], (sockets->n_guests - i) * sizeof *sockets->guests);
 }
 
+static bool rests(const struct sockets *sockets) {
+    return clock_monotonic() < sockets->rested;
+}
+
 void sockets_accept(struct sockets *sockets) {
-    for (;;) {
-        int fd = accept4(sockets->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    while (!rests(sockets)) {
+        int fd = descriptors_accept(sockets->listener);
+        if (fd < 0 && fd != -EAGAIN) sockets->rested = clock_monotonic() + DESCRIPTORS_REST;
         if (fd < 0) break;
         prepare(fd);
         if (sockets->n_guests == (size_t)sockets->size + STRANGERS) dismiss(sockets, 0);
@@ -257,7 +263,7 @@ bool sockets_has_left(const struct sockets *sockets, int rank, bool sending) {
 
 size_t sockets_polled(const struct sockets *sockets, const struct messages *messages, struct pollfd *polled) {
     size_t n = 0;
-    polled[n++] = (struct pollfd){.fd = sockets->listener, .events = POLLIN};
+    polled[n++] = (struct pollfd){.fd = rests(sockets) ? -1 : sockets->listener, .events = POLLIN};
     for (size_t i = 0; i < sockets->n_guests; i++)
         polled[n++] = (struct pollfd){.fd = sockets->guests[i].fd, .events = POLLIN};
     for (int rank = 0; rank < sockets->size; rank++) {

@@ -17,7 +17,6 @@
 #include "controller/ty_run.h"
 
 enum { PACKET = 32 << 10, WAITING_MAX = 8 };
-#define REST (100 * NS_PER_MS)
 
 /* The first byte is 0: the kernel keeps the name, as long as the socket is open. */
 static socklen_t address_of(const char *run_id, struct sockaddr_un *address) {
@@ -68,8 +67,7 @@ static void hang_up(void *context) {
     struct ty_run *run = control->run;
     loop_timer_stop(run->loop, &control->limit);
     loop_watch_stop(run->loop, &control->client_watch);
-    if (control->client >= 0) (void)close(control->client);
-    control->client = -1;
+    descriptors_close(&control->client);
     control->sent = 0;
     buffer_done(&control->answer);
     idset_done(&control->ranks);
@@ -177,20 +175,10 @@ static void on_client(void *context, unsigned events) {
     if (size <= 0 || asked || !take_question(control, text)) hang_up(control);
 }
 
-static void on_rested(void *context) {
+static void on_connection(void *context, int connected) {
     struct control_socket *control = context;
-    (void)loop_watch_start(control->run->loop, &control->watch, control->fd, LOOP_READABLE);
-}
-
-/* One that no descriptor is left for stays, and would call again at once. */
-static void on_connection(void *context, unsigned events) {
-    struct control_socket *control = context;
-    (void)events;
-    CLEANUP_FD int fd = accept4(control->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    bool short_of_it = fd < 0 && errno != EAGAIN && errno != EINTR && errno != ECONNABORTED;
-    if (short_of_it && loop_timer_start(control->run->loop, &control->rest, REST) == 0)
-        (void)loop_watch_start(control->run->loop, &control->watch, control->fd, 0);
-    if (fd < 0 || control->client >= 0 || !process_is_trusted(fd, NULL, NULL)) return;
+    CLEANUP_FD int fd = connected;
+    if (control->client >= 0 || !process_is_trusted(fd, NULL, NULL)) return;
     descriptors_withhold(fd);
     control->client = TAKE_FD(fd);
     control->client_watch = (struct loop_watch){.callback = on_client, .context = control};
@@ -204,24 +192,22 @@ static void on_connection(void *context, unsigned events) {
 void control_socket_open(struct ty_run *run) {
     struct control_socket *control = &run->control;
     struct sockaddr_un address;
-    *control = (struct control_socket){.fd = -1, .client = -1};
+    *control = (struct control_socket){.client = -1, .listener = {.fd = -1}};
     if (run->prepared.rendezvous == NULL) return;
     control->run = run;
     CLEANUP_FD int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     socklen_t size = address_of(run->id, &address);
     if (fd < 0 || bind(fd, (const struct sockaddr *)&address, size) < 0 || listen(fd, WAITING_MAX) < 0) return;
-    descriptors_withhold(fd);
-    control->watch = (struct loop_watch){.callback = on_connection, .context = control};
-    control->rest = (struct loop_timer){.callback = on_rested, .context = control};
-    if (loop_watch_start(run->loop, &control->watch, fd, LOOP_READABLE) == 0) control->fd = TAKE_FD(fd);
+    control->listener = (struct loop_listener){.connected = on_connection, .context = control, .fd = -1};
+    if (loop_listener_start(run->loop, &control->listener, fd) < 0) return;
+    descriptors_withhold(TAKE_FD(fd));
 }
 
 void control_socket_close(struct ty_run *run) {
     struct control_socket *control = &run->control;
     if (control->run == NULL) return;
     hang_up(control);
-    loop_timer_stop(run->loop, &control->rest);
-    loop_watch_stop(run->loop, &control->watch);
-    if (control->fd >= 0) (void)close(control->fd);
+    loop_listener_stop(&control->listener);
+    descriptors_close(&control->listener.fd);
     control->run = NULL;
 }

@@ -21,6 +21,7 @@
 #include "controller/records.h"
 #include "controller/run_lock.h"
 #include "controller/sink.h"
+#include "loop/listener.h"
 #include "run/chaos.h"
 #include "run/replay.h"
 #include "run/run.h"
@@ -336,9 +337,10 @@ void faults_take(struct peer *peer, const Wire__Usage *usage, nanoseconds time);
 
 struct control_socket {
     struct ty_run *run; /* NULL: not open */
-    int fd, client;     /* -1 */
-    struct loop_watch watch, client_watch;
-    struct loop_timer limit, rest; /* rest: no descriptor is left for who connects */
+    struct loop_listener listener;
+    int client; /* -1 */
+    struct loop_watch client_watch;
+    struct loop_timer limit;
     uint32_t ticket;
     struct idset ranks, missing; /* asked for; nodes that have not answered */
     struct buffer answer;

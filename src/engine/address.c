@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/descriptors.h"
 #include "base/str.h"
 #include "wire/key.h"
 
@@ -172,6 +173,7 @@ int address_fail_keyless(const char *text, ty_error *err) {
 void address_prepare(int fd) {
     int one = 1;
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    descriptors_withhold(fd);
 }
 
 /* -- whose a connection is */

@@ -52,7 +52,8 @@ bool address_of_interface(const struct ifaddrs *from, struct address *address);
 /* The network interface that has this address (no port); "" for loopback, or when none has it. */
 void address_interface(const char *address, char name[32]);
 
-/* For a connection between agent and controller: no delay for small messages. */
+/* For a connection between agent and controller: no delay for small messages, and no child's
+ * (descriptors_withhold). */
 void address_prepare(int fd);
 /* TY_EUSAGE: that address needs a key, and how to make one. */
 int address_fail_keyless(const char *text, ty_error *err);

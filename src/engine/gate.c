@@ -11,8 +11,7 @@
 #include "base/descriptors.h"
 #include "base/error.h"
 
-enum { BACKLOG = 1024, ACCEPTS_A_TURN = 16 };
-#define REST (100 * NS_PER_MS)
+enum { BACKLOG = 1024 };
 
 /* -- visitors */
 
@@ -60,7 +59,8 @@ static void on_ready(void *context, unsigned events) {
                                writable ? LOOP_WRITABLE : LOOP_READABLE);
 }
 
-static void receive(struct gate *gate, int fd) {
+static void receive(void *context, int fd) {
+    struct gate *gate = context;
     if (gate->n_visitors == gate->most) gate_turn_away(gate->oldest, "too many others wait");
     struct visitor *visitor = calloc(1, sizeof *visitor);
     if (visitor == NULL) {
@@ -75,7 +75,6 @@ static void receive(struct gate *gate, int fd) {
     *(gate->newest != NULL ? &gate->newest->newer : &gate->oldest) = visitor;
     gate->newest = visitor;
     gate->n_visitors++;
-    descriptors_withhold(fd);
     address_prepare(fd);
     address_of_peer(fd, visitor->address);
     address_of_socket(fd, visitor->own_address);
@@ -90,33 +89,12 @@ static void receive(struct gate *gate, int fd) {
         gate_turn_away(visitor, err.code < 0 ? err.message : "out of memory");
 }
 
-static void on_rested(void *context) {
-    struct listener *listener = context;
-    (void)loop_watch_start(listener->gate->loop, &listener->watch, listener->fd, LOOP_READABLE);
-}
-
-/* Who knocks can neither be let in nor be sent away: it waits until others of the process have closed some. */
-static void rest(struct listener *listener) {
-    struct loop *loop = listener->gate->loop;
-    if (loop_timer_start(loop, &listener->rest, REST) == 0)
-        (void)loop_watch_start(loop, &listener->watch, listener->fd, 0);
-}
-
-static void on_knock(void *context, unsigned events) {
-    (void)events;
-    struct listener *listener = context;
-    struct gate *gate = listener->gate;
-    for (int i = 0; i < ACCEPTS_A_TURN; i++) {
-        int fd = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd >= 0)
-            receive(gate, fd);
-        else if ((errno == EMFILE || errno == ENFILE) && gate->oldest != NULL)
-            gate_turn_away(gate->oldest, "no descriptor is left"); /* or nobody could come */
-        else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
-            return rest(listener);
-        else if (errno != ECONNABORTED && errno != EINTR)
-            return;
-    }
+/* Or nobody could come any more. */
+static bool make_room(void *context) {
+    struct gate *gate = context;
+    if (gate->oldest == NULL) return false;
+    gate_turn_away(gate->oldest, "no descriptor is left");
+    return true;
 }
 
 /* -- listening */
@@ -135,12 +113,9 @@ int gate_listen(struct gate *gate, const struct address *address) {
         (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one);
     if (bind(fd, (const struct sockaddr *)&address->socket, address->size) < 0 || listen(fd, BACKLOG) < 0)
         return -errno;
-    struct listener *listener = &gate->listeners[gate->n_listeners];
-    *listener = (struct listener){.gate = gate,
-                                  .fd = fd,
-                                  .watch = {.callback = on_knock, .context = listener},
-                                  .rest = {.callback = on_rested, .context = listener}};
-    int result = loop_watch_start(gate->loop, &listener->watch, fd, LOOP_READABLE);
+    struct loop_listener *listener = &gate->listeners[gate->n_listeners];
+    *listener = (struct loop_listener){.connected = receive, .make_room = make_room, .context = gate};
+    int result = loop_listener_start(gate->loop, listener, fd);
     if (result < 0) return result;
     descriptors_withhold(fd);
     gate->n_listeners++;
@@ -149,9 +124,8 @@ int gate_listen(struct gate *gate, const struct address *address) {
 
 void gate_stop_listening(struct gate *gate) {
     for (size_t i = 0; i < gate->n_listeners; i++) {
-        loop_timer_stop(gate->loop, &gate->listeners[i].rest);
-        loop_watch_stop(gate->loop, &gate->listeners[i].watch);
-        (void)close(gate->listeners[i].fd);
+        loop_listener_stop(&gate->listeners[i]);
+        descriptors_close(&gate->listeners[i].fd);
     }
     gate->n_listeners = 0;
 }

@@ -9,7 +9,7 @@
 #define ENGINE_GATE_H
 
 #include "engine/address.h"
-#include "loop/loop.h"
+#include "loop/listener.h"
 #include "wire/channel.h"
 #include "wire/key.h"
 #include "wire/tls.h"
@@ -37,12 +37,7 @@ struct gate { /* zero-initialised but for what stands before `tls` */
     void (*turned_away)(void *context, const struct visitor *visitor, const char *why); /* NULL: no matter */
     void *context;
     struct tls_server *tls; /* NULL: there is no key */
-    struct listener {
-        struct gate *gate;
-        int fd;
-        struct loop_watch watch;
-        struct loop_timer rest; /* while no descriptor is left */
-    } listeners[GATE_LISTENERS_MAX];
+    struct loop_listener listeners[GATE_LISTENERS_MAX];
     size_t n_listeners;
     struct visitor *oldest, *newest;
     size_t n_visitors;

@@ -11,7 +11,6 @@
 #include <sys/socket.h>
 
 #include "base/cleanup.h"
-#include "base/descriptors.h"
 #include "base/error.h"
 #include "base/str.h"
 #include "engine/address.h"
@@ -156,7 +155,6 @@ static void call(struct caller *caller, const Wire__TryTarget *target) {
     int fd = socket(to.socket.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) return end_call(caller, strerror(errno));
     caller->transport.fd = fd;
-    descriptors_withhold(fd);
     address_prepare(fd);
     if (connect(fd, (const struct sockaddr *)&to.socket, to.size) < 0 && errno != EINPROGRESS)
         return end_call(caller, strerror(errno));

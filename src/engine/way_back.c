@@ -70,7 +70,6 @@ static void on_connected(void *context, unsigned events) {
     socklen_t size = sizeof code;
     (void)getsockopt(fd, SOL_SOCKET, SO_ERROR, &code, &size);
     loop_watch_stop(home->loop, &home->watch);
-    address_prepare(fd);
     if (code != 0) {
         fail_attempt(home);
     } else if (home->key->text[0] == '\0') { /* then it is of this machine */
@@ -90,6 +89,7 @@ static int connect_to(struct way_back_home *home) {
     int fd = socket(address->socket.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) return -errno;
     home->transport = TRANSPORT_PLAIN(fd);
+    address_prepare(fd);
     home->watch = (struct loop_watch){.callback = on_connected, .context = home};
     if (connect(fd, (const struct sockaddr *)&address->socket, address->size) < 0 && errno != EINPROGRESS)
         return -errno;

@@ -28,6 +28,7 @@ struct loop {
     void *turn_end_context;
     bool called;  /* a callback ran since the last end of a turn */
     bool stopped; /* loop_stop was called since loop_run began */
+    bool abandoned;
 };
 
 /* Calls the end of the turn when a callback ran since the last. */

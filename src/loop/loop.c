@@ -34,7 +34,11 @@ void loop_stop(struct loop *loop) {
 }
 
 bool loop_intact(struct loop *loop) {
-    return loop->backend->intact == NULL || loop->backend->intact(loop);
+    return !loop->abandoned && (loop->backend->intact == NULL || loop->backend->intact(loop));
+}
+
+void loop_abandon(struct loop *loop) {
+    loop->abandoned = true;
 }
 
 int loop_fd(struct loop *loop) {

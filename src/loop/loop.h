@@ -26,8 +26,11 @@ void loop_run(struct loop *loop);
 bool loop_turn(struct loop *loop, bool wait);
 void loop_stop(struct loop *loop);
 
-/* False once somebody else has closed its descriptor: it can neither turn any more nor tell of anything. */
+/* False once somebody else has closed its descriptor, or it was abandoned: it can neither turn any more nor
+ * tell of anything. */
 bool loop_intact(struct loop *loop);
+/* Somebody else has closed what it watches. */
+void loop_abandon(struct loop *loop);
 
 /* For an owner that waits elsewhere: a descriptor that is readable when a turn has something to do (-1: there
  * is none), and how long at most to wait for it: -1 without limit, 0 not at all. Both hold until the loop is

@@ -7,12 +7,13 @@
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/eventfd.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <uv.h>
 
 #include "base/cleanup.h"
+#include "base/descriptors.h"
 #include "loop/backend.h"
 
 enum { TIMERS_SPARE = 8 };
@@ -23,7 +24,6 @@ struct real_loop {
     uv_prepare_t before_sleep;
     struct real_timer *spare[TIMERS_SPARE];
     size_t n_spare;
-    struct stat own;        /* the descriptor's */
     struct real_loop *next; /* lost */
 };
 
@@ -114,9 +114,10 @@ static void watch_fired(uv_poll_t *uv, int status, int events) {
 }
 
 static void watch_stop(struct loop *base, struct loop_watch *watch) {
-    (void)base;
     struct real_watch *state = TAKE(watch->state);
     state->owner = NULL;
+    if (!loop_intact(base))
+        return; /* its descriptor may be the program's, in which libuv would look for the watch */
     (void)uv_poll_stop(&state->uv);
     uv_close((uv_handle_t *)&state->uv, free_closed);
 }
@@ -195,16 +196,13 @@ static bool turn(struct loop *base, bool wait) {
     return uv_run(&loop->uv, wait ? UV_RUN_ONCE : UV_RUN_NOWAIT) != 0 || base->called;
 }
 
-/* libuv aborts the program that closed it. Another file may have the number by now. */
-static bool intact(struct loop *base) {
-    const struct real_loop *loop = (struct real_loop *)base;
-    struct stat now;
-    return fstat(uv_backend_fd(&loop->uv), &now) == 0 && now.st_ino == loop->own.st_ino &&
-           now.st_dev == loop->own.st_dev;
-}
-
 static int backend_fd(struct loop *base) {
     return uv_backend_fd(&((struct real_loop *)base)->uv);
+}
+
+/* libuv aborts the program that closed it. */
+static bool intact(struct loop *base) {
+    return descriptors_intact(backend_fd(base));
 }
 
 /* libuv counts from when it last looked at the clock. It answers 0 while its descriptor does not know all
@@ -223,7 +221,7 @@ static void free_spare(struct real_loop *loop) {
 
 static void destroy(struct loop *base) {
     struct real_loop *loop = (struct real_loop *)base;
-    if (!intact(base)) {
+    if (!loop_intact(base)) {
         /* libuv can let go of nothing without its descriptor. */
         static _Atomic(struct real_loop *) all;
         loop->next = all;
@@ -234,6 +232,7 @@ static void destroy(struct loop *base) {
     uv_close((uv_handle_t *)&loop->before_sleep, NULL);
     base->turn_end = NULL;
     (void)uv_run(&loop->uv, UV_RUN_NOWAIT); /* the last closed handles are freed here */
+    descriptors_let_go(backend_fd(base));
     (void)uv_loop_close(&loop->uv);
     free_spare(loop);
     free(loop);
@@ -275,13 +274,13 @@ struct loop *loop_create(ty_error *err) {
     if (first >= 0) (void)close(first);
     if (pair[0] >= 0) (void)close(pair[0]), (void)close(pair[1]);
     if (code >= 0) code = uv_loop_init(&loop->uv);
-    if (code >= 0) (void)fstat(uv_backend_fd(&loop->uv), &loop->own);
     if (code < 0) {
         free_spare(loop);
-        (void)ty_fail(err, code, "cannot make an event loop: %s", uv_strerror(code));
+        (void)ty_fail(err, code, "cannot make an event loop: %s", strerror(-code));
         return NULL;
     }
     loop->base.backend = &real_backend;
+    descriptors_withhold(uv_backend_fd(&loop->uv));
     (void)uv_prepare_init(&loop->uv, &loop->before_sleep); /* these two cannot fail */
     (void)uv_prepare_start(&loop->before_sleep, before_sleep);
     loop->before_sleep.data = loop;

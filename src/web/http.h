@@ -1,6 +1,6 @@
 /* HTTP as the page needs it: what the module `http` (libmicrohttpd and zlib, http_module.c) offers to the rest
  * of this room, as the struct that it exports as `trainyard_http`. The server has no thread and no timer of its
- * own: its descriptor is watched by our loop, which calls turn().
+ * own, and does not listen: its descriptor is watched by our loop, which calls turn().
  *
  * A request is whole when the owner hears of it, its head and a body of at most HTTP_BODY_MAX. It is answered
  * then or later, once, by reply(), or by stream() and write() until finish(); when its connection breaks first,
@@ -51,7 +51,6 @@ struct http_asset {
 };
 
 struct http_config {
-    int fd; /* listens already; the server takes it over */
     void (*request)(void *context, struct http_request *request);
     void (*gone)(void *context, struct http_request *request);
     void (*drained)(void *context, struct http_request *request); /* of a stream: what was written is sent */
@@ -64,7 +63,10 @@ struct http_server; /* opaque */
 struct http_module {
     const char *version;
     int (*start)(const struct http_config *config, struct http_server **server, ty_error *err);
-    void (*stop)(struct http_server *server); /* breaks all connections */
+    void (*stop)(struct http_server *server);        /* breaks all connections */
+    void (*add)(struct http_server *server, int fd); /* somebody has connected: taken over */
+    bool (*full)(
+        const struct http_server *server); /* HTTP_CONNECTIONS are there, and another one would be broken */
     int (*fd)(const struct http_server *server);
     int (*timeout_ms)(
         const struct http_server *server); /* until turn() has something to do unasked; -1: never */

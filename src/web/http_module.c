@@ -6,6 +6,7 @@
  * longest first. */
 #include "web/http.h"
 
+#include <errno.h>
 #include <microhttpd.h>
 #include <stdlib.h>
 #include <string.h>
@@ -322,16 +323,18 @@ static int module_start(const struct http_config *config, struct http_server **o
     struct http_server *server = calloc(1, sizeof *server);
     if (server == NULL) return ty_fail_memory(err);
     server->config = *config;
+    errno = EINVAL; /* unless a call of the system says why not */
     server->waiting.before = server->waiting.next = &server->waiting;
     server->daemon = MHD_start_daemon(
-        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request, server, MHD_OPTION_LISTEN_SOCKET,
-        config->fd, MHD_OPTION_CONNECTION_LIMIT, (unsigned)HTTP_CONNECTIONS, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request, server,
+        MHD_OPTION_CONNECTION_LIMIT, (unsigned)HTTP_CONNECTIONS, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
         (size_t)HTTP_CONNECTION_BYTES, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)HTTP_STALL_SECONDS,
         MHD_OPTION_URI_LOG_CALLBACK, on_url, server, MHD_OPTION_NOTIFY_COMPLETED, on_completed, server,
         MHD_OPTION_NOTIFY_CONNECTION, on_connection, server, MHD_OPTION_STRICT_FOR_CLIENT, 0, MHD_OPTION_END);
     if (server->daemon == NULL) {
+        int why = errno;
         free(server);
-        return ty_fail(err, TY_EFAULT, "cannot start the HTTP server (libmicrohttpd)");
+        return ty_fail(err, -why, "cannot start the HTTP server (libmicrohttpd): %s", strerror(why));
     }
     *out = server;
     return 0;
@@ -343,6 +346,21 @@ static void module_stop(struct http_server *server) {
         wake(exchange); /* libmicrohttpd takes no suspended connection into its end */
     MHD_stop_daemon(server->daemon);
     free(server);
+}
+
+/* libmicrohttpd closes what it does not take. */
+static void module_add(struct http_server *server, int fd) {
+    struct sockaddr_storage peer = {0};
+    socklen_t size = sizeof peer;
+    if (getpeername(fd, (struct sockaddr *)&peer, &size) < 0)
+        (void)close(fd);
+    else
+        (void)MHD_add_connection(server->daemon, fd, (const struct sockaddr *)&peer, size);
+}
+
+static bool module_full(const struct http_server *server) {
+    const union MHD_DaemonInfo *info = MHD_get_daemon_info(server->daemon, MHD_DAEMON_INFO_CURRENT_CONNECTIONS);
+    return info != NULL && info->num_connections >= HTTP_CONNECTIONS;
 }
 
 static int module_fd(const struct http_server *server) {
@@ -377,6 +395,8 @@ __attribute__((visibility("default"))) const struct http_module trainyard_http =
     .version = base_build,
     .start = module_start,
     .stop = module_stop,
+    .add = module_add,
+    .full = module_full,
     .fd = module_fd,
     .timeout_ms = module_timeout_ms,
     .turn = module_turn,

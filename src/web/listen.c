@@ -167,5 +167,6 @@ int listen_open(const char *text, struct listening *listening, ty_error *err) {
 }
 
 void listen_close(const struct listening *listening) {
+    if (listening->fd >= 0) (void)close(listening->fd);
     if (listening->is_unix) (void)file_remove_own(listening->path, &listening->socket);
 }

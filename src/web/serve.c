@@ -104,8 +104,25 @@ static void on_time(void *context) {
     turn(context);
 }
 
+/* Who comes when there are enough waits until one goes. */
+static void listen_on(struct site *site) {
+    bool full = site->http->full(site->server);
+    if (full)
+        loop_listener_stop(&site->listener);
+    else if (site->listener.loop == NULL)
+        (void)loop_listener_start(site->loop, &site->listener, site->listening.fd);
+}
+
+static void on_connected(void *context, int fd) {
+    struct site *site = context;
+    site->http->add(site->server, fd);
+    listen_on(site);
+    site_stir(site);
+}
+
 static void turn(struct site *site) {
     site->http->turn(site->server);
+    listen_on(site);
     site_stir(site);
 }
 
@@ -210,23 +227,23 @@ static int open_parts(struct site *site, ty_error *err) {
     if (result >= 0) result = listen_open(site->config.listen, &site->listening, err);
     if (result < 0) return result;
     site->guard.is_unix = site->listening.is_unix;
-    const struct http_config http = {.fd = site->listening.fd,
-                                     .request = on_request,
-                                     .gone = on_gone,
-                                     .drained = on_drained,
-                                     .context = site,
-                                     .headers = headers};
+    const struct http_config http = {
+        .request = on_request, .gone = on_gone, .drained = on_drained, .context = site, .headers = headers};
     result = site->http->start(&http, &site->server, err);
     if (result < 0) return result;
     site->watch = (struct loop_watch){.callback = on_ready, .context = site};
     site->timer = (struct loop_timer){.callback = on_time, .context = site};
-    return loop_watch_start(site->loop, &site->watch, site->http->fd(site->server), LOOP_READABLE);
+    site->listener = (struct loop_listener){.connected = on_connected, .context = site};
+    result = loop_watch_start(site->loop, &site->watch, site->http->fd(site->server), LOOP_READABLE);
+    if (result >= 0) result = loop_listener_start(site->loop, &site->listener, site->listening.fd);
+    return result < 0 ? ty_fail(err, result, "cannot watch the HTTP server: %s", strerror(-result)) : 0;
 }
 
 static void close_server(struct site *site) {
     if (site->loop != NULL) stream_close(site);
     if (site->server != NULL) {
         site->http->turn(site->server); /* so that streams say bye */
+        loop_listener_stop(&site->listener);
         loop_watch_stop(site->loop, &site->watch);
         loop_timer_stop(site->loop, &site->timer);
         site->http->stop(TAKE(site->server));

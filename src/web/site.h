@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/idset.h"
-#include "loop/loop.h"
+#include "loop/listener.h"
 #include "view/index.h"
 #include "view/runs.h"
 #include "web/dashboard.h"
@@ -170,6 +170,7 @@ struct site {
     const struct http_module *http;
     struct http_server *server;
     struct loop *loop;
+    struct loop_listener listener;
     struct loop_watch watch;
     struct loop_timer timer;
     struct guard guard;

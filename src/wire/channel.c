@@ -14,10 +14,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/descriptors.h"
 
 enum { READ_MIN = 4 << 10, READ_MAX = 256 << 10, KEEP = 16 << 10 };
 
@@ -36,8 +36,6 @@ struct pulse {
 struct channel {
     struct loop *loop;
     struct transport transport;
-    dev_t device; /* with the inode: which socket the transport's descriptor is */
-    ino_t inode;
     struct channel_events events;
     void *context;
     struct loop_watch watch;
@@ -323,16 +321,13 @@ static void on_ready(void *context, unsigned events) {
 int channel_create_over(struct loop *loop, struct transport *transport, const struct channel_events *events,
                         void *context, struct channel **channel, ty_error *err) {
     int flags = fcntl(transport->fd, F_GETFL);
-    struct stat own;
-    if (flags < 0 || fcntl(transport->fd, F_SETFL, flags | O_NONBLOCK) < 0 || fstat(transport->fd, &own) < 0)
+    if (flags < 0 || fcntl(transport->fd, F_SETFL, flags | O_NONBLOCK) < 0)
         return ty_fail(err, -errno, "cannot use descriptor %d as a channel: %s", transport->fd,
                        strerror(errno));
     struct channel *made = calloc(1, sizeof *made);
     if (made == NULL) return ty_fail_memory(err);
     *made = (struct channel){.loop = loop,
                              .transport = *transport,
-                             .device = own.st_dev,
-                             .inode = own.st_ino,
                              .events = *events,
                              .context = context,
                              .read_size = READ_MIN,
@@ -345,6 +340,7 @@ int channel_create_over(struct loop *loop, struct transport *transport, const st
         return ty_fail(err, -EBADF, "cannot watch descriptor %d as a channel", transport->fd);
     }
     if (transport_pending(&made->transport)) (void)loop_timer_start(loop, &made->resume, 0);
+    descriptors_withhold(made->transport.fd);
     *transport = TRANSPORT_PLAIN(-1);
     *channel = made;
     return 0;
@@ -374,18 +370,9 @@ int channel_release(struct channel *channel) {
     return transport.fd;
 }
 
-/* The program may have closed it, and have another file under its number by now. */
-static bool has_own_descriptor(const struct channel *channel) {
-    struct stat now;
-    return fstat(channel->transport.fd, &now) == 0 && now.st_ino == channel->inode &&
-           now.st_dev == channel->device;
-}
-
 void channel_destroy(struct channel *channel) {
     if (channel == NULL) return;
-    bool own = has_own_descriptor(channel);
     struct transport transport = channel_release_transport(channel);
-    if (!own) transport.fd = -1;
     transport_close(&transport);
 }
 

@@ -47,8 +47,7 @@ int channel_create(struct loop *loop, int fd, const struct channel_events *event
 /* The same over what a handshake has made of a socket; taken over, and left empty. */
 int channel_create_over(struct loop *loop, struct transport *transport, const struct channel_events *events,
                         void *context, struct channel **channel, ty_error *err);
-/* Closes its descriptor, unless that is another file by now; queued bytes are lost unless flushed. NULL is
- * fine. */
+/* Closes its descriptor (descriptors_close); queued bytes are lost unless flushed. NULL is fine. */
 void channel_destroy(struct channel *channel);
 
 /* Destroys the channel and hands its descriptor, still open, to the caller: for an end that has flushed what it

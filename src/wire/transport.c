@@ -8,9 +8,9 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/descriptors.h"
 #include "wire/tls.h"
 
 ssize_t transport_read(struct transport *transport, void *to, size_t size) {
@@ -48,7 +48,7 @@ bool transport_acknowledged(const struct transport *transport) {
 }
 
 void transport_close(struct transport *transport) {
-    tls_destroy(TAKE(transport->tls), transport->fd >= 0);
-    if (transport->fd >= 0) (void)close(TAKE_FD(transport->fd));
+    tls_destroy(TAKE(transport->tls), transport->fd >= 0 && descriptors_intact(transport->fd));
+    descriptors_close(&transport->fd);
     buffer_done(&transport->unread);
 }

@@ -25,7 +25,7 @@ ssize_t transport_write(struct transport *transport, const void *from, size_t si
 bool transport_pending(const struct transport *transport);
 /* The kernel of the peer has taken all that was written: of TCP only, else false. */
 bool transport_acknowledged(const struct transport *transport);
-/* Says goodbye to the peer, where that can be without waiting, and closes; nothing without a descriptor. */
+/* Says goodbye to the peer, where that can be without waiting, and closes (descriptors_close). */
 void transport_close(struct transport *transport);
 
 #endif

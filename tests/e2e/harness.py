@@ -11,6 +11,7 @@ import contextlib
 import glob
 import json
 import os
+import resource
 import shutil
 import signal
 import sqlite3
@@ -190,6 +191,23 @@ class Case(unittest.TestCase):
             waited = time.monotonic() - began
             self.assertLess(waited, seconds, "waited %s s for %s" % (seconds, what))
             time.sleep(min(0.002 + waited / 20, 0.02))  # a condition may cost as much as a command
+
+    @contextlib.contextmanager
+    def without_descriptors(self, pid):
+        """The process gets none meanwhile, for what the block asks of it, and does not try all the time."""
+        def ticks():
+            with open("/proc/%d/stat" % pid) as file:
+                return sum(map(int, file.read().rpartition(")")[2].split()[11:13]))
+
+        before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (0, before[1]))
+        try:
+            yield
+            used = ticks()
+            time.sleep(1)
+            self.assertLess(ticks() - used, os.sysconf("SC_CLK_TCK") // 4, "it spins")
+        finally:
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
 
     def write(self, name, text):
         """A file in the test's place; gives its path."""

@@ -235,6 +235,18 @@ class Attached(AttachCase):
         self.assertEqual(0, first.finish())
         self.stop(run)
 
+    def test_no_descriptor_is_left_for_who_attaches(self):
+        """The agent does not call for it all the time, and shows the rank when it can."""
+        run = self.start_run_with("--pty", "--", "sh", "-c", "echo ready; read go; echo over")
+        self.wait_for_socket()
+        [agent] = children(run.pid)
+        with self.without_descriptors(agent):
+            client = subprocess.Popen(self.attach_words(), env=self.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            self.addCleanup(client.kill)
+            self.wait_for(lambda: [pid for pid in children(client.pid) if state_of(pid) == "S"])  # it waits for an answer
+        self.assertIn(b"over", client.communicate(b"go\n", timeout=180)[0])
+        self.assertEqual(0, run.wait(180))
+
     def test_one_that_does_not_read_is_let_go(self):
         run = self.start_run_with("--pty", "--", "sh", "-c", "read go; seq 1 400000")
         self.wait_for_socket()

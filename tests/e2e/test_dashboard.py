@@ -249,6 +249,29 @@ class Dashboard(harness.Case):
             pass
         self.assertEqual(200, server.ask("/")[0])
 
+    def test_no_descriptor_is_left(self):
+        """It does not call for whoever comes all the time, and answers when it can."""
+        server = self.serve()
+        with self.without_descriptors(server.process.pid):
+            client = socket.create_connection(("127.0.0.1", server.port), timeout=30)
+            self.addCleanup(client.close)
+            client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        self.assertTrue(client.recv(100).startswith(b"HTTP/1.1 200 "))
+
+    def test_more_than_there_is_room_for_wait(self):
+        server = self.serve()
+        there = [socket.create_connection(("127.0.0.1", server.port), timeout=30) for _ in range(513)]
+        for client in there:
+            self.addCleanup(client.close)
+        last = there.pop()
+        last.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        last.settimeout(1)
+        with self.assertRaises(TimeoutError):
+            last.recv(100)
+        there[0].close()
+        last.settimeout(30)
+        self.assertTrue(last.recv(100).startswith(b"HTTP/1.1 200 "))
+
     def test_headers_of_the_page(self):
         server = self.serve()
         for path in ("/", "/app.js", "/uplot.js", "/app.css", "/licenses.txt"):

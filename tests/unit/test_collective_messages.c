@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -242,6 +243,50 @@ static void test_strangers_are_sent_away(void **state) {
     world_assert_well(2, world_run(2, LONG_ENOUGH, let_strangers_in));
 }
 
+/* Rank 0 waits for a message that comes late, and has no descriptor for the stranger who knocks meanwhile. */
+static int let_nobody_in(struct comm_config *config, ty_error *err) {
+    ty_comm *comm;
+    int number = config->rank, other = -1, peer = 1 - config->rank, stranger = -1;
+    struct rlimit before;
+    world_place(config);
+    exchange_below = config->exchange;
+    config->exchange.gather = listen_in;
+    int rc = comm_create(config, &comm, err);
+    for (int from = 0; rc == 0 && from < 2; from++) /* connections, both ways */
+        rc = from == config->rank ? ty_send(comm, &number, 1, TY_INT32, peer, err)
+                                  : ty_receive(comm, &other, 1, TY_INT32, peer, err);
+    if (rc == 0 && config->rank == 1) {
+        struct sockaddr_in address;
+        memcpy(&address, told_sockets.data + 4, sizeof address);
+        stranger = socket(AF_INET, SOCK_STREAM, 0);
+        WORLD_CHECK(connect(stranger, (struct sockaddr *)&address, sizeof address) == 0, err);
+    }
+    if (rc == 0) rc = ty_barrier(comm, err);
+    WORLD_CHECK(getrlimit(RLIMIT_NOFILE, &before) == 0, err);
+    int next = dup(STDIN_FILENO);
+    (void)close(next);
+    const struct rlimit none = {.rlim_cur = (rlim_t)next, .rlim_max = before.rlim_max};
+    if (rc == 0 && config->rank == 0) {
+        nanoseconds begun = clock_thread();
+        WORLD_CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0, err);
+        rc = ty_receive(comm, &other, 1, TY_INT32, peer, err);
+        WORLD_CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0, err);
+        WORLD_CHECK(clock_thread() - begun < NS_PER_S / 10, err); /* it sleeps */
+    } else if (rc == 0) {
+        (void)usleep(600000);
+        rc = ty_send(comm, &number, 1, TY_INT32, peer, err);
+        (void)close(stranger);
+    }
+    if (rc == 0) comm_destroy(comm);
+    buffer_done(&told_sockets);
+    return rc;
+}
+
+static void test_no_descriptor_for_strangers(void **state) {
+    (void)state;
+    world_assert_well(2, world_run(2, LONG_ENOUGH, let_nobody_in));
+}
+
 /* One thread waits for a message that comes late, and the other works in a communicator of its own
  * meanwhile. */
 static int32_t late_number;
@@ -284,6 +329,8 @@ int main(void) {
         TOGETHER_AND_APART(test_tags),
         {"test_strangers_are_sent_away", test_strangers_are_sent_away, world_set_apart, world_set_together,
          NULL},
+        {"test_no_descriptor_for_strangers", test_no_descriptor_for_strangers, world_set_apart,
+         world_set_together, NULL},
         TOGETHER_AND_APART(test_threads_with_communicators_of_their_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

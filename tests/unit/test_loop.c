@@ -1,17 +1,22 @@
 /* Both event loops: order of timers, ends of turns, watches that stop inside callbacks, signals, nothing left
- * behind. */
+ * behind; listeners. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
+#include "loop/listener.h"
 #include "loop/loop.h"
 
 struct trace {
@@ -234,6 +239,129 @@ static void signals_arrive(void **state) {
     loop_destroy(trace.loop);
 }
 
+/* The program has closed the loop's descriptor, and has an epoll descriptor of its own under the number. */
+static void what_has_its_number_by_now_is_left_alone(void **state) {
+    (void)state;
+    struct loop *loop = loop_create(NULL);
+    int fd = loop_fd(loop), own = epoll_create1(EPOLL_CLOEXEC);
+    assert_true(loop_intact(loop));
+    assert_int_equal(dup2(own, fd), fd);
+    assert_false(loop_intact(loop));
+    loop_destroy(loop);
+    assert_int_equal(close(fd), 0);
+    (void)close(own);
+}
+
+static void an_abandoned_loop_is_not_intact(void **state) {
+    (void)state;
+    struct loop *loop = loop_create(NULL);
+    loop_abandon(loop);
+    assert_false(loop_intact(loop));
+    loop_destroy(loop);
+}
+
+/* -- listeners */
+
+struct host {
+    struct loop_listener listener;
+    struct loop *loop;
+    int fd, clients[3], n_connected, spare;
+    bool stops;
+};
+
+static void allow(rlim_t descriptors) {
+    struct rlimit limit;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    limit.rlim_cur = descriptors;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+}
+
+static void take_in(void *context, int fd) {
+    struct host *host = context;
+    host->n_connected++;
+    (void)close(fd);
+    if (host->stops) loop_listener_stop(&host->listener);
+}
+
+static bool give_up_spare(void *context) {
+    struct host *host = context;
+    if (host->spare < 0) return false;
+    (void)close(host->spare);
+    host->spare = -1;
+    return true;
+}
+
+static void host_open(struct host *host, int n_clients) {
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    socklen_t size = sizeof name.sun_family;
+    *host = (struct host){.loop = loop_create(NULL), .spare = -1};
+    host->listener = (struct loop_listener){.connected = take_in, .make_room = give_up_spare, .context = host};
+    host->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(host->fd, (struct sockaddr *)&name, size), 0); /* the kernel names it */
+    assert_int_equal(listen(host->fd, 8), 0);
+    size = sizeof name;
+    assert_int_equal(getsockname(host->fd, (struct sockaddr *)&name, &size), 0);
+    for (int i = 0; i < n_clients; i++) {
+        host->clients[i] = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        assert_int_equal(connect(host->clients[i], (struct sockaddr *)&name, size), 0);
+    }
+    assert_int_equal(loop_listener_start(host->loop, &host->listener, host->fd), 0);
+}
+
+static void host_close(struct host *host, int n_clients) {
+    loop_listener_stop(&host->listener);
+    loop_listener_stop(&host->listener); /* twice is fine */
+    for (int i = 0; i < n_clients; i++)
+        (void)close(host->clients[i]);
+    (void)close(host->fd);
+    loop_destroy(host->loop);
+}
+
+static void a_listener_rests_without_descriptors(void **state) {
+    (void)state;
+    struct host host;
+    struct rlimit before;
+    host_open(&host, 2);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    allow(0);
+    (void)loop_turn(host.loop, true);
+    struct pollfd woken = {.fd = loop_fd(host.loop), .events = POLLIN};
+    int wait_ms = loop_timeout_ms(host.loop);
+    allow(before.rlim_cur);
+    assert_int_not_equal(wait_ms, 0);
+    assert_int_equal(poll(&woken, 1, 0), 0); /* it is not woken again and again */
+    assert_int_equal(host.n_connected, 0);
+    while (host.n_connected < 2)
+        (void)loop_turn(host.loop, true);
+    host_close(&host, 2);
+}
+
+static void room_is_made_first(void **state) {
+    (void)state;
+    struct host host;
+    struct rlimit before;
+    host_open(&host, 1);
+    host.spare = dup(STDIN_FILENO);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    allow((rlim_t)host.spare + 1);
+    (void)loop_turn(host.loop, true);
+    allow(before.rlim_cur);
+    assert_int_equal(host.spare, -1);
+    assert_int_equal(host.n_connected, 1);
+    host_close(&host, 1);
+}
+
+static void a_listener_may_be_stopped_by_who_connects(void **state) {
+    (void)state;
+    struct host host;
+    host_open(&host, 3);
+    host.stops = true;
+    while (loop_turn(host.loop, true)) {
+    }
+    assert_int_equal(host.n_connected, 1);
+    host_close(&host, 3);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(real_timers),
@@ -245,6 +373,11 @@ int main(void) {
         cmocka_unit_test(events_change_and_rest),
         cmocka_unit_test(a_file_cannot_be_watched),
         cmocka_unit_test(signals_arrive),
+        cmocka_unit_test(what_has_its_number_by_now_is_left_alone),
+        cmocka_unit_test(an_abandoned_loop_is_not_intact),
+        cmocka_unit_test(a_listener_rests_without_descriptors),
+        cmocka_unit_test(room_is_made_first),
+        cmocka_unit_test(a_listener_may_be_stopped_by_who_connects),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
