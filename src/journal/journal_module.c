@@ -50,8 +50,21 @@ static int code_of(sqlite3 *db, int rc) {
     }
 }
 
+/* Of a path that is too long SQLite says that it is unable to open it, and no more. Its limit is that of its
+ * files, on the whole path without links, with what is added for the names beside it. */
+static int check_length(const char *path, ty_error *err) {
+    CLEANUP_FREE char *real = realpath(path, NULL);
+    size_t length = real != NULL ? strlen(real) : 0;
+    size_t most = (size_t)sqlite3_vfs_find(NULL)->mxPathname - strlen("-journal");
+    if (length <= most) return 0;
+    return ty_fail(err, TY_EUSAGE,
+                   "the path %s has %zu bytes: SQLite opens at most %zu; choose a shorter place", path, length,
+                   most);
+}
+
 int sqlite_fail(struct journal *journal, int rc, const char *verb, ty_error *err) {
     int code = code_of(journal->db, rc);
+    if ((rc & 0xff) == SQLITE_CANTOPEN && check_length(journal->path, err) < 0) return TY_EUSAGE;
     const char *why = sqlite3_errmsg(journal->db);
     if ((rc & 0xff) == SQLITE_IOERR || (rc & 0xff) == SQLITE_CANTOPEN) why = strerror(-code);
     return ty_fail(err, code, "cannot %s %s: %s", verb, journal->path, why);
@@ -220,19 +233,6 @@ static int open_in_mode(struct journal *journal, enum journal_mode mode, ty_erro
     return mode == JOURNAL_READ ? open_reader(journal, err) : open_writer(journal, mode == JOURNAL_CREATE, err);
 }
 
-/* Of a path that is too long SQLite says that it is unable to open it, and no more. Its limit is that of its
- * files, on the whole path without links, with what is added for the names beside it. */
-static int check_length(const char *path, const char *run_path, const char *name, ty_error *err) {
-    CLEANUP_FREE char *real = realpath(run_path, NULL);
-    if (real == NULL) return 0; /* opening says why */
-    size_t length = strlen(real) + strlen("/") + strlen(name);
-    size_t most = (size_t)sqlite3_vfs_find(NULL)->mxPathname - strlen("-journal");
-    if (length <= most) return 0;
-    return ty_fail(err, TY_EUSAGE,
-                   "the path %s has %zu bytes: SQLite opens at most %zu; choose a shorter place", path, length,
-                   most);
-}
-
 int journal_open_form(const struct journal_form *form, const char *run_path, enum journal_mode mode,
                       struct journal **journal, ty_error *err) {
     struct journal *made = calloc(1, sizeof *made);
@@ -243,8 +243,7 @@ int journal_open_form(const struct journal_form *form, const char *run_path, enu
         free(made);
         return ty_fail_memory(err);
     }
-    int result = check_length(made->path, run_path, form->name, err);
-    if (result == 0) result = open_in_mode(made, mode, err);
+    int result = open_in_mode(made, mode, err);
     if (result < 0) {
         free_journal(made);
         return result;
