@@ -6,6 +6,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "base/str.h"
 
@@ -28,11 +29,23 @@ static void shorten(char *line, size_t *size) {
     *size = head + gap + *size - tail;
 }
 
+/* "Too many open files" is said of a number that the user can raise. Once: the text may have another error's
+ * in it. */
+static void name_limit(char *text, size_t room) {
+    const char *too_many = strstr(text, strerror(EMFILE)), *of_the_system = strerror(ENFILE);
+    size_t size = strlen(text);
+    struct rlimit limit;
+    if (too_many == NULL || strncmp(too_many, of_the_system, strlen(of_the_system)) == 0) return;
+    if (strstr(too_many, "ulimit") != NULL || getrlimit(RLIMIT_NOFILE, &limit) < 0) return;
+    (void)snprintf(text + size, room - size, " (limit %llu: ulimit -n)", (unsigned long long)limit.rlim_cur);
+}
+
 int ty_vfail(ty_error *err, int code, const char *format, va_list args) {
     if (err == NULL) return code;
     int saved = errno;
     char text[LONGEST_LINE]; /* apart from err, whose old message may be among the arguments */
     if (str_vprint(text, sizeof text, format, args) < 0) text[0] = '\0';
+    name_limit(text, sizeof text);
     err->code = code;
     /* One line: control characters become spaces, the ends are trimmed. */
     size_t size = 0;

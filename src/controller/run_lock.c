@@ -19,6 +19,7 @@
 #include "base/descriptors.h"
 #include "base/document.h"
 #include "base/duration.h"
+#include "base/error.h"
 #include "base/file.h"
 #include "base/kernel.h"
 #include "base/process.h"
@@ -223,7 +224,7 @@ bool run_lock_is_held(const char *run_path) {
         if (state == LOCK_FREE && file_is_local(fd)) return false;
         return seems_alive(fd, path, false, &age);
     }
-    if (errno != EACCES) return false;
+    if (errno != EACCES) return error_may_pass(-errno); /* where nobody can tell now it counts as held */
     /* Somebody else's: the lock of the directory is to be seen, or that the file was touched lately. */
     CLEANUP_FD int directory = open(run_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (directory >= 0 && call_lock(directory, F_OFD_GETLK) == LOCK_HELD) return true;
@@ -271,7 +272,7 @@ static void *remove_file(void *context) {
     struct run_lock *lock = context;
     bool ours = is_named(lock->fd, lock->path);
     bool known = call_lock(lock->fd, F_OFD_GETLK) != LOCK_UNKNOWN;
-    cleanup_fd(&lock->fd);
+    descriptors_close(&lock->fd);
     if (!ours) return NULL;
     CLEANUP_FD int fd = open(lock->path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
     bool free_again = fd >= 0 && (!known || call_lock(fd, F_OFD_SETLK) == LOCK_FREE);
@@ -280,8 +281,8 @@ static void *remove_file(void *context) {
 }
 
 static void destroy(struct run_lock *lock) {
-    cleanup_fd(&lock->fd);
-    cleanup_fd(&lock->directory);
+    descriptors_close(&lock->fd);
+    descriptors_close(&lock->directory);
     (void)pthread_cond_destroy(&lock->changed);
     (void)pthread_mutex_destroy(&lock->lock);
     free(lock);
@@ -306,8 +307,9 @@ static void *beat(void *context) {
         char path[PATH_MAX];
         strcpy(path, lock->path);
         (void)pthread_mutex_unlock(&lock->lock);
-        (void)futimens(fd, NULL);
-        bool lost = is_replaced(fd, path);
+        bool ours = descriptors_intact(fd);
+        if (ours) (void)futimens(fd, NULL);
+        bool lost = ours && is_replaced(fd, path);
         (void)pthread_mutex_lock(&lock->lock);
         lock->lost |= lost;
     }

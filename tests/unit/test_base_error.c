@@ -4,7 +4,9 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include <cmocka.h>
 
@@ -36,6 +38,21 @@ static void one_line(void **state) {
     assert_string_equal(err.message, "a  b c [1m");
     (void)ty_fail(&err, TY_EUSAGE, "%s", "");
     assert_string_equal(err.message, "");
+}
+
+static void the_limit_of_descriptors_is_named(void **state) {
+    (void)state;
+    ty_error err = {0};
+    struct rlimit limit;
+    char wanted[128];
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    (void)snprintf(wanted, sizeof wanted, "node a: cannot open b: Too many open files (limit %llu: ulimit -n)",
+                   (unsigned long long)limit.rlim_cur);
+    (void)ty_fail(&err, TY_ESTART, "cannot open b: %s", strerror(EMFILE));
+    (void)ty_wrap(&err, "node a");
+    assert_string_equal(err.message, wanted);
+    (void)ty_fail(&err, -ENFILE, "cannot open b: %s", strerror(ENFILE));
+    assert_string_equal(err.message, "cannot open b: Too many open files in system");
 }
 
 /* The object at the beginning and the reason at the end stay; what is left out ends between characters. */
@@ -149,6 +166,7 @@ int main(void) {
         cmocka_unit_test(null_error_keeps_the_code),
         cmocka_unit_test(fills_code_and_text),
         cmocka_unit_test(one_line),
+        cmocka_unit_test(the_limit_of_descriptors_is_named),
         cmocka_unit_test(a_long_path_leaves_the_reason),
         cmocka_unit_test(long_text_is_cut_between_characters),
         cmocka_unit_test(wrapping_puts_the_object_before),
