@@ -93,6 +93,7 @@ class Driver:
         self._stopped = False
         self._pid = os.getpid()
         self._wake = -1
+        self._pipe: tuple[int, int] | None = None  # which file that is
         self.name = ""
         self.path = ""
 
@@ -263,8 +264,11 @@ class Driver:
             self.wake()
 
     def wake(self) -> None:
-        if self._wake >= 0:
+        if self._wakes(self._wake):
             os.write(self._wake, b"\0")
+
+    def _wakes(self, fd: int) -> bool:
+        return fd >= 0 and payload.file_of(fd) == self._pipe
 
     def request(self) -> dict[str, Any]:
         """What ty_run_open is asked."""
@@ -437,9 +441,8 @@ class Driver:
                 timeout = self._run.timeout_ms()
                 with self._validated(poller, timeout) as timeout:
                     for fd, events in poller.poll(timeout):
-                        if fd == wake and events & select.POLLIN:
-                            with contextlib.suppress(OSError):  # of a callback that closed it
-                                os.read(wake, 4096)
+                        if fd == wake and events & select.POLLIN and self._wakes(wake):
+                            os.read(wake, 4096)
             poller.unregister(self._run.fileno())
             while self._validations is not None and not self._stopped:
                 with self._validated(poller, -1) as timeout:
@@ -684,14 +687,13 @@ def _refuse_input(config: RunConfig) -> None:
 def _waker(driver: Driver) -> Iterator[int]:
     """A descriptor that `driver.wake` makes readable, from a signal handler too."""
     read, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    driver._wake = write
+    driver._wake, driver._pipe = write, payload.file_of(write)  # which is that of both ends
     try:
         yield read
     finally:
         driver._wake = -1
         for fd in (read, write):
-            with contextlib.suppress(OSError):  # a callback closed all that it saw, and is told of that
-                os.close(fd)
+            payload.close_file(fd, driver._pipe)
 
 
 def _number(name: str | None) -> int:

@@ -115,6 +115,22 @@ def _cached(function: Callable[..., Any], parameters: dict[str, Any]) -> Callabl
     return functools.lru_cache(**parameters)(function)
 
 
+def file_of(fd: int) -> tuple[int, int] | None:
+    """Which file a descriptor stands for; None where it is closed. A callback may close what is not its own, and open other files
+    that have those numbers: whether it did is asked before such a descriptor is used again."""
+    try:
+        status = os.fstat(fd)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def close_file(fd: int, file: tuple[int, int] | None) -> None:
+    """Closes the descriptor while it stands for that file."""
+    if file_of(fd) == file is not None:
+        os.close(fd)
+
+
 @contextlib.contextmanager
 def sendable(data: bytes) -> Iterator[bytes]:
     """What to send instead of `data`: itself when it is small; else where in this process workers find it, as long as the block
@@ -123,15 +139,13 @@ def sendable(data: bytes) -> Iterator[bytes]:
         yield data
         return
     fd = nameless(data)
+    file = file_of(fd)
     try:
-        status = os.fstat(fd)
-        place = {"process": os.getpid(), "fd": fd, "file": (status.st_dev, status.st_ino), "size": len(data)}
+        place = {"process": os.getpid(), "fd": fd, "file": file, "size": len(data)}
         del data
         yield pickle.dumps(place, protocol=4)
     finally:
-        with contextlib.suppress(OSError):  # a callback may have closed it
-            if (os.fstat(fd).st_dev, os.fstat(fd).st_ino) == place["file"]:
-                os.close(fd)
+        close_file(fd, file)
 
 
 @contextlib.contextmanager
@@ -142,17 +156,15 @@ def lent(buffers: list, aligned: int) -> Iterator[tuple[dict[str, Any], list[tup
         spans.append((at, buffer.nbytes))
         at += -(-buffer.nbytes // aligned) * aligned
     fd = _unnamed()
-    status = os.fstat(fd)
+    file = file_of(fd)
     try:
         os.ftruncate(fd, at)
         for buffer, (start, _) in zip(buffers, spans):
             os.lseek(fd, start, os.SEEK_SET)
             _write(fd, buffer.cast("B") if buffer.nbytes else b"")
-        yield {"process": os.getpid(), "fd": fd, "file": (status.st_dev, status.st_ino), "size": at}, spans
+        yield {"process": os.getpid(), "fd": fd, "file": file, "size": at}, spans
     finally:
-        with contextlib.suppress(OSError):  # a callback may have closed it
-            if (os.fstat(fd).st_dev, os.fstat(fd).st_ino) == (status.st_dev, status.st_ino):
-                os.close(fd)
+        close_file(fd, file)
 
 
 def borrowed(process: int, fd: int, file: tuple[int, int], size: int) -> int:
@@ -166,30 +178,20 @@ class Returned:
 
     def __enter__(self) -> Returned:
         self._fd = _unnamed()
-        status = os.fstat(self._fd)
-        self.place = {"process": os.getpid(), "fd": self._fd, "file": (status.st_dev, status.st_ino)}
+        self.place = {"process": os.getpid(), "fd": self._fd, "file": file_of(self._fd)}
         return self
 
     def __exit__(self, *_: Any) -> None:
-        with contextlib.suppress(OSError):  # a callback may have closed it
-            if self._is_open():
-                os.close(self._fd)
+        close_file(self._fd, self.place["file"])
 
     def value(self) -> Any:
         """What was left; None where nothing was. Of a class that only the workers know it is None, with a warning."""
-        data = contents(self._fd) if self._is_open() else b""
+        data = contents(self._fd) if file_of(self._fd) == self.place["file"] else b""
         try:
             return pickle.loads(data) if data else None
         except Exception as error:
             warnings.warn(f"what rank 0 returned cannot be read here: {error!r}", RuntimeWarning, stacklevel=2)
             return None
-
-    def _is_open(self) -> bool:
-        try:
-            status = os.fstat(self._fd)
-        except OSError:
-            return False
-        return (status.st_dev, status.st_ino) == self.place["file"]
 
 
 def give_back(place: dict[str, Any], value: Any) -> None:

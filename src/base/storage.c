@@ -73,8 +73,8 @@ static void release_all(struct queue *queue) {
 static void destroy(struct storage *storage) {
     release_all(&storage->posted);
     release_all(&storage->finished);
-    (void)close(storage->fd);
-    cleanup_fd(&storage->run_lock);
+    descriptors_close(&storage->fd);
+    descriptors_close(&storage->run_lock);
     (void)pthread_cond_destroy(&storage->changed);
     (void)pthread_mutex_destroy(&storage->lock);
     free(storage);
@@ -87,11 +87,18 @@ static struct storage_job *first(const struct storage *storage) {
 
 /* -- in the thread */
 
+/* Under the lock. Where the program has closed the descriptors of the storage those of its jobs may be files
+ * of the program's by now: nothing is written any more. */
+static bool is_held(struct storage *storage) {
+    if (!descriptors_intact(storage->fd) || !descriptors_intact(storage->run_lock)) storage->held = true;
+    return storage->held;
+}
+
 static void finish(struct storage *storage, struct storage_job *job) {
     put(&storage->finished, job);
     storage->current = NULL;
     storage->told = storage->hung = NULL;
-    (void)eventfd_write(storage->fd, 1);
+    if (descriptors_intact(storage->fd)) (void)eventfd_write(storage->fd, 1);
     (void)pthread_cond_broadcast(&storage->changed);
 }
 
@@ -100,7 +107,7 @@ static void finish(struct storage *storage, struct storage_job *job) {
 static void end_left_behind(struct storage *storage, bool held) {
     struct storage **link = &left_behind.first;
     (void)pthread_mutex_lock(&left_behind.lock);
-    cleanup_fd(&storage->run_lock);
+    descriptors_close(&storage->run_lock);
     while (!held && *link != storage)
         link = &(*link)->next;
     if (!held) *link = storage->next;
@@ -126,7 +133,7 @@ static struct storage_job *go_on(struct storage *storage, struct storage_job *jo
     while (storage->posted.first == NULL && !storage->closing && !storage->left && !storage->held)
         if (pthread_cond_timedwait(&storage->changed, &storage->lock, &until) != 0) break;
     job = storage->posted.first;
-    if (job == NULL || !job->series || storage->left || storage->held)
+    if (job == NULL || !job->series || storage->left || is_held(storage))
         job = NULL;
     else
         begin(storage, take(&storage->posted));
@@ -173,7 +180,7 @@ static void *work(void *context) {
     struct storage *storage = context;
     (void)pthread_mutex_lock(&storage->lock);
     while (!storage->left) {
-        struct storage_job *job = storage->held ? NULL : take(&storage->posted);
+        struct storage_job *job = is_held(storage) ? NULL : take(&storage->posted);
         if (job == NULL && storage->closing) break;
         if (job == NULL) {
             (void)pthread_cond_wait(&storage->changed, &storage->lock);
@@ -209,7 +216,8 @@ int storage_open(int lock, struct storage **out, ty_error *err) {
         free(storage);
         return result;
     }
-    if (lock >= 0) descriptors_withhold(storage->run_lock);
+    descriptors_withhold(storage->fd);
+    descriptors_withhold(storage->run_lock);
     storage->posted.end = &storage->posted.first;
     storage->finished.end = &storage->finished.first;
     (void)pthread_mutex_init(&storage->lock, NULL);
@@ -281,7 +289,7 @@ nanoseconds storage_age(struct storage *storage) {
 
 void storage_take(struct storage *storage) {
     eventfd_t count;
-    (void)eventfd_read(storage->fd, &count);
+    if (descriptors_intact(storage->fd)) (void)eventfd_read(storage->fd, &count);
     for (;;) {
         (void)pthread_mutex_lock(&storage->lock);
         struct storage_job *job = take(&storage->finished);
@@ -387,7 +395,7 @@ static void *close_shared(void *context) {
     if (!parting->parted) return NULL;
     (void)pthread_mutex_lock(&left_behind.lock);
     for (const struct storage *left = left_behind.first; left != NULL; left = left->next)
-        if (left->run_lock >= 0) (void)idset_add(&locks, left->run_lock);
+        if (left->run_lock >= 0 && descriptors_intact(left->run_lock)) (void)idset_add(&locks, left->run_lock);
     for (int64_t fd = -1; (fd = idset_next(&locks, fd)) != IDSET_END; n++)
         (void)dup2((int)fd, n);
     kernel_close_from(n, false);

@@ -18,6 +18,7 @@
 
 #include "base/array.h"
 #include "base/cleanup.h"
+#include "base/descriptors.h"
 #include "base/document.h"
 #include "base/log.h"
 #include "base/process.h"
@@ -154,6 +155,7 @@ int lease_open(const char *run, struct lease **lease, ty_error *err) {
     (void)snprintf(made->run, sizeof made->run, "%s", run);
     made->directory = lease_directory_open(err);
     int rc = made->directory < 0 ? made->directory : create_file(made, err);
+    descriptors_withhold(made->directory);
     if (rc == 0)
         *lease = made;
     else
@@ -210,9 +212,9 @@ void lease_release(struct lease *lease) {
     if (lease == NULL) return;
     if (lease->fd >= 0) {
         (void)unlinkat(lease->directory, lease->file, 0);
-        (void)close(lease->fd);
+        descriptors_close(&lease->fd);
     }
-    if (lease->directory >= 0) (void)close(lease->directory);
+    descriptors_close(&lease->directory);
     free(lease);
 }
 

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/descriptors.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/kernel.h"
@@ -159,7 +160,7 @@ static int reap(struct peer *peer, bool by_force) {
         (void)idset_add(&left, pid);
         tell_stuck(peer, &left);
     }
-    if (peer->handle.pidfd >= 0) (void)close(peer->handle.pidfd);
+    descriptors_close(&peer->handle.pidfd);
     peer->handle = (struct engine_handle){-1, -1, -1, NULL};
     return status;
 }
@@ -212,7 +213,7 @@ void peer_abandon(struct peer *peer) {
 
 void peer_lose(struct peer *peer) {
     int pid = peer->handle.pid;
-    peer->handle.pidfd = -1;
+    descriptors_close(&peer->handle.pidfd);
     channel_destroy(take_channel(peer));
     if (pid <= 0) return;
     (void)reap(peer, false);

@@ -18,6 +18,7 @@
 
 #include "agent/metrics.h"
 #include "base/cleanup.h"
+#include "base/descriptors.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/str.h"
@@ -38,24 +39,31 @@ static void end_turn(void *context) {
     if (run->phase == PHASE_RUNNING) progress_show(&run->output.progress);
 }
 
+static bool is_intact(const struct ty_run *run) {
+    return run->phase == PHASE_OVER || (loop_intact(run->loop) && descriptors_intact(run_lock_fd(run->lock)));
+}
+
+/* Before anything is done with what the run has open: its owner was at work, and what stands under those
+ * numbers now may be the owner's. Nothing is written to it. Agents end when they are alone. */
+static void look_after(struct ty_run *run) {
+    if (is_intact(run)) return;
+    (void)ty_fail(&run->error, TY_EUSAGE,
+                  "the run ended: the program that drives it closed the run's descriptors (only its own are "
+                  "its to close); workers are ended%s, and what was on record can be resumed",
+                  run->prepared.rendezvous != NULL ? " (on other nodes within the time of --outlive)" : "");
+    run->phase = PHASE_OVER;
+    run->storage.held = true;
+    loop_abandon(run->loop);
+    records_abandon(run->records, &run->error);
+    storage_hold(usage_storage(run), true);
+    storage_hold(checkpoints_storage(run->checkpoints), true);
+    for (uint32_t node = 0; node < run->agents.n; node++)
+        peer_lose(&run->agents.peers[node]);
+}
+
 /* False once it has ended. */
 static bool step(struct ty_run *run, bool wait) {
-    if (run->phase != PHASE_OVER && !loop_intact(run->loop)) {
-        /* The program closed what the run has open. What stands under those numbers now may be its own: nothing
-         * is written to them. Agents end when they are alone. */
-        (void)ty_fail(
-            &run->error, TY_EUSAGE,
-            "the run ended: the program that drives it closed the run's descriptors (only its own are "
-            "its to close); workers are ended%s, and what was on record can be resumed",
-            run->prepared.rendezvous != NULL ? " (on other nodes within the time of --outlive)" : "");
-        run->phase = PHASE_OVER;
-        run->storage.held = true;
-        records_abandon(run->records, &run->error);
-        storage_hold(usage_storage(run), true);
-        storage_hold(checkpoints_storage(run->checkpoints), true);
-        for (uint32_t node = 0; node < run->agents.n; node++)
-            peer_lose(&run->agents.peers[node]);
-    }
+    look_after(run);
     bool left = run->phase == PHASE_OVER || loop_turn(run->loop, wait);
     if (!left && wait) run->phase = PHASE_OVER; /* an owner who does not wait may have to take events first */
     return run->phase != PHASE_OVER;
@@ -137,7 +145,7 @@ static void destroy(struct ty_run *run) {
     records_close(run->records, 0);
     prepare_done(&run->prepared);
     run_lock_release(run->lock, run->storage.held);
-    if (run->directory >= 0) (void)close(run->directory);
+    descriptors_close(&run->directory);
     events_done(&run->events);
     replay_done(&run->replay);
     request_destroy(run->read);
@@ -177,6 +185,7 @@ static int open_run(const struct run_request *request, struct request *read, str
 /* -- close */
 
 static int close_run(struct ty_run *run, ty_result **result, ty_error *err) {
+    look_after(run);
     if (run->phase != PHASE_OVER) {
         /* Bounded by the limits of run/. */
         events_drop_output(&run->events);
@@ -251,6 +260,7 @@ static int tell_owner(struct ty_run *run, bool *stopped, ty_error *err) {
         int answer = request->on_event(request->event_context, text);
         free(text);
         if (check_owner(run, err) < 0) return TY_EUSAGE;
+        look_after(run);
         if (answer == 0 || *stopped || run->phase == PHASE_OVER) continue;
         *stopped = true;
         interrupt_run(run, 0);
@@ -295,7 +305,8 @@ int controller_fd(const ty_run *run) {
 }
 
 int controller_timeout_ms(const ty_run *run) {
-    return check_owner(run, NULL) < 0 || run->phase == PHASE_OVER ? 0 : loop_timeout_ms(run->loop);
+    if (check_owner(run, NULL) < 0 || run->phase == PHASE_OVER || !is_intact(run)) return 0;
+    return loop_timeout_ms(run->loop);
 }
 
 int controller_dispatch(ty_run *run, ty_error *err) {
@@ -321,6 +332,7 @@ int controller_next_event(ty_run *run, char **event_json) {
 
 int controller_stop(ty_run *run, int signal_number) {
     if (signal_number < 0 || signal_number >= SIGRTMAX || check_owner(run, NULL) < 0) return TY_EUSAGE;
+    look_after(run);
     if (run->phase == PHASE_OVER) return 0;
     CLEANUP(sigpipe_release) struct sigpipe_hold hold = sigpipe_hold();
     interrupt_run(run, signal_number);
@@ -338,6 +350,7 @@ int controller_checkpoint_metrics(ty_run *run, uint64_t number, const char *metr
     if (result > 0) metrics = corrected.data;
     if (check_owner(run, err) < 0) return TY_EUSAGE;
     CLEANUP(sigpipe_release) struct sigpipe_hold hold = sigpipe_hold();
+    look_after(run);
     result = checkpoints_set_metrics(run->checkpoints, number, metrics, err);
     if (run->phase != PHASE_OVER) end_turn(run);
     return result;

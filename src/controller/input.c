@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/descriptors.h"
 #include "base/log.h"
 #include "controller/sink.h"
 #include "run/settings.h"
@@ -97,6 +98,7 @@ void input_open(struct input *input, struct loop *loop, int rank,
     if (rank == RANK_NONE) return;
     input->fd = sink_open_anew(STDIN_FILENO, O_RDONLY);
     input->owned = input->fd >= 0;
+    descriptors_withhold(input->fd);
     if (!input->owned) input->fd = STDIN_FILENO;
     input->watch = (struct loop_watch){.callback = on_readable, .context = input};
     input->timer = (struct loop_timer){.callback = on_timer, .context = input};
@@ -117,7 +119,7 @@ void input_close(struct input *input) {
     if (input->by_key) (void)tcsetattr(input->fd, TCSADRAIN, &input->modes);
     loop_watch_stop(input->loop, &input->watch);
     loop_timer_stop(input->loop, &input->timer);
-    if (input->owned) (void)close(input->fd);
+    if (input->owned) descriptors_close(&input->fd);
     input->fd = -1;
     free(TAKE(input->readers));
     input->n = 0;

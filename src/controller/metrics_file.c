@@ -64,6 +64,7 @@ void metrics_file_open(struct ty_run *run) {
     file->fd = pair[0];
     file->held = kernel_hold(file->pid);
     descriptors_withhold(file->fd);
+    descriptors_withhold(file->held);
     file->watch = (struct loop_watch){.callback = on_word, .context = run};
     (void)loop_watch_start(run->loop, &file->watch, file->fd, LOOP_READABLE);
 }
@@ -72,13 +73,13 @@ void metrics_file_close(struct ty_run *run) {
     struct metrics_file *file = &run->metrics_file;
     if (file->pid <= 0) return;
     loop_watch_stop(run->loop, &file->watch);
-    (void)send(file->fd, "end", 3, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (descriptors_intact(file->fd)) (void)send(file->fd, "end", 3, MSG_NOSIGNAL | MSG_DONTWAIT);
     int status = -1;
-    (void)kernel_reap(file->held, file->pid, END_PATIENCE_MS, &status);
+    (void)kernel_reap(descriptors_intact(file->held) ? file->held : -1, file->pid, END_PATIENCE_MS, &status);
     if (status != 0)
         log_warning("controller", "metrics file: %s may still be there, and say that the run goes on",
                     run->request->settings.metrics_file);
-    (void)close(TAKE_FD(file->fd));
-    if (file->held >= 0) (void)close(TAKE_FD(file->held));
+    descriptors_close(&file->fd);
+    descriptors_close(&file->held);
     file->pid = 0;
 }

@@ -126,6 +126,7 @@ static int open_directory(struct ty_run *run, ty_error *err) {
     run->directory = run_directory_open(run->path, run->request->settings.resume != NULL,
                                         run->request->settings.face, &existed, &run->lock, err);
     if (run->directory < 0) return run->directory;
+    descriptors_withhold(run->directory);
     run->made = !existed;
     run->past.exists = existed && journal_exists(run->path) != 0;
     return 0;

@@ -103,7 +103,7 @@ int ports_find(struct ports *ports, size_t count, uint16_t *found, ty_error *err
 
 void ports_done(struct ports *ports) {
     for (size_t i = 0; i < ports->n; i++)
-        (void)close(ports->locks[i]);
+        descriptors_close(&ports->locks[i]);
     free(ports->locks);
     free(ports->blocks);
     *ports = (struct ports){0};

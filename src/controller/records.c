@@ -11,6 +11,7 @@
 #include "base/array.h"
 #include "base/buffer.h"
 #include "base/cleanup.h"
+#include "base/descriptors.h"
 #include "controller/run_lock.h"
 
 enum { FULL = 4 << 20 }; /* bytes that may gather: 20,000 reports or so */
@@ -112,14 +113,12 @@ static int check_lock(const struct batch *batch, ty_error *err) {
         path = NULL;
         return ty_fail_memory(err);
     }
-    int found = fstat(batch->lock, &held) < 0 ? -errno : 0;
+    int found = !descriptors_intact(batch->lock) ? -EBADF : fstat(batch->lock, &held) < 0 ? -errno : 0;
     bool named = lstat(path, &there) == 0;
     if (found == 0 && (!named || held.st_ino == there.st_ino)) return 0;
-    bool other = found == 0 && (!S_ISREG(held.st_mode) || held.st_dev != there.st_dev); /* the program's */
     bool stale = found == -ESTALE && named; /* another machine has put its own there */
-    if (other || (found < 0 && !stale))
-        return ty_fail(err, other ? -EBADF : found, "cannot write %s: the run's descriptors were closed",
-                       batch->job.path);
+    if (found < 0 && !stale)
+        return ty_fail(err, found, "cannot write %s: the run's descriptors were closed", batch->job.path);
     return ty_fail(err, TY_EEXISTS, "cannot write %s: another controller has taken the run over, see %s",
                    batch->job.path, path);
 }

@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/descriptors.h"
+
 int sink_open_anew(int fd, int mode) {
     char path[32];
     struct stat status;
@@ -51,6 +53,7 @@ void sink_open(struct sink *sink, struct loop *loop, int fd, void (*drained)(voi
     *sink =
         (struct sink){.loop = loop, .fd = sink_open_anew(fd, O_WRONLY), .drained = drained, .context = context};
     sink->owned = sink->fd >= 0;
+    descriptors_withhold(sink->fd);
     if (!sink->owned) sink->fd = fd;
     sink->watch = (struct loop_watch){.callback = write_queue, .context = sink};
 }
@@ -88,11 +91,12 @@ static void drain(struct sink *sink, nanoseconds limit) {
 }
 
 bool sink_close(struct sink *sink, nanoseconds limit) {
+    if (!descriptors_intact(sink->fd)) sink_discard(sink);
     drain(sink, limit);
     bool all = sink->queue.size == 0 || sink->error != 0;
     loop_watch_stop(sink->loop, &sink->watch);
     buffer_done(&sink->queue);
-    if (sink->owned) (void)close(sink->fd);
+    if (sink->owned) descriptors_close(&sink->fd);
     sink->fd = -1;
     return all;
 }

@@ -2,9 +2,9 @@
  * attempts. No polling: the leases' descriptor wakes the loop. */
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/descriptors.h"
 #include "base/error.h"
 #include "controller/ty_run.h"
 
@@ -32,8 +32,7 @@ void wait_describe(const struct demand *demand, const struct holder_list *holder
 void wait_end(struct ty_run *run) {
     loop_timer_stop(run->loop, &run->room.second);
     loop_watch_stop(run->loop, &run->room.watch);
-    if (run->room.fd >= 0) (void)close(run->room.fd);
-    run->room.fd = -1;
+    descriptors_close(&run->room.fd);
 }
 
 static void look(void *context) {
@@ -58,6 +57,7 @@ int wait_watch(struct ty_run *run, const struct holder_list *holders, void (*loo
     wait_end(run);
     run->room.fd = lease_watch(holders->items, holders->n, err);
     if (run->room.fd < 0) return run->room.fd;
+    descriptors_withhold(run->room.fd);
     run->room.look = look_again;
     run->room.watch = (struct loop_watch){.callback = on_lease_change, .context = run};
     int result = loop_watch_start(run->loop, &run->room.watch, run->room.fd, LOOP_READABLE);

@@ -134,7 +134,7 @@ static int start_apart(const char *const *argv, int input, int output, pid_t *pi
 static void close_input(struct branch *branch) {
     if (branch->input < 0) return;
     loop_watch_stop(branch->all->config.loop, &branch->feeding);
-    (void)close(TAKE_FD(branch->input));
+    descriptors_close(&branch->input);
 }
 
 static void feed(void *context, unsigned events) {
@@ -234,7 +234,7 @@ static void take_words(struct branch *branch, const char *bytes, size_t size) {
 static void stop_listening(struct branch *branch) {
     if (branch->output < 0) return;
     loop_watch_stop(branch->all->config.loop, &branch->listening);
-    (void)close(TAKE_FD(branch->output));
+    descriptors_close(&branch->output);
 }
 
 static void listen_to(void *context, unsigned events) {
@@ -293,12 +293,14 @@ static int execute(struct branch *branch, ty_error *err) {
     CLEANUP_FD int their_output = output[1];
     branch->output = output[0];
     descriptors_withhold(branch->input);
+    descriptors_withhold(branch->output);
     const char *const *argv = branch->nodes[0].here ? local : remote;
     int result = start_apart(argv, their_input, their_output, &branch->pid);
     if (result < 0)
         return ty_fail(err, TY_ESTART, "cannot execute %s: %s", argv[0],
                        result == -ENOENT ? "it is not installed (openssh-client)" : strerror(-result));
     branch->pidfd = kernel_hold(branch->pid);
+    descriptors_withhold(branch->pidfd);
     return 0;
 }
 
@@ -401,7 +403,7 @@ void branches_destroy(struct branches *branches) {
         free(branch->nodes);
         buffer_done(&branch->unsent);
         buffer_done(&branch->line);
-        if (branch->pidfd >= 0) (void)close(branch->pidfd);
+        descriptors_close(&branch->pidfd);
         free(branch);
     }
     buffer_done(&branches->archive);

@@ -57,7 +57,6 @@ static void split(const char *command, int channel, int control) {
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != agent) _exit(EXIT_FAILURE);
     pool_forget();
-    if (waiting.owner != 0 && waiting.agent.pidfd >= 0) (void)close(waiting.agent.pidfd);
     waiting.owner = 0;
 }
 
@@ -92,6 +91,7 @@ int copy_make(int *control_fd, ty_error *err) {
     waiting.agent.pid = pid;
     waiting.agent.pidfd = kernel_hold(pid);
     waiting.agent.channel_fd = TAKE_FD(channel);
+    descriptors_withhold(waiting.agent.pidfd);
     descriptors_withhold(waiting.agent.channel_fd);
     waiting.owner = getpid();
     return 1;

@@ -39,6 +39,7 @@ static int start_process(const char *command, struct engine_handle *handle, ty_e
     handle->pid = pid;
     handle->pidfd = kernel_hold(pid);
     handle->channel_fd = TAKE_FD(ours);
+    descriptors_withhold(handle->pidfd);
     descriptors_withhold(handle->channel_fd);
     return 0;
 }

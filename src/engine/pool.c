@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/cleanup.h"
+#include "base/descriptors.h"
 #include "base/kernel.h"
 
 static const int END_LIMIT_MS = 2000;
@@ -24,9 +24,7 @@ static struct {
 
 void pool_forget(void) {
     if (pool.owner == getpid()) return;
-    for (size_t i = 0; i < pool.n; i++) /* the channels were closed as this process was forked */
-        if (pool.agents[i].pidfd >= 0) (void)close(pool.agents[i].pidfd);
-    pool.n = 0;
+    pool.n = 0; /* their descriptors were closed as this process was forked */
     pool.owner = getpid();
 }
 
@@ -34,12 +32,11 @@ static bool has_ended(const struct engine_handle *handle, int limit_ms) {
     return kernel_await(handle->pidfd, handle->pid, limit_ms);
 }
 
-/* An agent ends when its channel closes. */
+/* An agent ends when its channel closes, which the program may have done between two runs. */
 void pool_drop(struct engine_handle *handle) {
-    if (handle->channel_fd >= 0) (void)close(TAKE_FD(handle->channel_fd));
-    (void)kernel_reap(handle->pidfd, handle->pid, END_LIMIT_MS, NULL);
-    if (handle->channel_fd >= 0) (void)close(handle->channel_fd);
-    if (handle->pidfd >= 0) (void)close(handle->pidfd);
+    descriptors_close(&handle->channel_fd);
+    (void)kernel_reap(descriptors_intact(handle->pidfd) ? handle->pidfd : -1, handle->pid, END_LIMIT_MS, NULL);
+    descriptors_close(&handle->pidfd);
     *handle = (struct engine_handle){.channel_fd = -1, .pid = -1, .pidfd = -1};
 }
 
@@ -50,8 +47,10 @@ bool pool_take(const char *command, struct engine_handle *handle) {
         char link[32];
         struct stat running, wanted;
         (void)snprintf(link, sizeof link, "/proc/%d/exe", handle->pid);
-        bool same = !has_ended(handle, 0) && stat(link, &running) == 0 && stat(command, &wanted) == 0 &&
-                    running.st_dev == wanted.st_dev && running.st_ino == wanted.st_ino;
+        bool intact = descriptors_intact(handle->channel_fd) && descriptors_intact(handle->pidfd);
+        bool same = intact && !has_ended(handle, 0) && stat(link, &running) == 0 &&
+                    stat(command, &wanted) == 0 && running.st_dev == wanted.st_dev &&
+                    running.st_ino == wanted.st_ino;
         if (same) return true;
         pool_drop(handle);
     }
@@ -71,7 +70,7 @@ void pool_put(struct engine_handle *handle) {
 void pool_close(void) {
     pool_forget();
     for (size_t i = 0; i < pool.n; i++) /* all at once, then each is waited for */
-        (void)close(TAKE_FD(pool.agents[i].channel_fd));
+        descriptors_close(&pool.agents[i].channel_fd);
     while (pool.n > 0)
         pool_drop(&pool.agents[--pool.n]);
 }

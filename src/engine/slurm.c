@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/descriptors.h"
 #include "base/environment.h"
 #include "base/file.h"
 #include "base/hostlist.h"
@@ -171,7 +172,7 @@ static void on_print(void *context, unsigned events) {
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (n <= 0) {
         loop_watch_stop(rendezvous_loop(launch->rendezvous), &launch->printed);
-        cleanup_fd(&launch->output);
+        descriptors_close(&launch->output);
         return;
     }
     for (ssize_t i = 0; i < n; i++) {
@@ -193,7 +194,7 @@ static void stop_watching(struct srun_launch *launch) {
     struct loop *loop = rendezvous_loop(launch->rendezvous);
     if (launch->ended.state != NULL) loop_watch_stop(loop, &launch->ended);
     if (launch->printed.state != NULL) loop_watch_stop(loop, &launch->printed);
-    cleanup_fd(&launch->output);
+    descriptors_close(&launch->output);
 }
 
 /* Nodes that have joined are heard of by their channels; the others will not come. */
@@ -210,7 +211,7 @@ static void on_end(void *context, unsigned events) {
     }
     stop_watching(launch);
     (void)kernel_reap(launch->pidfd, launch->pid, 0, &status);
-    cleanup_fd(&launch->pidfd);
+    descriptors_close(&launch->pidfd);
     launch->pid = -1;
     (void)snprintf(why, sizeof why, "srun ended%s%s", launch->said[0] != '\0' ? ": " : "", launch->said);
     for (uint32_t i = 0; i < launch->n; i++)
@@ -225,6 +226,7 @@ static int watch(struct srun_launch *launch, ty_error *err) {
     if (launch->pidfd < 0)
         return ty_fail(err, TY_EUNSUPPORTED, "engine slurm needs pidfds, which Linux 5.3 has: %s",
                        strerror(errno));
+    descriptors_withhold(launch->pidfd);
     if (loop_watch_start(loop, &launch->ended, launch->pidfd, LOOP_READABLE) < 0 ||
         loop_watch_start(loop, &launch->printed, launch->output, LOOP_READABLE) < 0)
         return ty_fail_memory(err);
@@ -246,9 +248,9 @@ static void end_launch(struct srun_launch *launch) {
         if (!kernel_await(launch->pidfd, launch->pid, GOODBYE_MS))
             (void)kernel_signal(launch->pidfd, launch->pid, SIGTERM);
         (void)kernel_reap(launch->pidfd, launch->pid, GOODBYE_MS, NULL);
-        cleanup_fd(&launch->pidfd);
+        descriptors_close(&launch->pidfd);
     }
-    cleanup_fd(&launch->output);
+    descriptors_close(&launch->output);
     buffer_done(&launch->line);
     free(launch);
 }
@@ -284,6 +286,7 @@ static int start_some(struct slurm_starter *starter, struct rendezvous *rendezvo
     }
     cleanup_fd(&ends[1]);
     launch->output = ends[0];
+    descriptors_withhold(launch->output);
     if (result >= 0) result = watch(launch, err);
     if (result < 0) {
         end_launch(launch);

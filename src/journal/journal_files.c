@@ -218,8 +218,8 @@ static int index_unmap(sqlite3_file *file, int forget) {
     if (held->index < 0) return SQLITE_OK;
     CLEANUP_FREE char *path = forget != 0 ? index_path(held) : NULL;
     if (path != NULL) (void)unlink(path);
-    cleanup_fd(&held->map);
-    cleanup_fd(&held->index);
+    descriptors_close(&held->map);
+    descriptors_close(&held->index);
     return SQLITE_OK;
 }
 
@@ -230,7 +230,7 @@ static int file_close(sqlite3_file *file) {
     struct held *held = held_of(file);
     (void)index_unmap(file, 0);
     int rc = held->system->xClose(file);
-    cleanup_fd(&held->fd);
+    descriptors_close(&held->fd);
     free(TAKE(held->path));
     return rc;
 }

@@ -276,6 +276,77 @@ DataParallelTrainer(train, scaling_config=ScalingConfig(num_workers=2), run_conf
     assert ranks(place) == []
 
 
+OPENS = """
+import os, sys, time, trainyard
+from trainyard import DataParallelTrainer, RunConfig, ScalingConfig, UserCallback
+
+place, way = sys.argv[1:]
+mine = []
+
+def close_all_and_open_others():
+    time.sleep(0.5)  # what is being written comes to its end
+    os.closerange(3, 4096)
+    for i in range(60):
+        fd = os.open(f"{place}/mine-{i}", os.O_RDWR | os.O_CREAT)
+        os.write(fd, b"mine")
+        mine.append((fd, os.fstat(fd).st_ino))
+
+class Closes(UserCallback):
+    def after_report(self, **arguments):
+        if way == "between two runs":
+            return
+        if not mine:
+            close_all_and_open_others()
+        if way == "and raises":
+            raise RuntimeError("enough")
+
+def train(config):
+    trainyard.report({"a": 1})
+    time.sleep(60 if config else 0)
+
+def fit(**config):
+    run = RunConfig(storage_path=f"{place}/runs", callbacks=[Closes()], metrics_file=f"{place}/metrics.prom")
+    scaling = ScalingConfig(num_workers=2)
+    return DataParallelTrainer(train, train_loop_config=config, scaling_config=scaling, run_config=run).fit()
+
+if way == "between two runs":
+    fit()
+    close_all_and_open_others()
+    print(fit().metrics)
+else:
+    try:
+        fit(long=True)
+    except Exception as error:
+        print(repr(error))
+for fd, file in mine:
+    try:
+        same = os.fstat(fd).st_ino == file
+    except OSError:
+        same = False
+    same = same and os.pread(fd, 100, 0) == b"mine" and os.lseek(fd, 0, os.SEEK_CUR) == 4
+    print("mine" if same else f"descriptor {fd} is not as it was")
+"""
+
+
+@pytest.mark.parametrize(
+    "way, told",
+    [
+        ("in a callback", "closed the run's descriptors"),
+        ("and raises", "enough"),
+        ("between two runs", "{'a': 1}"),
+    ],
+)
+def test_who_closes_them_keeps_the_files_that_have_their_numbers_by_now(place, way, told):
+    """They are neither closed, nor written or read."""
+    ended = subprocess.run(
+        [sys.executable, "-c", OPENS, str(place), way], capture_output=True, text=True, timeout=120
+    )
+    first, *files = ended.stdout.splitlines()
+    assert told in first, ended.stderr
+    assert files == ["mine"] * 60
+    assert ranks(place) == []
+
+
 @pytest.mark.parametrize(
     "way, error",
     [

@@ -250,6 +250,37 @@ static void test_nothing_begins_while_it_is_held(void **state) {
     storage_close(storage, LONG);
 }
 
+/* The program closed its descriptor, and has a file of its own under that number. */
+static void test_nothing_begins_without_its_descriptors(void **state) {
+    int others = threads(), number = storage_fd(*state);
+    FILE *own = tmpfile();
+    assert_int_equal(dup2(fileno(own), number), number);
+    post(*state, 1, note, false);
+    assert_false(storage_wait(*state, SHORT));
+    storage_close(*state, SHORT);
+    while (threads() > others)
+        (void)usleep(1000);
+    assert_int_equal(worked, 0);
+    assert_int_equal(lseek(number, 0, SEEK_END), 0); /* it is open, and nothing was written to it */
+    (void)fclose(own);
+}
+
+/* The program does so while a job is under way. */
+static void test_the_end_of_a_job_is_not_told_to_another_file(void **state) {
+    int others = threads(), number = storage_fd(*state);
+    FILE *own = tmpfile();
+    post(*state, 1, hang, false);
+    assert_false(storage_wait(*state, SHORT));
+    assert_int_equal(dup2(fileno(own), number), number);
+    assert_int_equal(write(gate[1], "x", 1), 1);
+    storage_close(*state, LONG);
+    while (threads() > others)
+        (void)usleep(1000);
+    assert_int_equal(worked, 1);
+    assert_int_equal(lseek(number, 0, SEEK_END), 0);
+    (void)fclose(own);
+}
+
 static void test_what_is_held_in_the_end_never_begins(void **state) {
     int others = threads();
     storage_hold(*state, true);
@@ -379,6 +410,8 @@ int main(void) {
         TEST(test_close_leaves_what_hangs),
         TEST(test_nothing_begins_while_it_is_held),
         TEST(test_what_is_held_in_the_end_never_begins),
+        TEST(test_nothing_begins_without_its_descriptors),
+        TEST(test_the_end_of_a_job_is_not_told_to_another_file),
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
         cmocka_unit_test_setup_teardown(test_a_file_is_cut_short_under_its_mapping, set_up_apart, tear_down),
         cmocka_unit_test_setup_teardown(test_a_file_is_cut_short_under_its_mapping, set_up_series, tear_down),
