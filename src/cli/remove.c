@@ -48,7 +48,7 @@ static const struct option_group rm_group = {"Options", rm_specs, ARRAY_SIZE(rm_
 
 static int check_removable(const char *name, const char *path, bool force, ty_error *err) {
     struct view_summary summary;
-    if (run_lock_is_held(path)) return run_lock_refuse(path, err);
+    if (run_lock_is_driven(path)) return run_lock_refuse(path, err);
     int result = run_remove_check(path, err);
     if (result < 0 || force) return result;
     result = view_summary_read(name, path, &summary, err);

@@ -231,6 +231,15 @@ bool run_lock_is_held(const char *run_path) {
     return lstat(path, &status) == 0 && status.st_mtim.tv_sec > time(NULL) - SILENT_S;
 }
 
+bool run_lock_is_driven(const char *run_path) {
+    char path[PATH_MAX];
+    if (name_of(run_path, path) < 0 || !run_lock_is_held(run_path)) return false;
+    CLEANUP_FD int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    struct holder holder = {0};
+    if (fd >= 0) holder = read_holder(fd);
+    return !is_near(&holder) || lives_near(&holder);
+}
+
 int run_lock_interrupt(const char *run_path, ty_error *err) {
     char path[PATH_MAX];
     if (!run_lock_is_held(run_path)) return 0;

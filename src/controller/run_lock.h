@@ -38,6 +38,9 @@ int run_lock_follow(struct run_lock *lock, const char *path);
 
 /* Whether a controller has the run at `path`, as far as the caller may see. Takes no lock. */
 bool run_lock_is_held(const char *path);
+/* The same of one that lives: what holds the lock of one that is dead may be on its way out, for which
+ * run_lock_take waits. */
+bool run_lock_is_driven(const char *path);
 /* TY_EEXISTS: the run goes on, and who drives it. */
 int run_lock_refuse(const char *path, ty_error *err);
 /* Sends SIGINT to the controller that has the run at `path`, and to no process that came to its number; SIGTERM

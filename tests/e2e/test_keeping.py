@@ -1,13 +1,15 @@
 """Living with runs: `trainyard stop`, `rm` and `prune`, what a run takes on disk, and the run that was begun last."""
 
+import fcntl
 import os
 import shutil
 import signal
+import struct
 import subprocess
 import time
 import unittest
 
-from harness import COMMAND, Case, main
+from harness import COMMAND, Case, main, open_files
 
 
 def shell(script):
@@ -140,6 +142,20 @@ class Remove(KeepingCase):
         self.assertTrue(os.path.exists(self.path("torn")))
         self.assert_status(0, self.call("rm", "torn", "--force"))
         self.assertFalse(os.path.exists(self.path("torn")))
+
+
+    def test_the_run_of_a_controller_that_is_on_its_way_out(self):
+        """Killed, it may hold the run a moment longer on a busy machine, as a descriptor of its lock does here."""
+        process = self.start_one("killed")
+        process.kill()
+        process.wait()
+        with open(self.path("killed", "run.lock"), "r+b") as lock:
+            self.until(lambda: self.call("status", "killed", "--format", "json").json["state"] == "died")
+            fcntl.fcntl(lock, 37, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))  # F_OFD_SETLK
+            remove = self.start("rm", "killed", "--force", "--storage-path", self.storage)
+            self.wait_for(lambda: "run.lock" in "".join(open_files(remove.pid)) or remove.poll() is not None, "a look at the lock")
+        self.assert_status(0, self.finish(remove))
+        self.assertEqual([], os.listdir(self.storage))
 
 
 class Prune(KeepingCase):
