@@ -137,7 +137,7 @@ def to_parquet(run: Run, output: str) -> None:
     fields = [(name, "bool" if name == "lost" else "int64") for name in head]
     fields += [(names[name], kind) for name, kind in columns.items()]
     schema = pyarrow.schema([(name, pyarrow.type_for_alias(kind)) for name, kind in fields])
-    if os.path.exists(output) and not os.path.isfile(output):
+    if os.path.lexists(output) and (os.path.islink(output) or not os.path.isfile(output)):
         raise ValueError(f"{output}: it is there, and no regular file")
     part = f"{output}.part-{os.getpid()}"
     with contextlib.suppress(FileNotFoundError):

@@ -84,17 +84,21 @@ int file_draft_open(const char *path, mode_t mode, struct file_draft *draft) {
     return result;
 }
 
+/* A link of somebody else's may have been put there for us to write through: it is replaced as any file. */
 int file_draft_open_output(const char *path, mode_t mode, struct file_draft *draft) {
-    struct stat there;
-    bool exists = stat(path, &there) == 0;
-    if (exists && !S_ISREG(there.st_mode)) {
-        *draft = (struct file_draft){.fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY), .path = path};
+    struct stat named, there;
+    bool exists = lstat(path, &named) == 0;
+    bool follows = exists && S_ISLNK(named.st_mode) && (named.st_uid == geteuid() || named.st_uid == 0) &&
+                   stat(path, &there) == 0;
+    bool special = exists && !S_ISLNK(named.st_mode) && !S_ISREG(named.st_mode);
+    if (follows || special) {
+        *draft = (struct file_draft){.fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC | O_NOCTTY), .path = path};
         return draft->fd < 0 ? -errno : 0;
     }
     int result = file_draft_open(path, mode, draft);
-    if (result < 0 || !exists) return result;
-    bool same_group = fchown(draft->fd, there.st_uid, there.st_gid) == 0;
-    mode_t kept = there.st_mode & mode & (same_group ? 0777 : ~(mode_t)S_IRWXG);
+    if (result < 0 || !exists || !S_ISREG(named.st_mode) || named.st_uid != geteuid()) return result;
+    bool same_group = fchown(draft->fd, (uid_t)-1, named.st_gid) == 0;
+    mode_t kept = named.st_mode & mode & (same_group ? 0777 : ~(mode_t)S_IRWXG);
     if (fchmod(draft->fd, kept) == 0) return 0;
     return file_draft_close(draft, -errno);
 }

@@ -33,9 +33,9 @@ struct file_draft {
  * -errno. */
 int file_draft_open(const char *path, mode_t mode, struct file_draft *draft);
 
-/* The same for a path that a user names for output: what is there and no regular file (a device, a pipe,
- * /dev/stdout) is written in place, since a rename would put a file where it was. Who may read and write a file
- * that is there stays the same, as far as `mode` goes. */
+/* The same for a path that a user names for output: what is there and no regular file (a device, a pipe, a
+ * link, as /dev/stdout is one) is written in place, since a rename would put a file where it was. Who may read
+ * and write a file of the user's that is there stays the same, as far as `mode` goes. */
 int file_draft_open_output(const char *path, mode_t mode, struct file_draft *draft);
 
 /* Closes the draft: with `result` >= 0 it takes its name, otherwise nothing is left of it. `result`, or -errno

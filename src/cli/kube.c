@@ -263,7 +263,10 @@ static int write_file(const char *path, const struct buffer *text, ty_error *err
                        path, (unsigned)status.st_uid);
     int result = file_draft_open_output(path, 0600, &draft);
     if (result < 0) return ty_fail(err, TY_EUSAGE, "--output: cannot open %.300s: %s", path, strerror(-result));
-    result = file_draft_close(&draft, file_write_all(draft.fd, text->data, text->size));
+    bool protects = fstat(draft.fd, &status) == 0 && S_ISREG(status.st_mode); /* also what a link leads to */
+    result = protects && fchmod(draft.fd, 0600) < 0 ? -errno : 0;
+    if (result == 0) result = file_write_all(draft.fd, text->data, text->size);
+    result = file_draft_close(&draft, result);
     return result < 0 ? ty_fail(err, result, "--output: cannot write %.300s: %s", path, strerror(-result)) : 0;
 }
 

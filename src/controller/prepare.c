@@ -79,7 +79,7 @@ static int check_metrics_file(const struct run_settings *settings, ty_error *err
     CLEANUP_FREE char *directory =
         slash == NULL ? strdup(".") : strndup(path, slash > path ? (size_t)(slash - path) : 1);
     if (directory == NULL) return ty_fail_memory(err);
-    if (stat(path, &status) == 0 && !S_ISREG(status.st_mode))
+    if (lstat(path, &status) == 0 && !S_ISREG(status.st_mode)) /* nor a link, such as /dev/stdout */
         return ty_fail(err, TY_EUSAGE, "%s %s: it is there, and no regular file", setting, path);
     if (access(directory, W_OK | X_OK) == 0) return 0;
     return ty_fail(err, TY_EUSAGE, "%s %s: no file can be made in %s: %s", setting, path, directory,

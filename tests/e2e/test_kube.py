@@ -254,14 +254,25 @@ class Key(KubeCase):
         self.assert_usage(self.trainyard("kube", "--image", "i", "-o", path, "--", "prog"), "kube", path, "user 65534")
         self.assertEqual("old", self.read(path))
 
-    def test_a_link_is_not_followed(self):
-        """Whoever put it there would choose what is written over, and read the key by a file that was open before."""
+    @unittest.skipUnless(os.geteuid() == 0, "others cannot give a link away")
+    def test_a_link_of_somebody_else_is_not_followed(self):
+        """Whoever put it there would choose what is written over."""
         target, path = self.write("precious", "mine"), os.path.join(self.place, "run.yaml")
         os.symlink(target, path)
+        os.lchown(path, 65534, -1)
         self.assert_status(0, self.trainyard("kube", "--image", "i", "-o", path, "--", "prog"))
         self.assertEqual("mine", self.read(target))
         self.assertFalse(os.path.islink(path))
         self.assertIn("kind: Job", self.read(path))
+
+    def test_an_own_link_leads_to_the_file(self):
+        target, path = self.write("run.yaml", "old"), os.path.join(self.place, "link")
+        os.chmod(target, 0o644)
+        os.symlink(target, path)
+        self.assert_status(0, self.trainyard("kube", "--image", "i", "-o", path, "--", "prog"))
+        self.assertTrue(os.path.islink(path))
+        self.assertIn("kind: Job", self.read(target))
+        self.assertEqual(0o600, stat.S_IMODE(os.stat(target).st_mode))
 
     def test_a_file_that_cannot_be_written(self):
         self.assert_usage(self.trainyard("kube", "--image", "i", "-o", "/nowhere/x", "--", "prog"), "kube", "/nowhere/x")

@@ -225,6 +225,20 @@ class Metrics(Case):
             self.assertEqual("precious", file.read())
         self.assertEqual([], [name for name in os.listdir(self.place) if "part" in name])
 
+    def test_standard_output_by_its_name(self):
+        """Where it is a file, /dev/stdout is a link to one, and stays: here one like it."""
+        seen.write_a(self.storage)
+        link, out = os.path.join(self.place, "stdout"), os.path.join(self.place, "out")
+        os.symlink("/proc/self/fd/1", link)
+        for words in (("metrics", "a", "--format", "csv"), ("trace", "a"), ("dashboard", "a")):
+            with open(out, "w") as file:
+                self.assert_status(0, self.trainyard(words[0], "--storage-path", self.storage, *words[1:], "-o", link, stdout=file))
+            self.assertTrue(os.path.islink(link), words)
+            self.assertGreater(os.path.getsize(out), 0, words)
+        self.assertEqual(["out", "runs", "stdout"], sorted(os.listdir(self.place)))
+        refused = self.start_run("--name", "q", "--metrics-file", link, "--", "true")
+        self.assertIn("no regular file", self.assert_status(2, self.finish(refused)).err)
+
     def test_what_does_not_go_together(self):
         seen.write_a(self.storage)
         for args, word in ((("--follow",), "--follow"), (("--plot", "--format", "csv"), "--plot"), (("--rank", "x"), "--rank"),
