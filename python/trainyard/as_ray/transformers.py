@@ -12,6 +12,7 @@ import torch.utils.data
 from transformers import TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
 
+from .. import runtime
 from ..checkpoint import Checkpoint
 from ..collective import barrier
 from ..context import get_context, report
@@ -21,7 +22,7 @@ from ..data.iterator import Passes
 class RayTrainReportCallback(TrainerCallback):
     """Whenever the trainer saves, reports the newest metrics it logged, with a checkpoint that holds a folder `checkpoint`.
 
-    The first worker of each node hands over what the workers of the node have saved.
+    Of the workers of a node that save to one directory the first hands over what all of them have saved.
     """
 
     CHECKPOINT_NAME = "checkpoint"
@@ -31,8 +32,10 @@ class RayTrainReportCallback(TrainerCallback):
         for logged in state.log_history:
             metrics.update(logged)
         barrier()  # every worker has written its part
-        newest = get_last_checkpoint(args.output_dir) if get_context().get_local_rank() == 0 else None
-        if newest is None:
+        newest = get_last_checkpoint(args.output_dir)
+        place = repr((get_context().get_node_rank(), newest and os.path.realpath(newest))).encode()
+        places = runtime.session("RayTrainReportCallback").gather("transformers", place)
+        if newest is None or places.index(place) < get_context().get_world_rank():
             report(metrics)
             return
         with tempfile.TemporaryDirectory() as folder:

@@ -16,7 +16,13 @@ def learn(shards):
     model = transformers.BertForSequenceClassification(config)
     data = [{"input_ids": torch.tensor([i % 16, 1, 2]), "labels": torch.tensor(i % 2)} for i in range(16)]
     arguments = transformers.TrainingArguments(
-        output_dir="out", max_steps=4, save_steps=2, logging_steps=1, per_device_train_batch_size=2, use_cpu=True, report_to=[]
+        output_dir="out" if shards else f"out-{ray.train.get_context().get_world_rank()}",
+        max_steps=4,
+        save_steps=2,
+        logging_steps=1,
+        per_device_train_batch_size=2,
+        use_cpu=True,
+        report_to=[],
     )
     if shards:
         data = ray.train.get_dataset_shard("train").iter_torch_batches(batch_size=2)
@@ -34,5 +40,6 @@ for datasets in (None, {"train": ray.data.from_items(rows)}):
     result = trainer.fit()
     assert "loss" in result.metrics and ("eval_loss" in result.metrics) == bool(datasets), result.metrics
     with result.checkpoint.as_directory() as folder:
-        assert os.path.exists(os.path.join(folder, "checkpoint", "config.json"))
+        files = os.listdir(os.path.join(folder, "checkpoint"))
+    assert {"config.json", "rng_state_0.pth", "rng_state_1.pth"} <= set(files), files
 print("ok")
