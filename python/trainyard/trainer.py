@@ -150,6 +150,8 @@ class DataParallelTrainer:
     `get_metadata` gives, are refused, but in programs of the first Ray Train (docs/as-ray.md).
     """
 
+    _saves = False  # checkpoints by itself, as the config of programs of the first Ray Train may ask for
+
     def __init__(
         self,
         train_loop_per_worker: Callable[..., Any],
@@ -197,6 +199,10 @@ class DataParallelTrainer:
         KeyboardInterrupt after Ctrl-C, when all is ended. With num_workers=0 the function runs in this process, and its
         exceptions come as they are.
         """
+        asked = self.run_config.checkpoint_config
+        for name in ("checkpoint_frequency", "checkpoint_at_end"):
+            if getattr(asked, name) and not self._saves:
+                raise ValueError(f"`CheckpointConfig.{name}`: checkpoints are those that the training function reports")
         self.backend_config.prepare(self.scaling_config)
         if self.scaling_config.num_workers == 0:
             from . import local

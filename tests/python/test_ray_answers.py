@@ -155,6 +155,20 @@ def test_what_the_second_refuses_works_in_programs_of_the_first(ray, monkeypatch
     ]
 
 
+def test_checkpoints_that_nobody_makes_are_not_asked_for(ray, monkeypatch):
+    monkeypatch.setenv("RAY_TRAIN_V2_ENABLED", "0")
+    program = """
+        def told(**asked):
+            run = RunConfig(checkpoint_config=ray.train.CheckpointConfig(**asked))
+            try:
+                DataParallelTrainer(lambda: None, run_config=run).fit()
+            except ValueError as error:
+                return str(error).split(":")[0]
+        print(json.dumps([told(checkpoint_frequency=2), told(checkpoint_at_end=True)]))
+    """
+    assert ray(program) == ["`CheckpointConfig.checkpoint_frequency`", "`CheckpointConfig.checkpoint_at_end`"]
+
+
 def test_contexts_of_the_first_ray_train(ray, monkeypatch):
     monkeypatch.setenv("RAY_TRAIN_V2_ENABLED", "0")
     monkeypatch.setenv("RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS", "0")

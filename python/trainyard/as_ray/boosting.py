@@ -45,7 +45,8 @@ class BoostingTrainer(DataParallelTrainer):
                     f"The legacy {kind.__name__} API is deprecated. Please switch to passing in a custom "
                     "`train_loop_per_worker` function instead, which calls the library's own `train`.",
                 )
-        if train_loop_per_worker is None and first.is_meant():
+        self._saves = train_loop_per_worker is None and first.is_meant()
+        if self._saves:
             names = _names(given["datasets"], label_column)
             arguments["callbacks"] = kind._callbacks(arguments.get("callbacks"), given["run_config"])
             train_loop_per_worker = _training(kind, names, label_column, num_boost_round or _ROUNDS, arguments)
