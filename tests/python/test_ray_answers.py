@@ -94,6 +94,19 @@ def test_a_checkpoint_of_which_nothing_is_there_is_a_placeholder(ray):
     assert ray(program) == [{"a": 2}, [["placeholder", {"a": 2}]]]
 
 
+def test_a_type_of_accelerator_among_the_resources_of_this_machine(ray):
+    program = """
+        ray.init(num_cpus=4, num_gpus=2, resources={"accelerator_type:A100": 2, "special": 1})
+        def train():
+            return ray.get_runtime_context().get_assigned_resources()
+        scale = ScalingConfig(num_workers=2, use_gpu=True, accelerator_type="A100")
+        held = DataParallelTrainer(train, scaling_config=scale).fit().return_value
+        there = ray.cluster_resources()
+        print(json.dumps([held, [there[name] for name in ("GPU", "special")]]))
+    """
+    assert ray(program) == [{"GPU": 1, "accelerator_type:A100": 0.001}, [2.0, 1.0]]
+
+
 # -- the first Ray Train
 
 

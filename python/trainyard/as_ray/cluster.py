@@ -148,10 +148,18 @@ def _remove(folder: str, owner: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def labelled_machine(labels: Mapping[str, str], amounts: Mapping[str, Any]) -> str:
-    """A cluster file with this machine as its only node, the amounts over what was found, with labels added."""
-    (machine,) = defaults.Defaults(**amounts).nodes()
-    options = {"resources": machine["resources"], "labels": {**machine["labels"], **labels}}
+def types_in(resources: Mapping[str, float] | None) -> dict[str, float]:
+    """Of these resources those that are a type of accelerator, as Ray counts it."""
+    return {name: amount for name, amount in (resources or {}).items() if name.startswith(_TYPE)}
+
+
+def described_machine(labels: Mapping[str, str], amounts: Mapping[str, Any]) -> str:
+    """A cluster file with this machine as its only node, the amounts over what was found, with labels and an accelerator type."""
+    resources = amounts.get("resources") or {}
+    types = types_in(resources)
+    others = {name: amount for name, amount in resources.items() if name not in types}
+    (machine,) = defaults.Defaults(**{**amounts, "resources": others}).nodes()
+    options = {"resources": {**machine["resources"], **types}, "labels": {**machine["labels"], **labels}}
     return _write(_folder(), [_entry(machine["name"], options)])
 
 

@@ -150,7 +150,9 @@ def _nodes(address: str | None, **amounts: Any) -> dict[str, Any]:
         )
     labels = amounts.pop("labels")
     chosen = {name: value for name, value in amounts.items() if value is not None} | outer
-    return {"cluster": _cluster.labelled_machine(labels, chosen)} if labels else chosen
+    if labels or _cluster.types_in(chosen.get("resources")):
+        return {"cluster": _cluster.described_machine(labels or {}, chosen)}
+    return chosen
 
 
 def shutdown(_exiting_interpreter: bool = False) -> None:
