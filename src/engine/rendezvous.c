@@ -309,6 +309,14 @@ static struct loop *recall(struct rendezvous *rendezvous) {
     return loop;
 }
 
+/* Somebody came to be adopted, and whether that is so is not decided. */
+static bool is_undecided(const struct rendezvous *rendezvous) {
+    bool adrift = false;
+    for (uint32_t rank = 0; rendezvous->slots != NULL && rank < rendezvous->config.max_nodes; rank++)
+        adrift |= rendezvous->slots[rank].adrift != NULL;
+    return adrift && !rendezvous->begins_anew;
+}
+
 void rendezvous_close(struct rendezvous *rendezvous, int status) {
     if (rendezvous == NULL) return;
     struct loop *another = NULL;
@@ -316,7 +324,8 @@ void rendezvous_close(struct rendezvous *rendezvous, int status) {
     loop_timer_stop(rendezvous->config.loop, &rendezvous->left_limit);
     door_close(rendezvous);
     if (rendezvous->slots != NULL && !loop_intact(rendezvous->config.loop)) another = recall(rendezvous);
-    if (rendezvous->slots != NULL && loop_intact(rendezvous->config.loop)) say_goodbye(rendezvous, status);
+    if (rendezvous->slots != NULL && loop_intact(rendezvous->config.loop) && !is_undecided(rendezvous))
+        say_goodbye(rendezvous, status);
     for (uint32_t rank = 0; rendezvous->slots != NULL && rank < rendezvous->config.max_nodes; rank++) {
         struct slot *slot = &rendezvous->slots[rank];
         channel_destroy(slot->channel);

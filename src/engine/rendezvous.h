@@ -62,7 +62,8 @@ struct rendezvous_config {
 
 /* Listens. TY_EUSAGE where a key is needed; -EADDRINUSE and others with the address. */
 int rendezvous_open(const struct rendezvous_config *config, struct rendezvous **rendezvous, ty_error *err);
-/* Nodes whose channels are here are told the exit status with which their commands are to end; NULL is fine. */
+/* Nodes whose channels are here are told the exit status with which their commands are to end, unless some came
+ * to be adopted, and are neither adopted nor sent away: all look for another controller then. NULL is fine. */
 void rendezvous_close(struct rendezvous *rendezvous, int status);
 
 /* HOST:PORT[,...] for agents: what is listened on, each address of this machine where that is all of them. */

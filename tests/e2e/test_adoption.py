@@ -516,6 +516,19 @@ class Adopted(JoinCase):
         for rank in (0, 1):
             self.assertEqual(1, len({pid for pid, attempt, _ in self.notes(rank) if attempt == 2}), "the worker is the same")
 
+    def test_a_resume_that_is_refused_leaves_them_to_another(self):
+        """It has asked for more than there is."""
+        self.begin()
+        self.kill_controller()
+        refused = self.finish(self.node(0, *self.words, "-n", 500, "--resume", "--", "sh", "-c", STEPS))
+        self.assert_status(3, refused)
+        self.wait_for_steps()
+        self.resume()
+        self.wait_for_line(self.nodes[0], "attempt 1 goes on")
+        self.wait_for_steps()
+        self.end()
+        self.assert_one_attempt()
+
     def test_another_command_begins_anew(self):
         self.begin()
         self.kill_controller()
