@@ -182,5 +182,20 @@ class Tool(ScriptCase):
         self.assertFalse(told.exists())
 
 
+class Slurm(ScriptCase):
+    def test_a_directory_of_the_user_s_is_not_cleared(self):
+        shutil.copy(ROOT / "scripts/slurm", self.project / "scripts")
+        self.write_program(self.project / "scripts/hosts", "exit 1\n")
+        for name in ("slurmctld", "slurmd", "srun", "munged"):
+            self.write_program(self.path / "bin" / name, "exit 1\n")
+        self.environment["PATH"] = f"{self.path}/bin:{os.environ['PATH']}"
+        mine = self.path / "mine"
+        mine.mkdir()
+        (mine / "precious").touch()
+        done = self.run_script("slurm", "hold", "--at", str(mine))
+        self.assertEqual((1, f"slurm: {mine} is there, and no cluster's: name another with --at\n"), (done.returncode, done.stderr))
+        self.assertEqual(["precious"], os.listdir(mine))
+
+
 if __name__ == "__main__":
     unittest.main()
