@@ -182,8 +182,20 @@ class Tool(ScriptCase):
         self.assertFalse(told.exists())
 
 
-class Slurm(ScriptCase):
-    def test_a_directory_of_the_user_s_is_not_cleared(self):
+class Places(ScriptCase):
+    """A directory that is named, and holds files of the user's."""
+
+    def test_hosts_are_not_noted_there(self):
+        shutil.copy(ROOT / "scripts/hosts", self.project / "scripts")
+        mine = self.path / "mine"
+        mine.mkdir()
+        (mine / "precious").touch()
+        done = self.run_script("hosts", "hold", "1", "--at", str(mine))
+        self.assertNotEqual(0, done.returncode)
+        self.assertIn(f"{mine} holds something else", done.stderr)
+        self.assertEqual(["precious"], os.listdir(mine))
+
+    def test_a_cluster_does_not_clear_it(self):
         shutil.copy(ROOT / "scripts/slurm", self.project / "scripts")
         self.write_program(self.project / "scripts/hosts", "exit 1\n")
         for name in ("slurmctld", "slurmd", "srun", "munged"):
