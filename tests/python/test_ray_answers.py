@@ -182,6 +182,24 @@ def test_checkpoints_that_nobody_makes_are_not_asked_for(ray, monkeypatch):
     assert ray(program) == ["`CheckpointConfig.checkpoint_frequency`", "`CheckpointConfig.checkpoint_at_end`"]
 
 
+def test_mixed_precision_of_the_first_ray_train_is_full_precision(ray, monkeypatch):
+    pytest.importorskip("torch")
+    monkeypatch.setenv("RAY_TRAIN_V2_ENABLED", "0")
+    program = """
+        import ray.train.torch, torch
+        def train():
+            ray.train.torch.accelerate(amp=True)
+            model = ray.train.torch.prepare_model(torch.nn.Linear(1, 1, bias=False))
+            before = float(model.weight)
+            optimizer = ray.train.torch.prepare_optimizer(torch.optim.SGD(model.parameters(), lr=0.5))
+            ray.train.torch.backward(model(torch.ones(1, 1)).sum())
+            optimizer.step()
+            ray.train.report({"moved": round(before - float(model.weight), 3)})
+        print(json.dumps(ray.train.torch.TorchTrainer(train).fit().metrics))
+    """
+    assert ray(program) == {"moved": 0.5}
+
+
 def test_contexts_of_the_first_ray_train(ray, monkeypatch):
     monkeypatch.setenv("RAY_TRAIN_V2_ENABLED", "0")
     monkeypatch.setenv("RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS", "0")
