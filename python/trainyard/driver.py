@@ -7,6 +7,7 @@ import dataclasses
 import importlib.util
 import json
 import os
+import resource
 import select
 import signal
 import subprocess
@@ -598,10 +599,19 @@ def _tell_log(event: dict[str, Any]) -> None:
         print(f"trainyard: {harmless(event['text'])}", file=sys.stderr)
 
 
+def _pipe(flags: int) -> tuple[int, int]:
+    """The limit is named, as the library does, where the program has too many files open."""
+    try:
+        return os.pipe2(flags | os.O_CLOEXEC)
+    except OSError as error:
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        raise OSError(error.errno, f"cannot make a pipe: {error.strerror} (limit {most}: ulimit -n)") from None
+
+
 @contextlib.contextmanager
 def _told(meeting: dict[str, Any]) -> Iterator[None]:
     """What the library says while it waits for nodes, line by line: it gives events only afterwards."""
-    read, write = os.pipe()
+    read, write = _pipe(0)
     meeting["told"] = write
 
     def tell() -> None:
@@ -686,7 +696,7 @@ def _refuse_input(config: RunConfig) -> None:
 @contextlib.contextmanager
 def _waker(driver: Driver) -> Iterator[int]:
     """A descriptor that `driver.wake` makes readable, from a signal handler too."""
-    read, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    read, write = _pipe(os.O_NONBLOCK)
     driver._wake, driver._pipe = write, payload.file_of(write)  # which is that of both ends
     try:
         yield read
@@ -770,7 +780,7 @@ class _Signals:
         if on is None:
             yield
             return
-        read, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        read, write = _pipe(os.O_NONBLOCK)
         before = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
         meeting["signals"] = read
         on._awaited = True

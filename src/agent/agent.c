@@ -15,6 +15,7 @@
 
 #include "agent/node_run.h"
 #include "base/cleanup.h"
+#include "base/descriptors.h"
 #include "base/file.h"
 #include "base/kernel.h"
 #include "base/log.h"
@@ -45,9 +46,7 @@ static void set_up_process(struct rlimit *nofile) {
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
     (void)setsid(); /* fails for the leader of a group, which is as good */
     (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
-    (void)getrlimit(RLIMIT_NOFILE, nofile);
-    struct rlimit raised = {.rlim_cur = nofile->rlim_max, .rlim_max = nofile->rlim_max};
-    (void)setrlimit(RLIMIT_NOFILE, &raised);
+    descriptors_raise_limit(nofile);
 }
 
 static void write_log(void *context, enum log_level level, const char *subsystem, const char *text) {

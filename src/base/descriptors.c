@@ -34,6 +34,12 @@ ssize_t descriptors_send(int socket, const void *bytes, size_t size, const int *
     return sent < 0 ? -errno : sent;
 }
 
+void descriptors_raise_limit(struct rlimit *before) {
+    (void)getrlimit(RLIMIT_NOFILE, before);
+    const struct rlimit raised = {.rlim_cur = before->rlim_max, .rlim_max = before->rlim_max};
+    (void)setrlimit(RLIMIT_NOFILE, &raised);
+}
+
 int descriptors_accept(int listener) {
     for (;;) {
         int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);

@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include "base/duration.h"
@@ -20,6 +21,10 @@ enum { DESCRIPTORS_MAX = 8 };
  * the caller's. `flags` as of sendmsg; a reader that is gone raises no signal. How many bytes it took (not
  * fewer than one), or -errno. */
 ssize_t descriptors_send(int socket, const void *bytes, size_t size, const int *fds, size_t n, int flags);
+
+/* From now on this process may have as many as the user can allow it. `before` receives the limit that was, for
+ * programs that are executed. */
+void descriptors_raise_limit(struct rlimit *before);
 
 /* The next who waits at a listening socket that is non-blocking: a descriptor, close-on-exec and
  * non-blocking too. -EAGAIN: nobody waits. Any other -errno: whoever waits cannot be taken in now, as no

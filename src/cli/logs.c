@@ -16,6 +16,7 @@
 #include "base/array.h"
 #include "base/buffer.h"
 #include "base/cleanup.h"
+#include "base/descriptors.h"
 #include "base/duration.h"
 #include "base/idset.h"
 #include "base/log_file.h"
@@ -302,6 +303,8 @@ static int show(struct log_view *logs, const char *name, const char *run_path, t
 static int logs_run(const struct arguments *arguments, ty_error *err) {
     struct logs_options options = {.tail = -1};
     struct storage_options storage = {0};
+    struct rlimit before;
+    descriptors_raise_limit(&before); /* each rank's file is open */
     int result = options_apply(arguments, (void *[]){&options, &storage}, err);
     CLEANUP_FREE char *path = NULL, *latest = NULL;
     const char *name = arguments->words[0];

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import shutil
 import signal
 import sqlite3
@@ -221,6 +222,17 @@ class Logs(RunCase):
                                env=self.environment, stdin=subprocess.DEVNULL).stdout
         self.assertIn("\\x1b[31mred", shown)
         self.assertNotIn("\x1b[31m", shown)
+
+    def test_more_ranks_than_files_that_may_be_open(self):
+        """Up to as many as the user may allow; where there are more, the limit is named."""
+        def logs(*limits):
+            return self.trainyard("logs", "a", "--storage-path", self.storage,
+                                  preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, limits))
+
+        self.run_workers("--name", "a", "-n", "16", "--num-cpus", "16", *shell("echo $RANK"))
+        shown = self.assert_status(0, logs(12, 64)).out
+        self.assertEqual(["[rank %d] %d" % (rank, rank) for rank in range(16)], shown.splitlines())
+        self.assert_line(self.assert_status(1, logs(12, 12)), "logs", "Too many open files (limit 12: ulimit -n)")
 
     def test_no_such_rank(self):
         self.run_workers("--name", "a", "-n", "1", "--", "/bin/true")

@@ -3,6 +3,7 @@
 import functools
 import os
 import signal
+import subprocess
 import sys
 import warnings
 
@@ -312,3 +313,24 @@ def test_a_second_fit_in_one_process(fit):
 
     first, second = fit(pids, 1).metrics, fit(pids, 1).metrics
     assert first == second, "the agent rested in between"
+
+
+LIMITED = """
+import resource, sys, trainyard
+from trainyard import DataParallelTrainer, RunConfig
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]),) * 2)
+run = RunConfig(storage_path=sys.argv[2])
+print(DataParallelTrainer(lambda: trainyard.report({"a": 1}), run_config=run).fit().metrics)
+"""
+
+
+@pytest.mark.parametrize("limit", [10, 16, 20, 24, 28, 30, 32, 64])
+def test_the_limit_of_open_files_is_named(storage, limit):
+    """Wherever it is met; the run works, or is refused at once."""
+    words = [sys.executable, "-c", LIMITED, str(limit), storage]
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    if ended.returncode == 0:
+        assert (ended.stdout, limit > 20) == ("{'a': 1}\n", True)
+    else:
+        assert limit < 64 and f"Too many open files (limit {limit}: ulimit -n)" in ended.stderr.splitlines()[-1], ended.stderr
