@@ -84,12 +84,16 @@ int file_draft_open(const char *path, mode_t mode, struct file_draft *draft) {
     return result;
 }
 
-/* A link of somebody else's may have been put there for us to write through: it is replaced as any file. */
+bool file_is_foreign_link(const char *path) {
+    struct stat named;
+    return lstat(path, &named) == 0 && S_ISLNK(named.st_mode) && named.st_uid != geteuid() && named.st_uid != 0;
+}
+
+/* A link of somebody else's is replaced as any file. */
 int file_draft_open_output(const char *path, mode_t mode, struct file_draft *draft) {
     struct stat named, there;
     bool exists = lstat(path, &named) == 0;
-    bool follows = exists && S_ISLNK(named.st_mode) && (named.st_uid == geteuid() || named.st_uid == 0) &&
-                   stat(path, &there) == 0;
+    bool follows = exists && S_ISLNK(named.st_mode) && !file_is_foreign_link(path) && stat(path, &there) == 0;
     bool special = exists && !S_ISLNK(named.st_mode) && !S_ISREG(named.st_mode);
     if (follows || special) {
         *draft = (struct file_draft){.fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC | O_NOCTTY), .path = path};

@@ -33,6 +33,10 @@ struct file_draft {
  * -errno. */
 int file_draft_open(const char *path, mode_t mode, struct file_draft *draft);
 
+/* Whether a link is there that neither the user nor root has made: it may have been put there for us to write
+ * through. */
+bool file_is_foreign_link(const char *path);
+
 /* The same for a path that a user names for output: what is there and no regular file (a device, a pipe, a
  * link, as /dev/stdout is one) is written in place, since a rename would put a file where it was. Who may read
  * and write a file of the user's that is there stays the same, as far as `mode` goes. */

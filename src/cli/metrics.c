@@ -89,12 +89,13 @@ static const struct option_group metrics_group = {"Options", specs, ARRAY_SIZE(s
  * output. */
 static int open_outlet(struct file_draft *outlet, const struct metrics_options *options, ty_error *err) {
     const char *path = options->output;
-    int result = 0;
+    int result = 0, how = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY;
     *outlet = (struct file_draft){.fd = STDOUT_FILENO, .path = path};
     if (path == NULL) return 0;
+    if (file_is_foreign_link(path)) how |= O_NOFOLLOW;
     if (!options->follow)
         result = file_draft_open_output(path, 0666, outlet);
-    else if ((outlet->fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, 0666)) < 0)
+    else if ((outlet->fd = open(path, how, 0666)) < 0)
         result = -errno;
     return result < 0 ? ty_fail(err, TY_EUSAGE, "--output %s: %s", path, strerror(-result)) : 0;
 }

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import unittest
 
 import harness
 import seen
@@ -238,6 +239,18 @@ class Metrics(Case):
         self.assertEqual(["out", "runs", "stdout"], sorted(os.listdir(self.place)))
         refused = self.start_run("--name", "q", "--metrics-file", link, "--", "true")
         self.assertIn("no regular file", self.assert_status(2, self.finish(refused)).err)
+
+    @unittest.skipUnless(os.geteuid() == 0, "others cannot give a link away")
+    def test_a_link_of_somebody_else_is_not_followed(self):
+        seen.write_a(self.storage)
+        target, link = self.write("precious", "mine"), os.path.join(self.place, "out")
+        for words in ((), ("--follow",)):
+            os.symlink(target, link)
+            os.lchown(link, 65534, -1)
+            self.metrics("a", "--format", "csv", "-o", link, *words, status=2 if words else 0)
+            with open(target) as file:
+                self.assertEqual("mine", file.read())
+            os.unlink(link)
 
     def test_what_does_not_go_together(self):
         seen.write_a(self.storage)
