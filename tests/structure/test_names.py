@@ -7,7 +7,7 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Options of other programs that the pages show.
-FOREIGN = {"--signal", "--cflags", "--libs", "--follow"}
+FOREIGN = {"--signal", "--cflags", "--libs", "--follow", "--at"}
 OF_OTHERS = {"docs/spec/slurm.md", "docs/slurm.md"}  # pages about another program's options
 
 
