@@ -1,4 +1,4 @@
-/* Most numbers of a series are whole or have few digits; 17 tell any. */
+/* Most numbers of a series are whole or have few digits; 17 tell any. A plot has ten thousands of them. */
 #include "view/encode.h"
 
 #include <math.h>
@@ -7,6 +7,33 @@
 #include <string.h>
 
 enum { WHOLE_MAX = 1000000000 };
+
+#define INTEGERS_MAX 9007199254740992.0 /* 2^53 */
+
+/* A number that is a whole one of up to 16 digits, divided by a power of ten up to 10^22: both are doubles, so
+ * that their quotient is what these digits are read as. False: it is another. */
+static bool encode_short(struct buffer *out, double number) {
+    enum { TENS = 22 };
+    double size = fabs(number), power = 1;
+    int tens = 0;
+    while (tens < TENS && size * power * 10 < INTEGERS_MAX) {
+        power *= 10;
+        tens++;
+    }
+    uint64_t whole = size < INTEGERS_MAX ? (uint64_t)llrint(size * power) : 0;
+    if ((double)whole / power != size) return false;
+    for (; tens > 0 && whole % 10 == 0; tens--)
+        whole /= 10;
+    char text[32], *at = text + sizeof text;
+    for (; tens > 0 || at == text + sizeof text || whole > 0; tens--, whole /= 10) {
+        *--at = (char)('0' + whole % 10);
+        if (tens == 1) *--at = '.';
+    }
+    if (*at == '.') *--at = '0';
+    if (number < 0) *--at = '-';
+    buffer_append(out, at, (size_t)(text + sizeof text - at));
+    return true;
+}
 
 void encode_number(struct buffer *out, double number) {
     char text[40];
@@ -18,8 +45,8 @@ void encode_number(struct buffer *out, double number) {
         encode_int(out, (int64_t)number);
         return;
     }
-    (void)snprintf(text, sizeof text, "%.15g", number);
-    if (strtod(text, NULL) != number) (void)snprintf(text, sizeof text, "%.17g", number);
+    if (encode_short(out, number)) return;
+    (void)snprintf(text, sizeof text, "%.17g", number);
     char *comma = strchr(text, ','); /* of a program's locale */
     if (comma != NULL) *comma = '.';
     buffer_text(out, text);

@@ -16,6 +16,7 @@
 #include "base/cleanup.h"
 #include "base/dice.h"
 #include "journal/usage_db.h"
+#include "view/encode.h"
 #include "view/export.h"
 #include "view/index.h"
 #include "view/points.h"
@@ -216,6 +217,45 @@ static void test_lines_of_ranks(void **state) {
         assert_int_equal(series.lines[rank].n, 10);
     }
     assert_near(99, series.lines[5].buckets[4].max);
+}
+
+static void assert_encoded(double number, const char *expected) {
+    CLEANUP(buffer_done) struct buffer text = {0};
+    encode_number(&text, number);
+    buffer_char(&text, '\0');
+    if (expected != NULL) assert_string_equal(text.data, expected);
+    if (strtod(text.data, NULL) != number) fail_msg("%.17g is told as %s", number, text.data);
+}
+
+/* Whatever number it is, its text is read as it; where few digits do these are all. */
+static void test_encoded_numbers(void **state) {
+    (void)state;
+    static const struct {
+        double number;
+        const char *text;
+    } known[] = {{0.1, "0.1"},
+                 {-0.043, "-0.043"},
+                 {1e-5, "0.00001"},
+                 {2.5, "2.5"},
+                 {1234567890.5, "1234567890.5"},
+                 {1700000000.123, "1700000000.123"},
+                 {9007199254740991.0, "9007199254740991"},
+                 {-12.000001, "-12.000001"},
+                 {7, "7"},
+                 {5e-324, NULL},
+                 {1.7976931348623157e308, NULL},
+                 {9007199254740993e3, NULL},
+                 {1e22, NULL}};
+    for (size_t i = 0; i < ARRAY_SIZE(known); i++)
+        assert_encoded(known[i].number, known[i].text);
+    struct dice dice;
+    dice_seed(&dice, 1);
+    for (int i = 0; i < 200000; i++) {
+        double fraction = (double)dice_below(&dice, UINT64_C(1) << 53),
+               digits = (double)dice_below(&dice, 1000000);
+        assert_encoded(ldexp(fraction, (int)dice_below(&dice, 140) - 110), NULL);
+        assert_encoded(-digits / pow(10, (double)dice_below(&dice, 20)), NULL);
+    }
 }
 
 static void test_json(void **state) {
@@ -1510,6 +1550,7 @@ int main(void) {
         cmocka_unit_test(test_exposition_of_a_rank_that_reports_seldom),
         cmocka_unit_test(test_exposition_of_many_nodes),
         cmocka_unit_test(test_exposition_counts_on),
+        cmocka_unit_test(test_encoded_numbers),
         cmocka_unit_test(test_json),
         cmocka_unit_test(test_wrong_parameters),
         cmocka_unit_test(test_numbers),
