@@ -49,7 +49,7 @@ struct drawing {
     struct points_before before;
     double from, to;
     struct plot_means means;
-    struct idset seen; /* ranks that have points */
+    struct idset seen, chosen; /* ranks that have points, those that are drawn */
     size_t n_ranks;
     struct plot_lines making;
     struct view_line *lines; /* n_lines, owned */
@@ -67,6 +67,7 @@ static void forget(struct drawing *drawing) {
     plot_lines_free(drawing->lines, drawing->n_lines);
     points_before_done(&drawing->before);
     idset_done(&drawing->seen);
+    idset_done(&drawing->chosen);
     free(drawing->means.items);
     free(drawing->named);
     drawing->lines = NULL;
@@ -219,6 +220,7 @@ static void widen(struct drawing *drawing, const struct points *points) {
 
 static int measure(struct drawing *drawing, const struct points *points) {
     widen(drawing, points);
+    note_nonfinite(&drawing->told, points);
     return drawing->query.what == VIEW_RANKS ? plot_means_add(&drawing->means, points) : 0;
 }
 
@@ -274,7 +276,6 @@ static int take_points(struct drawing *drawing, const struct points *points) {
     case DRAWING_MEASURE:
         return measure(drawing, points);
     case DRAWING_FILL:
-        note_nonfinite(&drawing->told, points);
         return plot_lines_add(&drawing->making, points);
     case DRAWING_GROW:
         return grow(drawing, points);
@@ -287,13 +288,15 @@ static int take_points(struct drawing *drawing, const struct points *points) {
 static int read_piece(struct drawing *drawing, const char *run_path, const struct view_facts *facts,
                       int64_t last, ty_error *err) {
     struct points points;
+    struct view_query query = drawing->query;
     struct points_pass pass = {.run_path = run_path,
-                               .query = &drawing->query,
+                               .query = &query,
                                .x = drawing->named,
                                .facts = facts,
                                .after = drawing->last,
                                .last = last,
                                .before = drawing->made != MADE_NONE ? &drawing->before : NULL};
+    if (drawing->stage == DRAWING_FILL && query.what == VIEW_RANKS) query.ranks = &drawing->chosen;
     int result = points_gather_next(&pass, &points, err);
     if (result < 0) return result;
     result = take_points(drawing, &points);
@@ -345,6 +348,8 @@ static int end_measure(struct drawing *drawing) {
     for (size_t rank = 0; rank < drawing->means.n; rank++)
         if (drawing->means.items[rank].there && idset_add(&drawing->seen, (int64_t)rank) < 0) return -ENOMEM;
     if (of_ranks) n = plot_means_choose(&drawing->means);
+    for (size_t i = 0; i < drawing->means.n && n >= 0; i++)
+        if (idset_add(&drawing->chosen, drawing->means.items[i].rank) < 0) n = -ENOMEM;
     if (n < 0) return n;
     drawing->n_ranks = (size_t)n;
     int result = plot_lines_begin(&drawing->making, &drawing->query, of_ranks ? &drawing->means : NULL,

@@ -122,13 +122,22 @@ static int add_point(struct point_gathering *gathering, const struct journal_rep
     return 0;
 }
 
+/* Whether nothing of the report is asked for: it is of another rank, and by which name it has x is known. */
+static bool is_idle(const struct point_gathering *gathering, const struct journal_report *report) {
+    const struct idset *ranks = gathering->query->ranks;
+    bool known = gathering->decided || gathering->n_names == 0;
+    return known && gathering->made != MADE_LAG && ranks != NULL && !idset_has(ranks, report->rank);
+}
+
 static int on_report(void *context, const struct journal_report *report) {
     struct point_gathering *gathering = context;
+    if (is_idle(gathering, report)) return 0;
     gathering->has_value = gathering->made != MADE_NONE;
     gathering->value = (double)NAN;
     for (size_t i = 0; i < gathering->n_names; i++)
         gathering->row_xs[i] = (double)NAN;
-    (void)values_each_like(&gathering->shape, report->metrics, report->metrics_size, on_value, gathering);
+    if (gathering->made == MADE_NONE || gathering->n_names > 0)
+        (void)values_each_like(&gathering->shape, report->metrics, report->metrics_size, on_value, gathering);
     gathering->rows++;
     for (size_t i = 0; i < gathering->n_names; i++)
         if (!isnan(gathering->row_xs[i])) gathering->have[i]++;
@@ -167,7 +176,7 @@ static int reserve_last(struct points_before *before, int rank) {
 
 /* Reports of a rank in a row: where one is missing, in a sample, nothing is known. */
 static int make_intervals(struct points *points, bool rate, struct points_before *before) {
-    if (points->n > 0) qsort(points->items, points->n, sizeof *points->items, by_rank);
+    if (points->n > 0 && before == NULL) qsort(points->items, points->n, sizeof *points->items, by_rank);
     size_t kept = 0;
     struct point last = {.rank = -1};
     for (size_t i = 0; i < points->n; i++) {
@@ -420,7 +429,7 @@ static int gather(const char *run_path, struct point_gathering *gathering, struc
     set_range(points, gathering->query);
     divide(points);
     bool sorted = true;
-    for (size_t i = 1; i < points->n && sorted; i++)
+    for (size_t i = 1; i < points->n && sorted && !reading->piece; i++)
         sorted = by_x(&points->items[i - 1], &points->items[i]) <= 0;
     if (!sorted) qsort(points->items, points->n, sizeof *points->items, by_x);
     return 0;

@@ -64,8 +64,8 @@ struct points_pass {
     int64_t after, last;
     struct points_before *before;
 };
-/* The points of the next piece, some 20,000 reports; `after` becomes the last of them. -E2BIG: of a made
- * metric, there are more than POINTS_RANKS or POINTS_NUMBERS. */
+/* The points of the next piece, some 20,000 reports, in no order; `after` becomes the last of them. -E2BIG: of
+ * a made metric, there are more than POINTS_RANKS or POINTS_NUMBERS. */
 int points_gather_next(struct points_pass *pass, struct points *points, ty_error *err);
 
 /* The bucket of x of `n` from `from` to `to`. */
