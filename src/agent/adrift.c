@@ -21,6 +21,7 @@
 
 /* Others of the machine may knock as well. */
 enum { KNOCKS_WAITING = 64, LOOK_EACH_MS = 20 };
+#define HEARD_LIMIT (5 * NS_PER_S)
 
 /* -- the door of an agent on the controller's machine */
 
@@ -304,7 +305,11 @@ static void on_there(void *context, struct transport *transport) {
         .message = on_message, .output = on_output, .closed = on_closed};
     struct node_run *run = context;
     struct adrift *adrift = &run->adrift;
-    if (run->service->leased == NULL) loop_timer_stop(run->loop, &adrift->limit); /* its end is waited for */
+    if (run->service->leased == NULL) { /* once it has said something its end is waited for */
+        nanoseconds soonest = clock_boot() + HEARD_LIMIT;
+        if (adrift->until < soonest) adrift->until = soonest;
+        (void)loop_timer_start(run->loop, &adrift->limit, 0);
+    }
     if (channel_create_over(run->loop, transport, &events, run, &adrift->channel, NULL) < 0)
         transport_close(transport);
     if (adrift->channel == NULL || !say_join(run, adrift->channel))
@@ -333,7 +338,7 @@ static void let_in(void *context, int fd) {
 }
 
 /* The channel has a lease once its controller has said that it counts this node as alive. Whoever says nothing
- * may be the controller before, which has given the node up. */
+ * may be the controller before, which has given the node up, or none. */
 static void on_limit(void *context) {
     struct node_run *run = context;
     struct adrift *adrift = &run->adrift;

@@ -539,7 +539,13 @@ static void on_greeting(void *context, const Wire__Message *message) {
     if (join != NULL && join->adrift != NULL && join->protocol == FRAME_PROTOCOL &&
         str_equal(join->version, base_build))
         slot->adrift = frame_copy(&join->adrift->base);
-    if (slot->adrift == NULL) dismiss(slot->channel, ty_error_exit_status(TY_EVERSION), "it cannot be adopted");
+    if (slot->adrift == NULL) {
+        dismiss(slot->channel, ty_error_exit_status(TY_EVERSION), "it cannot be adopted");
+        return;
+    }
+    /* It hears that there is a controller. */
+    frame_beat(&(struct frame_beat){.sent = clock_boot()}, channel_out(slot->channel));
+    channel_flush(slot->channel);
 }
 
 /* Until the agent of this machine has said something, or hung up. */

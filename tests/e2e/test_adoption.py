@@ -588,6 +588,30 @@ class Adopted(JoinCase):
         self.end()
         self.assert_one_attempt()
 
+    def test_one_of_this_user_knocks_and_says_nothing(self):
+        """Workers do not outlive the controller for longer by that."""
+        self.begin(STEPS, "--outlive", "3s")
+        self.kill_controller()
+        status = os.stat(os.path.join(self.storage, "r"))
+        with socket.socket(socket.AF_UNIX) as silent:
+            silent.connect("\0trainyard-run-%x-%x-%s" % (status.st_dev, status.st_ino, socket.gethostname()))
+            worker = "/proc/%d" % self.notes(0)[-1][0]
+            self.wait_for(lambda: not os.path.exists(worker), "the end of the worker", self.nodes[1], seconds=60)
+        self.end_node_1()
+
+    def test_a_controller_that_takes_its_time(self):
+        """Workers outlive the one before for as long as that waits for a node."""
+        self.begin(STEPS, "--outlive", "3s")
+        self.kill_controller()
+        self.nodes[0] = self.node(0, *self.words, "--resume", "--", "sh", "-c", STEPS, nodes=3)
+        time.sleep(10)
+        self.wait_for_steps()
+        third = self.node(2, *self.words, "--", "sh", "-c", STEPS, nodes=3)
+        self.wait_for_line(self.nodes[0], "attempt 1 goes on")
+        self.end()
+        self.assert_status(0, self.finish(third))
+        self.assert_one_attempt()
+
     @unittest.skipUnless(os.geteuid() == 0, "takes the rights to become another user")
     def test_another_user_listens_in_the_place_of_the_agent(self):
         """It proves nothing: no attempt begins beside workers that it hides."""
