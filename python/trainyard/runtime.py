@@ -150,6 +150,8 @@ class WorkerSession(Session):
             return
         if checkpoint_upload_mode is not CheckpointUploadMode.NO_UPLOAD:
             self._check_place(checkpoint)
+        if self.metadata and hasattr(checkpoint, "set_metadata"):
+            checkpoint.set_metadata({**self.metadata, **checkpoint.get_metadata()})
         self._uploading().report(
             _metrics.dump(metrics, self._wish(validation)),
             checkpoint,

@@ -143,13 +143,15 @@ def test_what_the_second_refuses_works_in_programs_of_the_first(ray, monkeypatch
             air.RunConfig(stop={"step": 1})
         except DeprecationWarning as error:
             told.add(str(error).split(":")[0])
-        print(json.dumps([first.metrics, second.metrics, third.metrics, first.return_value, sorted(told)]))
+        kept = [one.checkpoint.get_metadata() for one in (first, third)]
+        print(json.dumps([first.metrics, second.metrics, third.metrics, first.return_value, kept, sorted(told)]))
     """
     assert ray(program) == [
         {"step": 1, "of": {}},
         {"step": 3, "of": {"of": 1}},
         {"step": 5, "of": {"of": 1}},
         None,
+        [{}, {"of": 1}],
         sorted(
             [
                 "CheckpointConfig(checkpoint_at_end=...)",
