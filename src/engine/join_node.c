@@ -335,8 +335,10 @@ static int look_at_programs(const Wire__Start *start, struct buffer *differing, 
 }
 
 /* While nothing runs here: else the agent sees to the end of that first (agent/node_run.c). */
-static void end_with_keeper(bool at_once) {
+static void end_with_keeper(const struct node_agent *agent, bool at_once) {
+    struct pollfd gone = {.fd = agent->parent_fd, .events = POLLIN};
     (void)prctl(PR_SET_PDEATHSIG, at_once ? SIGKILL : 0);
+    if (at_once && poll(&gone, 1, 0) > 0) (void)raise(SIGKILL); /* it went before that */
 }
 
 /* Exit status, or -1 to rest again. Whoever lost the controller by the network has ended what it ran. */
@@ -362,9 +364,9 @@ static int serve_start(struct node_agent *agent, const struct join_node *node, s
     if (result == 0) result = claim_devices(agent, start->claims, start->n_claims, &service.lease_fd, &err);
     if (result < 0) service.refusal = err.message;
     if (differing.size > 0 && !differing.failed) service.warning = differing.data;
-    end_with_keeper(false);
+    end_with_keeper(agent, false);
     enum agent_end end = agent_serve(&agent->process, &service);
-    end_with_keeper(true);
+    end_with_keeper(agent, true);
     lease_release(TAKE(agent->lease));
     if (end == AGENT_KEPT) return -1;
     transport_close(transport);
@@ -406,7 +408,7 @@ int join_node_run(const struct join_node *node, bool again, int parent_fd, int l
     struct node_agent agent = {.life = life, .parent_fd = parent_fd, .leases = leases};
     ty_error err = {0};
     (void)signal(SIGPIPE, SIG_IGN);
-    end_with_keeper(true);
+    end_with_keeper(&agent, true);
     int result = connect_to_controller(&self, again, &transport, &err);
     if (result == 0 && !agent_process_open(&agent.process)) result = ty_fail_memory(&err);
     if (result == 0)
