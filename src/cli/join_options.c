@@ -112,16 +112,16 @@ int join_options_finish(struct join_options *join, const struct cluster_options 
     return join_check(&join->options, err);
 }
 
-int join_options_serve(const struct join_options *join, const char *command,
-                       const struct cluster_options *cluster) {
+int join_options_serve(const struct engine_options *nodes, const char *command,
+                       const struct cluster_overrides *overrides) {
     const struct join_node node = {
         .command = command,
-        .rendezvous = join->options.rendezvous,
-        .node_rank = (uint32_t)join->options.node_rank,
-        .key = join->options.key,
-        .overrides = &cluster->overrides,
+        .rendezvous = nodes->rendezvous,
+        .node_rank = (uint32_t)nodes->node_rank,
+        .key = nodes->key,
+        .overrides = overrides,
         .awaits_another = true,
-        .limit = join->options.join_limit,
+        .limit = nodes->join_limit,
     };
     return join_node_serve(&node);
 }

@@ -190,11 +190,7 @@ static int make_line(const struct kube_command *command, const struct demand *de
     /* A pod's nodes are chosen already: what is said of them here is not said there, where the labels are not
      * known. */
     static const char *const here[] = {"label-selector", "placement", "name", "resume", "config"};
-    int result = 0;
-    for (size_t i = 0; i < arguments->n_words && command->request.fit && result >= 0; i++)
-        result = say(line, arguments->words[i], NULL, err);
-    if (command->request.fit) return result;
-    result = say_share(line, demand, layout, err);
+    int result = say_share(line, demand, layout, err);
     if (result >= 0 && command->request.config != NULL) result = say(line, "--config", KUBERNETES_CONFIG, err);
     for (size_t i = 0; i < arguments->n_given && result >= 0; i++) {
         const struct option_given *given = &arguments->given[i];
@@ -228,13 +224,14 @@ static int make_text(struct kube_command *command, const struct arguments *argum
     if (result >= 0 && path != NULL) result = file_read(path, CONFIG_FILE_MAX, &config, err);
     if (path != NULL) command->request.config = config.size > 0 ? config.data : "";
     if (result >= 0) result = make_variables(command, arguments, &variables, err);
-    if (result >= 0) result = make_line(command, demand, layout, arguments, &line, err);
+    if (result >= 0 && !command->request.fit)
+        result = make_line(command, demand, layout, arguments, &line, err);
     if (result >= 0)
         result = command->key_file != NULL ? key_read_file(&key, command->key_file, err)
                                            : key_take_variable(&key, err);
     if (result >= 0 && key.text[0] == '\0') result = key_make(&key, err);
     if (result < 0) return result;
-    command->request.words = (const char *const *)line.items;
+    command->request.words = (const char *const *)(command->request.fit ? arguments->words : line.items);
     command->request.key = key.text;
     result = kubernetes_objects(&command->request, demand, &objects, err);
     if (result >= 0 && command->format.format == FORMAT_TEXT) {

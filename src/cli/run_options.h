@@ -83,8 +83,8 @@ void join_options_init(struct join_options *join);
 /* Reads the key, and checks what belongs together. */
 int join_options_finish(struct join_options *join, const struct cluster_options *cluster, ty_error *err);
 /* A node of another rank than 0: serves the controller of that one; the run's exit status. */
-int join_options_serve(const struct join_options *join, const char *command,
-                       const struct cluster_options *cluster);
+int join_options_serve(const struct engine_options *nodes, const char *command,
+                       const struct cluster_overrides *overrides);
 
 /* -- how the run is named, bounded, stored and shown: the rows of run/settings.def; what workers inherit */
 

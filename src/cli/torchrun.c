@@ -21,7 +21,6 @@
 #include "controller/controller.h"
 #include "controller/site.h"
 #include "engine/join.h"
-#include "engine/join_node.h"
 
 /* What torchrun gives workers between SIGTERM and SIGKILL, unless TORCH_ELASTIC_SHUTDOWN_TIMEOUT says
  * otherwise. */
@@ -536,20 +535,6 @@ static int choose_program(const struct torchrun_options *options, char *const *w
     return result < 0 ? ty_fail_memory(err) : 0;
 }
 
-/* A machine of another rank than 0 serves the controller of that one. */
-static int serve(const struct torchrun_options *options) {
-    const struct join_node node = {
-        .command = command_torchrun.name,
-        .rendezvous = options->nodes.rendezvous,
-        .node_rank = (uint32_t)options->nodes.node_rank,
-        .key = options->nodes.key,
-        .overrides = &options->offered,
-        .awaits_another = true,
-        .limit = options->nodes.join_limit,
-    };
-    return join_node_serve(&node);
-}
-
 static int drive(struct torchrun_options *options, struct scaling *scaling, char *const *words, ty_error *err) {
     CLEANUP(words_done) struct words program = {0}, variables = {0};
     CLEANUP(environment_done) struct environment environment = {0};
@@ -560,7 +545,8 @@ static int drive(struct torchrun_options *options, struct scaling *scaling, char
     if (result >= 0) result = key_take_variable(&options->nodes.key, err); /* no worker finds it */
     if (result >= 0) result = choose_scaling(options, scaling, &n, err);
     if (result >= 0 && options->nodes.rendezvous != NULL) result = choose_rank(options, err);
-    if (result >= 0 && options->nodes.rendezvous != NULL && options->nodes.node_rank > 0) return serve(options);
+    if (result >= 0 && options->nodes.rendezvous != NULL && options->nodes.node_rank > 0)
+        return join_options_serve(&options->nodes, command_torchrun.name, &options->offered);
     if (result >= 0) result = choose_variables(options, &variables, err);
     if (result >= 0) result = choose_hidden(options, n, &hidden, err);
     if (result >= 0) result = run_environment_make(&options->run.environment, NULL, &environment, err);

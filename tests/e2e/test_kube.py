@@ -311,16 +311,20 @@ class Pods(KubeCase):
             given[variable["name"]] = secret[source["secretKeyRef"]["key"]] if "secretKeyRef" in source else replaced(variable["value"])
         return [replaced(word) for word in container["command"]], given
 
-    def test_they_join_and_run(self):
-        objects = self.kube("--name", "train", "-n", "4", "--nnodes", "2", "--command", COMMAND, "--storage-path", self.storage, "--progress", "none",
-                            "--", "sh", "-c", "echo $RANK of $WORLD_SIZE on $NODE_RANK '$(HOME)' $$x")
-        container = objects["Job"]["spec"]["template"]["spec"]["containers"][0]
+    def both(self, container, objects):
+        """The second pod's end, and the first's."""
         hosts = Hosts(self, 2, names=["train-0.train", "train-1.train"])
         started = []
         for index in (1, 0):
             words, env = self.command(container, index, objects["Secret"]["stringData"])
             started.append(hosts.start("train-%d.train" % index, *words, env=env))
-        other, first = [self.assert_status(0, self.finish(process)) for process in started]
+        return [self.assert_status(0, self.finish(process)) for process in started]
+
+    def test_they_join_and_run(self):
+        objects = self.kube("--name", "train", "-n", "4", "--nnodes", "2", "--command", COMMAND, "--storage-path", self.storage, "--progress", "none",
+                            "--", "sh", "-c", "echo $RANK of $WORLD_SIZE on $NODE_RANK '$(HOME)' $$x")
+        container = objects["Job"]["spec"]["template"]["spec"]["containers"][0]
+        other, first = self.both(container, objects)
         lines = sorted(line.split("] ", 1)[1] for line in first.out.splitlines())
         self.assertEqual(["%d of 4 on %d" % (rank, rank // 2) for rank in range(4)], [line.split(" $(HOME)")[0] for line in lines], first)
         self.assertEqual("", other.out)
@@ -331,13 +335,7 @@ class Pods(KubeCase):
         objects = self.kube("--name", "train", "-n", "2", "--fit", "--storage-path", self.storage, "--env", "TOLD=" + self.place, "--env",
                             "DOLLAR=$(HOME)", "--env", "PYTHONPATH=" + os.path.join(BUILD, "python"), "--", sys.executable, program)
         container = objects["Job"]["spec"]["template"]["spec"]["containers"][0]
-        hosts = Hosts(self, 2, names=["train-0.train", "train-1.train"])
-        started = []
-        for index in (1, 0):
-            words, env = self.command(container, index, objects["Secret"]["stringData"])
-            started.append(hosts.start("train-%d.train" % index, *words, env=env))
-        for process in started:
-            self.assert_status(0, self.finish(process))
+        self.both(container, objects)
         self.assertEqual(["0 of 2 on train-0.train $(HOME)\n", "1 of 2 on train-1.train $(HOME)\n"], [self.read("told-%d" % rank) for rank in (0, 1)])
         self.assertEqual(["run"], os.listdir(self.storage))
 
