@@ -10,9 +10,7 @@
 #include "engine/join.h"
 #include "engine/join_node.h"
 
-static int set_nodes(const struct option_spec *option, void *target, const char *value, ty_error *err) {
-    (void)option;
-    struct engine_options *options = &((struct join_options *)target)->options;
+int join_parse_nodes(const char *value, struct engine_options *options, ty_error *err) {
     char least[16] = "";
     int64_t min, max;
     const char *colon = strchr(value, ':');
@@ -26,12 +24,20 @@ static int set_nodes(const struct option_spec *option, void *target, const char 
     return 0;
 }
 
-static int set_rank(const struct option_spec *option, void *target, const char *value, ty_error *err) {
-    (void)option;
-    int64_t *rank = &((struct join_options *)target)->options.node_rank;
-    if (str_to_int64(value, 0, RENDEZVOUS_NODES_MAX - 1, rank)) return 0;
+int join_parse_rank(const char *value, struct engine_options *options, ty_error *err) {
+    if (str_to_int64(value, 0, RENDEZVOUS_NODES_MAX - 1, &options->node_rank)) return 0;
     return ty_fail(err, TY_EUSAGE, "\"%.40s\" is not the rank of a node, 0 to %d", value,
                    RENDEZVOUS_NODES_MAX - 1);
+}
+
+static int set_nodes(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    (void)option;
+    return join_parse_nodes(value, &((struct join_options *)target)->options, err);
+}
+
+static int set_rank(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    (void)option;
+    return join_parse_rank(value, &((struct join_options *)target)->options, err);
 }
 
 /* The hosts are in the value of --hosts, or in the file that --hostfile names. */
@@ -79,8 +85,8 @@ void join_options_init(struct join_options *join) {
 static int read_variables(struct join_options *join, const struct cluster_options *cluster, ty_error *err) {
     static const struct {
         const char *name;
-        int (*set)(const struct option_spec *option, void *target, const char *value, ty_error *err);
-    } variables[] = {{JOIN_NODES_VARIABLE, set_nodes}, {JOIN_RANK_VARIABLE, set_rank}};
+        int (*parse)(const char *value, struct engine_options *options, ty_error *err);
+    } variables[] = {{JOIN_NODES_VARIABLE, join_parse_nodes}, {JOIN_RANK_VARIABLE, join_parse_rank}};
     struct engine_options *options = &join->options;
     bool said = options->max_nodes > 0 || options->node_rank >= 0 || options->rendezvous != NULL ||
                 options->hosts != NULL || cluster->cluster_file != NULL ||
@@ -89,7 +95,7 @@ static int read_variables(struct join_options *join, const struct cluster_option
     options->rendezvous = getenv(JOIN_MEETING_VARIABLE);
     for (size_t i = 0; i < ARRAY_SIZE(variables); i++) {
         const char *value = getenv(variables[i].name);
-        int result = value != NULL ? variables[i].set(NULL, join, value, err) : 0;
+        int result = value != NULL ? variables[i].parse(value, options, err) : 0;
         if (result < 0) return ty_wrap(err, "%s", variables[i].name);
     }
     return 0;

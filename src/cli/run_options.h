@@ -79,6 +79,10 @@ struct join_options {
 
 extern const struct option_group join_group;
 
+/* N or MIN:MAX, and the rank of a node: as --nnodes and --node-rank have them. */
+int join_parse_nodes(const char *value, struct engine_options *options, ty_error *err);
+int join_parse_rank(const char *value, struct engine_options *options, ty_error *err);
+
 void join_options_init(struct join_options *join);
 /* Reads the key, and checks what belongs together. */
 int join_options_finish(struct join_options *join, const struct cluster_options *cluster, ty_error *err);

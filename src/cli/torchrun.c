@@ -68,25 +68,12 @@ static int set_processes(const struct option_spec *option, void *target, const c
 
 static int set_nodes(const struct option_spec *option, void *target, const char *value, ty_error *err) {
     (void)option;
-    struct engine_options *nodes = &((struct torchrun_options *)target)->nodes;
-    const char *colon = strchr(value, ':');
-    CLEANUP_FREE char *first = strndup(value, colon != NULL ? (size_t)(colon - value) : strlen(value));
-    int64_t least, most;
-    if (first == NULL) return ty_fail_memory(err);
-    if (!str_to_int64(first, 1, RENDEZVOUS_NODES_MAX, &least) ||
-        !str_to_int64(colon != NULL ? colon + 1 : first, least, RENDEZVOUS_NODES_MAX, &most))
-        return ty_fail(err, TY_EUSAGE, "must be N, 1 to %d, or MIN:MAX with MIN at most MAX",
-                       RENDEZVOUS_NODES_MAX);
-    nodes->min_nodes = (uint32_t)least;
-    nodes->max_nodes = (uint32_t)most;
-    return 0;
+    return join_parse_nodes(value, &((struct torchrun_options *)target)->nodes, err);
 }
 
 static int set_node_rank(const struct option_spec *option, void *target, const char *value, ty_error *err) {
-    int64_t *rank = &((struct torchrun_options *)target)->nodes.node_rank;
     (void)option;
-    if (str_to_int64(value, 0, RENDEZVOUS_NODES_MAX - 1, rank)) return 0;
-    return ty_fail(err, TY_EUSAGE, "must be a number from 0 to %d", RENDEZVOUS_NODES_MAX - 1);
+    return join_parse_rank(value, &((struct torchrun_options *)target)->nodes, err);
 }
 
 static int set_restarts(const struct option_spec *option, void *target, const char *value, ty_error *err) {
