@@ -268,13 +268,12 @@ class Sharing(LeaseCase):
             self.assertAlmostEqual(0, left)
 
     def test_never_twice_at_once_when_holders_are_killed(self):
-        """Each worker makes a file of its device's name, which must not be there; a killed one's file is taken away after its death."""
-        script = ("for id in $(echo $CUDA_VISIBLE_DEVICES | tr , ' '); do mkdir held.$id || exit 66; done; : > ready.$TRAINYARD_RUN; "
-                  "trap 'rmdir held.*; exit 0' TERM; while :; do sleep 0.005; done")
+        """A worker takes its time to end when its run was killed; who gets the devices then must not find it any more."""
+        script = "echo $$ > pid.$TRAINYARD_RUN; : > ready.$TRAINYARD_RUN; trap 'sleep 0.02; exit 0' TERM; while :; do sleep 0.005; done"
         for i in range(soak("LEASE_KILLS", 10)):
             self.forget()
             holder = self.up(self.hold("holder-%d" % i, "--resources", "GPU=2", script=script), "holder-%d" % i)
-            waiter = self.hold("waiter-%d" % i, "--resources", "GPU=2", script="mkdir held.0 && rmdir held.0")
+            waiter = self.hold("waiter-%d" % i, "--resources", "GPU=2", script="! kill -0 $(cat pid.holder-%d)" % i)
             time.sleep(0.003 * i)
             holder.kill()
             self.assert_status(0, self.finish(waiter))
