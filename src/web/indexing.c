@@ -27,7 +27,8 @@ static void step(struct lane_job *base) {
     struct site_run *run = job->run;
     nanoseconds began = clock_monotonic();
     job->more = view_index_grow(run->index, &job->err);
-    if (job->more == 0) (void)view_index_keep(run->index, &job->err);
+    /* Kept before the drawings behind it are made, which take longer than it does. */
+    if (job->more == 0 || view_index_scanned(run->index) >= 1) (void)view_index_keep(run->index, &job->err);
     job->follows = view_index_follows(run->index);
     job->scanned = view_index_progress(run->index);
     job->took = clock_monotonic() - began;
