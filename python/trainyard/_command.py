@@ -13,5 +13,5 @@ def path() -> str:
 
 
 def main(*words: str) -> None:
-    """Becomes the command, with these words before those of this process."""
-    os.execv(path(), [path(), *words, *sys.argv[1:]])
+    """Becomes the command, with these words before those of this process; without any it has been called by its name."""
+    os.execv(path(), [path() if words else sys.argv[0], *words, *sys.argv[1:]])

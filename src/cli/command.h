@@ -78,12 +78,12 @@ int cli_print(const struct buffer *text, ty_error *err);
 
 /* The command that goes on with a run that was interrupted: the one that was given, with --resume and the run's
  * name in place of what named it, quoted for a shell. */
-void go_on_format(const struct arguments *arguments, const char *name, struct buffer *out);
+void go_on_format(const char *command, const struct arguments *arguments, const char *name, struct buffer *out);
 
-/* The same line for another place: `program` run `more` OPTIONS --resume NAME -- PROG, without the options in
- * `less` (NULL-terminated). */
+/* The same line for another place: `program` `command` `more` OPTIONS --resume NAME -- PROG, without the options
+ * in `less` (NULL-terminated). */
 struct go_on_line {
-    const char *program, *more;
+    const char *program, *command, *more;
     const char *const *less;
     bool script; /* for a script of any POSIX shell, not for people */
 };

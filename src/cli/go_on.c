@@ -42,7 +42,7 @@ static void add_word(const char *word, bool script, struct buffer *out) {
 void go_on_format_line(const struct go_on_line *line, const struct arguments *arguments, const char *name,
                        struct buffer *out) {
     cli_quote(line->program, line->script, out);
-    buffer_printf(out, " run%s", line->more);
+    buffer_printf(out, " %s%s", line->command, line->more);
     for (size_t i = 0; i < arguments->n_given; i++) {
         const struct option_given *given = &arguments->given[i];
         const char *option = given->option->name;
@@ -63,8 +63,9 @@ void go_on_format_line(const struct go_on_line *line, const struct arguments *ar
         add_word(arguments->words[i], line->script, out);
 }
 
-void go_on_format(const struct arguments *arguments, const char *name, struct buffer *out) {
+void go_on_format(const char *command, const struct arguments *arguments, const char *name,
+                  struct buffer *out) {
     static const char *const none[] = {NULL};
-    const struct go_on_line line = {program_invocation_name, "", none, false};
+    const struct go_on_line line = {program_invocation_name, command, "", none, false};
     go_on_format_line(&line, arguments, name, out);
 }

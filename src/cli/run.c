@@ -18,11 +18,25 @@
 #include "engine/slurm.h"
 #include "worker/driver.h"
 
+/* The interpreter of torchrun's script may come from the environment, as with `python -m trainyard.torchrun`. */
+static void tell_how_to_go_on(const char *command, const struct arguments *arguments, const char *name) {
+    CLEANUP(buffer_done) struct buffer text = {0};
+    const char *python = str_equal(command, command_torchrun.name) ? getenv("PYTHON_EXEC") : NULL;
+    buffer_text(&text, "to go on: ");
+    if (python != NULL) {
+        buffer_text(&text, "PYTHON_EXEC=");
+        cli_quote(python, false, &text);
+        buffer_char(&text, ' ');
+    }
+    go_on_format(command, arguments, name, &text);
+    if (!text.failed) terminal_error(command, text.data);
+}
+
 static int tell_outcome(const char *command, int code, const ty_result *result,
                         const struct run_settings *settings, const struct arguments *arguments,
                         const ty_error *err) {
     if (code >= 0) {
-        bool told = arguments != NULL && result->summary != NULL &&
+        bool told = str_equal(command, command_run.name) && result->summary != NULL &&
                     !(settings->quiet || settings->progress == PROGRESS_NONE);
         if (told) terminal_error(command, result->summary);
         return EXIT_SUCCESS;
@@ -43,12 +57,7 @@ static int tell_outcome(const char *command, int code, const ty_result *result,
         terminal_error(command, err->message);
     }
     bool from_outside = code == TY_EINTERRUPTED || code == TY_EPREEMPTED || code == TY_ETIMEOUT;
-    if (result != NULL && arguments != NULL && from_outside) {
-        CLEANUP(buffer_done) struct buffer text = {0};
-        buffer_text(&text, "to go on: ");
-        go_on_format(arguments, result->name, &text);
-        if (!text.failed) terminal_error(command, text.data);
-    }
+    if (result != NULL && from_outside) tell_how_to_go_on(command, arguments, result->name);
     bool of_workers =
         (code == TY_EWORKER || code == TY_EINTERRUPTED || code == TY_EPREEMPTED) && result != NULL;
     int status = of_workers ? ty_result_status(result) : ty_error_exit_status(code);

@@ -118,7 +118,7 @@ struct run_options {
 extern const struct option_group run_group, run_policy_group;
 
 /* Drives the run, and tells its end in the name of the command: the exit status. `arguments`: of the command
- * line that goes on with it; NULL: neither that nor a success is told, as torchrun does. */
+ * line that goes on with it. Of a success torchrun is silent, and so is `torchrun` here. */
 struct run_request;
 int run_to_its_end(const char *command, const struct run_request *request, const struct arguments *arguments,
                    ty_error *err);

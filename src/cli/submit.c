@@ -110,7 +110,8 @@ static int submit(struct submit_command *command, const struct arguments *argume
     ssize_t size = readlink("/proc/self/exe", program, sizeof program - 1);
     if (size <= 0) return ty_fail(err, TY_ESTART, "cannot tell where trainyard is: %s", strerror(errno));
     program[size] = '\0';
-    const struct go_on_line again = {program, " --engine slurm --preempt-signal USR1", less, true};
+    const struct go_on_line again = {program, command_run.name, " --engine slurm --preempt-signal USR1", less,
+                                     true};
     go_on_format_line(&again, arguments, command->name, &line);
     if (line.failed) return ty_fail_memory(err);
     add_pattern(storage, &output);

@@ -522,12 +522,13 @@ static int choose_program(const struct torchrun_options *options, char *const *w
     return result < 0 ? ty_fail_memory(err) : 0;
 }
 
-static int drive(struct torchrun_options *options, struct scaling *scaling, char *const *words, ty_error *err) {
+static int drive(struct torchrun_options *options, struct scaling *scaling, const struct arguments *arguments,
+                 ty_error *err) {
     CLEANUP(words_done) struct words program = {0}, variables = {0};
     CLEANUP(environment_done) struct environment environment = {0};
     CLEANUP_FREE uint8_t *hidden = NULL;
     int64_t n = 0;
-    int result = choose_program(options, words, &program, err);
+    int result = choose_program(options, arguments->words, &program, err);
     if (result >= 0) result = choose_meeting(options, err);
     if (result >= 0) result = key_take_variable(&options->nodes.key, err); /* no worker finds it */
     if (result >= 0) result = choose_scaling(options, scaling, &n, err);
@@ -553,7 +554,7 @@ static int drive(struct torchrun_options *options, struct scaling *scaling, char
     };
     request.settings.no_prefix |= options->tee == NULL;
     request.settings.isolate_devices |= options->virtual_local_rank;
-    return run_to_its_end(command_torchrun.name, &request, NULL, err);
+    return run_to_its_end(command_torchrun.name, &request, arguments, err);
 }
 
 static int run_torchrun(const struct arguments *arguments, ty_error *err) {
@@ -580,7 +581,7 @@ static int run_torchrun(const struct arguments *arguments, ty_error *err) {
     if (result >= 0) result = settings_finish(settings, FACE_COMMAND, err);
     if (result >= 0 && *arguments->words[0] == '\0')
         result = ty_fail(err, TY_EUSAGE, "the script's name is empty");
-    if (result >= 0) result = drive(&options, &scaling, arguments->words, err);
+    if (result >= 0) result = drive(&options, &scaling, arguments, err);
     key_forget(&options.nodes.key);
     resources_done(&options.offered.node_resources);
     free(options.meeting);

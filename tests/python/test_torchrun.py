@@ -2,6 +2,9 @@
 
 import json
 import os
+import re
+import shlex
+import signal
 import socket
 import subprocess
 import sys
@@ -148,3 +151,25 @@ def test_the_module_takes_its_own_interpreter(place, environment):
     assert (finished.returncode, finished.stdout) == (0, sys.executable + "\n"), finished
     finished = execute([*MODULE, "--nnodes=2", "who.py"], place, environment)
     assert finished.returncode == 2 and "--nnodes 2" in finished.stderr, finished
+
+
+def test_the_script_of_the_page_goes_on_where_it_was(place, environment):
+    """docs/torchrun.md, as it stands there: what an interrupted run says to go on with goes on."""
+    with open(os.path.join(os.path.dirname(__file__), "..", "..", "docs", "torchrun.md")) as page:
+        (script,) = (text for text in re.findall(r"```python\n(.*?)```", page.read(), re.S) if "import torch" in text)
+    (place / "train.py").write_text(script)
+    command = place / "trainyard"  # as pip writes it
+    command.write_text(f"#!{sys.executable}\nimport sys\nfrom trainyard._command import main\nsys.exit(main())\n")
+    command.chmod(0o755)
+    options, expected = ["--standalone", "--nproc-per-node", "2", "--name", "first", "train.py"], 0
+    line = shlex.join([str(command), "torchrun", *options])
+    for _ in range(2):
+        run = subprocess.Popen(["sh", "-c", "exec env " + line], cwd=place, env=environment, stdout=-1, stderr=-1, text=True)
+        epochs = [int(run.stdout.readline().split()[1]) for _ in range(2)]
+        run.send_signal(signal.SIGINT)
+        out, err = run.communicate(timeout=300)
+        assert (run.returncode, epochs[0]) == (130, expected), err
+        (line,) = (said.partition("to go on: ")[2] for said in err.splitlines() if "to go on: " in said)
+        assert f" {command} torchrun " in line
+        directory = place / "trainyard_runs" / "first"
+        expected = torch.load(sorted(directory.glob("checkpoint_*"))[-1] / "state.pt")["epoch"] + 1
