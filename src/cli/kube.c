@@ -281,6 +281,8 @@ struct follow {
     struct buffer phase;  /* Pending, Running, Succeeded, Failed; "" while there is no pod */
     struct buffer why;    /* why a pod waits */
     struct buffer status; /* the exit status of its container, "" while it runs */
+    struct buffer reason; /* what its container waits for, or ended by, in one word: ErrImagePull, OOMKilled */
+    struct buffer words;  /* the words to that; "" where there are none */
 };
 
 /* kubectl with words of its own, in the run's namespace; `out` NULL: on this terminal. */
@@ -298,14 +300,18 @@ static int kubectl(const struct follow *follow, const char *const *words, const 
     return out != NULL ? program_ask(&call, err) : program_run(&call, err);
 }
 
-/* One line with what there is to know of the first pod: phase|reason|status. */
+/* One line with what there is to know of the first pod: phase|why|status|reason|words. */
+#define POD ".items[0].status"
+#define CONTAINER POD ".containerStatuses[0].state"
 static int look(struct follow *follow, ty_error *err) {
     static const char path[] =
-        "jsonpath={.items[0].status.phase}|{.items[0].status.conditions[?(@.status==\"False\")].message}|"
-        "{.items[0].status.containerStatuses[0].state.terminated.exitCode}";
+        "jsonpath={" POD ".phase}|{" POD ".conditions[?(@.status==\"False\")].message}|"
+        "{" CONTAINER ".terminated.exitCode}|{" CONTAINER ".waiting.reason}{" CONTAINER ".terminated.reason}|"
+        "{" CONTAINER ".waiting.message}{" CONTAINER ".terminated.message}";
     const char *const words[] = {"get", "pods", "--ignore-not-found", "-l", follow->selector, "-o", path, NULL};
     CLEANUP(buffer_done) struct buffer line = {0};
-    struct buffer *const parts[] = {&follow->phase, &follow->why, &follow->status};
+    struct buffer *const parts[] = {&follow->phase, &follow->why, &follow->status, &follow->reason,
+                                    &follow->words};
     int result = kubectl(follow, words, NULL, &line, err);
     if (result < 0) return result;
     const char *at = line.size > 0 ? line.data : "";
@@ -328,6 +334,24 @@ static void pause_a_while(void) {
     (void)nanosleep(&(struct timespec){.tv_sec = ASK_EVERY_S}, NULL);
 }
 
+/* Why the first pod does not run yet. A container is there once a node is found for the pod: without words it is
+ * on its way, with them it cannot start, as by an image that there is not. */
+static void tell_wait(struct follow *follow) {
+    char text[600];
+    if (follow->words.size > 0)
+        (void)snprintf(text, sizeof text, "the first pod does not start: %.100s: %.400s", follow->reason.data,
+                       follow->words.data);
+    else if (follow->reason.size > 0)
+        (void)snprintf(text, sizeof text, "the first pod starts: %.100s", follow->reason.data);
+    else
+        (void)snprintf(text, sizeof text, "waiting for nodes: %.500s", follow->why.data);
+    bool known = follow->reason.size > 0 || follow->why.size > 0;
+    if (!known || str_equal(follow->told.data, text)) return;
+    terminal_error("kube", text);
+    buffer_clear(&follow->told);
+    buffer_text(&follow->told, text);
+}
+
 /* Returns when the first pod runs, or has run. A server that does not answer is asked again for a while. */
 static int wait_for_pod(struct follow *follow, ty_error *err) {
     int lost = 0;
@@ -338,21 +362,27 @@ static int wait_for_pod(struct follow *follow, ty_error *err) {
         lost = 0;
         if (phase_is(follow, "Running") || phase_is(follow, "Succeeded") || phase_is(follow, "Failed"))
             return 0;
-        const char *why = follow->why.data;
-        if (follow->why.size == 0 || str_equal(follow->told.data, why)) continue;
-        char text[600];
-        (void)snprintf(text, sizeof text, "waiting for nodes: %.500s", why);
-        terminal_error("kube", text);
-        buffer_clear(&follow->told);
-        buffer_text(&follow->told, why);
+        tell_wait(follow);
     }
+}
+
+/* An end that the run itself could not tell of: Error and Completed are what every status is called. */
+static void tell_end(const struct follow *follow, int64_t status) {
+    char text[600];
+    if (status == 0 || follow->reason.size == 0 || str_equal(follow->reason.data, "Error")) return;
+    (void)snprintf(text, sizeof text, "the first pod ended with %lld: %.100s%s%.400s", (long long)status,
+                   follow->reason.data, follow->words.size > 0 ? ": " : "", follow->words.data);
+    terminal_error("kube", text);
 }
 
 static int wait_for_end(struct follow *follow, ty_error *err) {
     for (int times = 0;; times++) {
         int64_t status;
         int result = look(follow, err);
-        if (result >= 0 && str_to_int64(follow->status.data, 0, 255, &status)) return (int)status;
+        if (result >= 0 && str_to_int64(follow->status.data, 0, 255, &status)) {
+            tell_end(follow, status);
+            return (int)status;
+        }
         if (result >= 0 && phase_is(follow, "Succeeded")) return 0;
         bool gone = result < 0 || !phase_is(follow, "Running");
         if (gone && times > LOST_MAX)
@@ -362,6 +392,22 @@ static int wait_for_end(struct follow *follow, ty_error *err) {
                                  follow->why.size > 0 ? follow->why.data : "nothing is known of it");
         pause_a_while();
     }
+}
+
+/* One that is there would stay as it is, with pods that have another key, or that ended long ago. A kubectl that
+ * does not say so has a reason, which applying tells. */
+static int check_absent(const struct follow *follow, bool set, ty_error *err) {
+    const char *kind = set ? "jobset" : "job", *name = follow->request->name;
+    const char *const words[] = {"get", kind, name, "--ignore-not-found", "-o", "name", NULL};
+    CLEANUP(buffer_done) struct buffer found = {0};
+    int result = kubectl(follow, words, NULL, &found, err);
+    if (result == TY_EUNSUPPORTED) return result;
+    if (result < 0 || found.size == 0) return 0;
+    return ty_fail(
+        err, TY_EEXISTS,
+        "--apply: the %s %s is there already: `kubectl delete %s %s` ends it, and the same line then makes "
+        "it anew, which goes on with the run where --claim keeps that; or give another --name",
+        kind, name, kind, name);
 }
 
 /* The exit status of the run; TY_EUNSUPPORTED without kubectl. The first pod has the run's controller, so its
@@ -375,7 +421,9 @@ static int apply_and_follow(const struct kubernetes_request *request, const stru
     (void)snprintf(follow.selector, sizeof follow.selector,
                    "app.kubernetes.io/instance=%s,batch.kubernetes.io/job-completion-index=0%s", request->name,
                    layout->set ? ",jobset.sigs.k8s.io/job-index=0" : "");
-    int result = kubectl(&follow, apply, manifests, &said, err);
+    int result = check_absent(&follow, layout->set, err);
+    if (result < 0) return result;
+    result = kubectl(&follow, apply, manifests, &said, err);
     if (result < 0) return ty_wrap(err, "kubectl apply");
     result = wait_for_pod(&follow, err);
     /* A connection that is cut ends the copy, not the run: it is taken up again while the pod runs. */
@@ -387,7 +435,8 @@ static int apply_and_follow(const struct kubernetes_request *request, const stru
         if (result >= 0) pause_a_while();
     }
     if (result >= 0) result = wait_for_end(&follow, err);
-    struct buffer *const buffers[] = {&follow.told, &follow.phase, &follow.why, &follow.status};
+    struct buffer *const buffers[] = {&follow.told,   &follow.phase,  &follow.why,
+                                      &follow.status, &follow.reason, &follow.words};
     for (size_t i = 0; i < ARRAY_SIZE(buffers); i++)
         buffer_done(buffers[i]);
     return result;

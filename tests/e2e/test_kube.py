@@ -25,7 +25,9 @@ if "apply" in words:
     with open(os.path.join(place, "applied"), "w") as file:
         file.write(sys.stdin.read())
     sys.exit(int(os.environ.get("APPLY_STATUS", "0")) and (print("error: you must be logged in", file=sys.stderr) or 1))
-if "get" in words:
+if "get" in words and "pods" not in words:
+    sys.stdout.write(open(os.path.join(place, "there")).read())
+elif "get" in words:
     answers = open(os.path.join(place, "answers")).read().splitlines()
     print(answers[0])
     with open(os.path.join(place, "answers"), "w") as file:
@@ -358,7 +360,7 @@ class Pods(KubeCase):
 
 
 class Followed(KubeCase):
-    def follow(self, answers, **more):
+    def follow(self, answers, there="", **more):
         bin_ = os.path.join(self.place, "bin")
         os.makedirs(bin_, exist_ok=True)
         path = os.path.join(bin_, "kubectl")
@@ -366,6 +368,7 @@ class Followed(KubeCase):
             file.write(KUBECTL)
         os.chmod(path, 0o755)
         self.write("answers", "\n".join(answers))
+        self.write("there", there)
         env = {"PATH": bin_ + ":" + os.environ["PATH"], "STAND_IN": self.place, **more}
         return self.trainyard("kube", "--image", "i", "--namespace", "team", "--apply", "--", "prog", env=env)
 
@@ -379,6 +382,27 @@ class Followed(KubeCase):
         calls = [ast.literal_eval(line) for line in self.read("calls").splitlines()]
         self.assertTrue(all(call[:2] == ["--namespace", "team"] for call in calls), calls)
         self.assertFalse(any("TRAINYARD_RUN_KEY" in " ".join(call) for call in calls))
+
+    def test_a_job_that_is_there_is_not_taken_for_this_run(self):
+        """Its pods have another key, or ended long ago: their status would be that of another run."""
+        finished = self.follow(["Succeeded||0"], there="job.batch/trainyard\n")
+        self.assert_status(2, finished)
+        self.assert_line(finished, "kube", "job trainyard is there already", "kubectl delete job trainyard", "--name")
+        self.assertNotIn("apply", self.read("calls"))
+
+    def test_an_image_that_there_is_not(self):
+        unready = "containers with unready status: [trainyard]"
+        finished = self.follow(["Pending|" + unready + "||ContainerCreating|", "Pending|" + unready + '||ErrImagePull|no image "i"', "Running||", "Succeeded||0"])
+        self.assert_status(0, finished)
+        self.assertEqual(["trainyard kube: the first pod starts: ContainerCreating", 'trainyard kube: the first pod does not start: ErrImagePull: no image "i"'],
+                         finished.err.splitlines())
+
+    def test_an_end_that_the_run_could_not_tell_of(self):
+        finished = self.assert_status(128, self.follow(['Failed||128|StartError|exec: "trainyard": executable file not found in $PATH']))
+        self.assert_line(finished, "kube", "the first pod ended with 128", "StartError", "not found")
+        finished = self.assert_status(137, self.follow(["Running||", "Failed||137|OOMKilled|"]))
+        self.assert_line(finished, "kube", "OOMKilled")
+        self.assertEqual("", self.assert_status(7, self.follow(["Running||", "Failed||7|Error|"])).err)
 
     def test_one_that_succeeds(self):
         self.assert_status(0, self.follow(["Succeeded||0"]))
