@@ -59,9 +59,16 @@ static int check_name(struct submit_command *command, char **storage, ty_error *
     return *storage == NULL ? err->code : 0;
 }
 
-static int tell(const struct submit_command *command, int64_t job_id, const char *output, ty_error *err) {
+/* Where the run is kept is part of the commands that show it, unless they look there anyway. */
+static int tell(const struct submit_command *command, const struct arguments *arguments, int64_t job_id,
+                const char *output, ty_error *err) {
     CLEANUP(buffer_done) struct buffer text = {0};
     CLEANUP(buffer_done) struct buffer state = {0};
+    CLEANUP(buffer_done) struct buffer run = {0};
+    const char *kept = options_value(arguments, "storage-path");
+    if (kept != NULL) buffer_text(&run, "--storage-path ");
+    if (kept != NULL) cli_quote(kept, false, &run);
+    buffer_printf(&run, "%s%s", kept != NULL ? " " : "", command->name);
     buffer_printf(&text, "job %lld, run %s\n", (long long)job_id, command->name);
     int result = cli_print(&text, err);
     if (result < 0) return result;
@@ -73,7 +80,7 @@ static int tell(const struct submit_command *command, int64_t job_id, const char
         else
             buffer_char(&path, *at); /* %% is one */
     }
-    if (path.failed) return ty_fail_memory(err);
+    if (path.failed || run.failed) return ty_fail_memory(err);
     /* Slurm says why a job waits once it has tried to start the job, which takes a moment. */
     for (int i = 0; i < STATE_LOOKS; i++) {
         buffer_clear(&state);
@@ -84,7 +91,7 @@ static int tell(const struct submit_command *command, int64_t job_id, const char
     buffer_printf(&text,
                   "job %lld %s; once it runs, `trainyard status %s` and `trainyard logs %s` show it; its own "
                   "output is in %s; scancel %lld ends it",
-                  (long long)job_id, state.data, command->name, command->name, path.data, (long long)job_id);
+                  (long long)job_id, state.data, run.data, run.data, path.data, (long long)job_id);
     if (!text.failed) terminal_error("submit", text.data);
     return 0;
 }
@@ -129,7 +136,7 @@ static int submit(struct submit_command *command, const struct arguments *argume
     int64_t job_id = 0;
     result = file_make_directories(storage, 0777, err);
     if (result >= 0) result = slurm_batch_submit(script.data, &job_id, err);
-    return result < 0 ? result : tell(command, job_id, output.data, err);
+    return result < 0 ? result : tell(command, arguments, job_id, output.data, err);
 }
 
 static int submit_run(const struct arguments *arguments, ty_error *err) {

@@ -148,6 +148,7 @@ class SlurmRuns(Case):
         with self.subTest("a job that ends well"):
             finished = self.assert_status(0, self.slurm.trainyard("head", *submit, "--name", "one", "--", "sh", "-c", "echo on $TRAINYARD_NODE"))
             self.assertRegex(finished.out, r"^job \d+, run one\n$")
+            self.assertIn("`trainyard status --storage-path %s one`" % self.storage, finished.err)
             self.nothing_left()
             logs = self.slurm.trainyard("head", "logs", "--storage-path", self.storage, "one").out
             self.assertIn("on h1", logs)
