@@ -17,7 +17,7 @@
 #ifndef AGENT_ADRIFT_H
 #define AGENT_ADRIFT_H
 
-#include "loop/listener.h"
+#include "loop/loop.h"
 #include "wire/channel.h"
 
 struct node_run;

@@ -19,7 +19,7 @@
 #include "base/file.h"
 #include "base/kernel.h"
 #include "base/log.h"
-#include "wire/start.h"
+#include "wire/channel.h"
 
 /* The program that the agent works for may have any file, pipe or socket open, and whoever reads from such a
  * pipe waits until the last process that holds it open has closed it: an agent, which may outlive the run,

@@ -13,8 +13,8 @@
 #include <sys/types.h>
 
 #include "agent/adrift.h"
+#include "wire/channel.h"
 #include "wire/trainyard.pb-c.h"
-#include "wire/transport.h"
 
 /* The descriptors that an agent begins with, beside the standard ones. */
 enum {

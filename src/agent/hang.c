@@ -1,6 +1,6 @@
 /* The watch over silent workers: how long each has said nothing, and the signs of life of programs that tell
  * their agent nothing. */
-#include "agent/hang.h"
+#include "agent/node_run.h"
 
 #include <dirent.h>
 #include <sys/ioctl.h>

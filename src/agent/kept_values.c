@@ -1,5 +1,5 @@
 /* Values for another controller, found by their keys. */
-#include "agent/kept_values.h"
+#include "agent/worker_channel.h"
 
 #include <stdlib.h>
 #include <string.h>

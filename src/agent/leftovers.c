@@ -1,6 +1,6 @@
 /* The words of processes are read from /proc, and cut: a line is to be read by a person. A wrapper is known by
  * its program, when that is a shell, or by the system call in which it waits. */
-#include "agent/leftovers.h"
+#include "agent/worker_process.h"
 
 #include <dirent.h>
 #include <signal.h>

@@ -11,7 +11,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "agent/leftovers.h"
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "base/module.h"

@@ -9,7 +9,8 @@
  *
  * Files: node_run.c opens the run, says hello and bye, and takes the steps between; orders.c does what the
  * controller says; attempt.c starts, stops and ends the workers of an attempt; signals.c reaps, and hears
- * signals that ask for the end. */
+ * signals that ask for the end; hang.c watches workers that say nothing; sampling.c keeps the sampler;
+ * node_sweep.c proves that nothing is left. */
 #ifndef AGENT_NODE_RUN_H
 #define AGENT_NODE_RUN_H
 
@@ -18,15 +19,89 @@
 
 #include "agent/adrift.h"
 #include "agent/agent.h"
-#include "agent/hang.h"
 #include "agent/logs.h"
 #include "agent/node_storage.h"
-#include "agent/sampling.h"
+#include "agent/outbox.h"
 #include "agent/stacks.h"
 #include "agent/template/template.h"
 #include "agent/worker_process.h"
 #include "base/idset.h"
 #include "loop/loop.h"
+
+/* -- who hangs */
+
+/* Which workers hang: those that have said nothing for too long; of those that never said that they are up, the
+ * ones that show no other sign of life (hang.c). Anything that a worker says counts, and so does waiting
+ * for an answer, which comes when other ranks have done their part: theirs is the hang then. One timer, for the
+ * earliest that can be too late. */
+struct hang { /* zero-initialised but for loop, found and context */
+    struct loop *loop;
+    void (*found)(void *context, struct worker_process *worker); /* called once for each that hangs */
+    void *context;
+    struct worker_process *workers;
+    size_t n;
+    nanoseconds limit; /* 0: nobody is watched */
+    nanoseconds due;   /* of the next look; monotonic */
+    struct loop_timer timer;
+};
+
+/* Watches these workers until hang_end. */
+void hang_begin(struct hang *hang, struct worker_process *workers, size_t n, nanoseconds limit);
+void hang_end(struct hang *hang); /* twice is fine */
+
+/* How long until one that was last heard at `heard` is too late, 0 when it is; times are monotonic. */
+nanoseconds hang_remaining(nanoseconds heard, nanoseconds limit, nanoseconds now);
+
+/* True when a look comes so late that this agent did not run itself: it was stopped, or the machine
+ * suspended or overloaded, and so its workers could say nothing either. All have their whole time anew. */
+bool hang_was_away(nanoseconds due, nanoseconds limit, nanoseconds now);
+
+/* "no report or heartbeat for 30 s", or what else was looked for, and what the kernel says of its state if that
+ * is the reason. */
+void hang_describe(const struct worker_process *worker, nanoseconds limit, struct buffer *out);
+
+/* -- the sampler */
+
+/* The sampler of a node (usage/usage.h) as its agent keeps it: started some time into the run, so that a short
+ * one has none; its samples sent on; one that stops to answer ended and, a minute later, replaced. Nothing
+ * waits for it, not even the end of the run: one that the kernel cannot end is left behind. X(name, what holds
+ * in it) */
+#define SAMPLING_STATES(X)                                      \
+    X(SAMPLING_OFF, "nothing is sampled")                       \
+    X(SAMPLING_DUE, "a sampler is started when the timer ends") \
+    X(SAMPLING_ON, "one runs; when the timer ends it has stopped to answer")
+
+enum sampling_state {
+#define X(name, meaning) name,
+    SAMPLING_STATES(X)
+#undef X
+};
+
+struct sampling { /* zero-initialised but for loop, outbox and node_name */
+    struct loop *loop;
+    struct outbox *outbox;
+    const char *node_name;
+    enum sampling_state state;
+    nanoseconds period;
+    struct worker_process *const *workers; /* borrowed, as they change */
+    const size_t *n_workers;
+    pid_t pid; /* 0: none, or it was reaped */
+    int fd;    /* in SAMPLING_ON */
+    struct loop_watch watch;
+    struct loop_timer timer;
+    bool told; /* that samples are missing */
+};
+
+/* Goes on where one runs already. 0: off. */
+void sampling_begin(struct sampling *sampling, nanoseconds period, struct worker_process *const *workers,
+                    const size_t *n_workers);
+/* Ends it. The process is gone then, or cannot be ended: sampling_owns it. */
+void sampling_end(struct sampling *sampling);
+bool sampling_owns(const struct sampling *sampling, pid_t pid);
+/* A child of this process was reaped: true when it was the sampler. */
+bool sampling_reaped(struct sampling *sampling, pid_t pid);
+
+/* -- the sweep */
 
 /* The proof of a clean end: after the workers of an attempt are gone, this process, which adopts the orphans
  * among their descendants, must have no child left but the template's processes. What is left is asked to
@@ -74,6 +149,8 @@ void node_sweep_kill(struct node_sweep *sweep); /* no more grace */
 /* Some child was reaped. */
 void node_sweep_check(struct node_sweep *sweep);
 void node_sweep_done(struct node_sweep *sweep);
+
+/* -- the run */
 
 /* What the agent gives to each run. */
 struct service {

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "agent/leftovers.h"
 #include "base/array.h"
 #include "base/cleanup.h"
 #include "base/process.h"

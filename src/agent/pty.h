@@ -12,7 +12,7 @@
 
 #include "agent/logs.h"
 #include "agent/outbox.h"
-#include "loop/listener.h"
+#include "loop/loop.h"
 
 /* ATTACH_INPUT: bytes that were typed. ATTACH_SIZE: rows and columns, two uint16_t. */
 enum attach_kind { ATTACH_INPUT, ATTACH_SIZE };

@@ -1,5 +1,5 @@
 /* Starting the sampler, hearing it, and giving it up. */
-#include "agent/sampling.h"
+#include "agent/node_run.h"
 
 #include <errno.h>
 #include <fcntl.h>

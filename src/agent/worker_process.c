@@ -12,7 +12,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "agent/leftovers.h"
 #include "base/cleanup.h"
 #include "base/file.h"
 #include "base/log.h"

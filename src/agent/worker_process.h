@@ -5,6 +5,7 @@
 
 #include <limits.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -16,6 +17,9 @@
 #include "agent/template/template.h"
 #include "agent/worker_channel.h"
 #include "base/buffer.h"
+#include "base/duration.h"
+#include "base/face.h"
+#include "base/idset.h"
 #include "loop/loop.h"
 
 /* Whether the kernel killed a worker for want of memory: the memory cgroup's counter of such kills, before
@@ -154,7 +158,7 @@ struct worker_process {
     enum worker_process_stage stage;
     enum worker_process_stop stop;
     bool told;       /* the controller wanted it to stop */
-    bool hung;       /* it says nothing any more (hang.h) */
+    bool hung;       /* it says nothing any more (node_run.h) */
     bool group_gone; /* no process of its group is left */
     pid_t pid;
     nanoseconds grace;
@@ -204,5 +208,32 @@ bool worker_process_ended_well(const struct worker_process *worker);
 void worker_process_release(struct worker_process *worker);
 
 void worker_process_done(struct worker_process *worker); /* frees; a zeroed one is fine */
+
+/* -- the processes beside a worker (leftovers.c) */
+
+/* What a worker that ended well left: jobs in the background, as an upload that goes on. Helpers that end when their worker has, as those of Python's multiprocessing, are not worth a word. */
+#define LEFTOVERS_SETTLE (100 * NS_PER_MS)
+
+/* Adds the processes of the group that live. */
+void leftovers_of_group(pid_t group, struct idset *pids);
+/* "rank 3 ended and left 2 processes: python upload.py, sleep 100: they have 1 h to end", and without that time
+ * how to give it to them. Of none nothing is said. */
+void leftovers_tell(struct outbox *outbox, const char *who, const struct idset *pids, nanoseconds linger,
+                    enum face face);
+
+/* Which of a worker's processes are told to stop. A worker that handles the signal is told alone, so that what
+ * it has started, as the loaders of its data, goes on working while it saves. A shell, or another process that
+ * does no more than wait for a child, does not pass a signal on: the processes that it started are looked at in
+ * its place, down to the first on each branch that handles the signal. */
+
+/* The first `max` of them; how many. 0: the worker is a wrapper and nobody below it handles the signal, so that
+ * the whole group may be told. A worker that is no wrapper is the one that is found, whether it handles the
+ * signal or is to end by it. */
+size_t listeners_find(pid_t worker, int signal_number, pid_t *pids, size_t max);
+enum { LISTENERS_MAX = 64 }; /* more than any worker has */
+
+/* True of a worker that was made to be stopped by SIGTERM and would die of SIGINT: who is found handles the
+ * first and not the second. */
+bool listeners_take_term_alone(pid_t worker);
 
 #endif

@@ -8,7 +8,7 @@
 #include "base/str.h"
 #include "cli/command.h"
 #include "cli/terminal.h"
-#include "engine/sim_training.h"
+#include "engine/sim.h"
 
 /* What a simulation may cost: memory, then time (an event touches each worker). */
 enum { MOST_NODES = 1000000, MOST_WORKERS = 2000000, MOST_DAYS = 36500 };

@@ -21,7 +21,7 @@
 #include "controller/records.h"
 #include "controller/run_lock.h"
 #include "controller/sink.h"
-#include "loop/listener.h"
+#include "loop/loop.h"
 #include "run/chaos.h"
 #include "run/replay.h"
 #include "run/run.h"

@@ -9,11 +9,10 @@
 #define ENGINE_GATE_H
 
 #include "engine/address.h"
-#include "loop/listener.h"
+#include "loop/loop.h"
 #include "wire/channel.h"
 #include "wire/key.h"
 #include "wire/tls.h"
-#include "wire/transport.h"
 
 enum { GATE_LISTENERS_MAX = 8 };
 

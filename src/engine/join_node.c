@@ -29,7 +29,6 @@
 #include "engine/description.h"
 #include "engine/rendezvous.h"
 #include "engine/trial.h"
-#include "engine/way_back.h"
 #include "wire/channel.h"
 #include "wire/tls.h"
 

@@ -8,8 +8,12 @@
 #ifndef ENGINE_JOIN_NODE_H
 #define ENGINE_JOIN_NODE_H
 
+#include "agent/adrift.h"
 #include "base/duration.h"
 #include "cluster/cluster.h"
+#include "engine/address.h"
+#include "loop/loop.h"
+#include "wire/channel.h"
 #include "wire/key.h"
 
 struct join_node {
@@ -46,5 +50,26 @@ void join_node_tell(const struct join_node *node, const char *format, ...)
  * local socket to the keeper, who lets what comes there lie, since a descriptor on its way is open: what the
  * agent claims stays claimed until nothing is left of it. Its exit status. `again`: it follows another. */
 int join_node_run(const struct join_node *node, bool again, int parent_fd, int leases, struct join_life *life);
+
+/* -- back to a controller, where workers outlive the one that there was */
+
+/* The way (agent/adrift.h) to the address by which the node joined, again and again, without holding up the
+ * agent's loop. */
+struct way_back_home {   /* zero-initialised: not on the way */
+    struct way_back way; /* for the agent */
+    struct address address;
+    const struct run_key *key; /* "": none; borrowed */
+    uint32_t node_rank;
+    struct loop *loop;
+    struct transport transport; /* of the attempt to connect that is under way; its fd is -1 without */
+    struct loop_watch watch;
+    struct loop_timer retry, late;
+    void (*there)(void *owner, struct transport *transport);
+    void *owner;
+};
+
+/* `fd`: the connection by which the node joined. `join` and `key` are borrowed. False: there is no way back. */
+bool way_back_note(struct way_back_home *home, int fd, const Wire__Join *join, const struct run_key *key,
+                   uint32_t node_rank);
 
 #endif

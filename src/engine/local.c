@@ -16,7 +16,7 @@
 #include "base/program.h"
 #include "engine/engine.h"
 #include "engine/local.h"
-#include "wire/start.h"
+#include "wire/channel.h"
 
 static int start_process(const char *command, struct engine_handle *handle, ty_error *err) {
     static const char *const argv[] = {"trainyard", "agent", "--channel-fd", "3", NULL};

@@ -1,7 +1,5 @@
 /* The gang in lock-step: one timer for all workers, one for the next failure of any node, so that a month of
  * ten thousand nodes is a few thousand events and what the run does for each of them. */
-#include "engine/sim_training.h"
-
 #include <math.h>
 #include <stdlib.h>
 

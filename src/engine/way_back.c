@@ -1,5 +1,5 @@
 /* One attempt to connect after another: a connection, the proof of the key, or a pause. */
-#include "engine/way_back.h"
+#include "engine/join_node.h"
 
 #include <errno.h>
 #include <netinet/in.h>

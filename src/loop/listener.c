@@ -1,5 +1,5 @@
 /* Accepts some a turn, so that others of the loop have theirs. */
-#include "loop/listener.h"
+#include "loop/loop.h"
 
 #include <errno.h>
 

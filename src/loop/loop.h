@@ -73,4 +73,23 @@ struct loop_signal {
 int loop_signal_start(struct loop *loop, struct loop_signal *handle, int signal_number);
 void loop_signal_stop(struct loop *loop, struct loop_signal *handle);
 
+/* A listening socket: whoever connects is handed on. Where nobody can be taken in, as no descriptor is left,
+ * those who wait stay, and the listener rests, so that the loop does not wake for them again and again. */
+struct loop_listener { /* zero-initialised: it does not listen */
+    /* `fd`, non-blocking, is the callee's from then on. May stop the listener. */
+    void (*connected)(void *context, int fd);
+    /* No descriptor is left: false when none can be let go of. NULL: none ever can. */
+    bool (*make_room)(void *context);
+    void *context;
+    struct loop *loop; /* NULL: stopped */
+    int fd;
+    struct loop_watch watch;
+    struct loop_timer rest;
+};
+
+/* `fd` listens, is non-blocking, and stays the caller's, who stops the listener before closing it. As
+ * loop_watch_start. */
+int loop_listener_start(struct loop *loop, struct loop_listener *listener, int fd);
+void loop_listener_stop(struct loop_listener *listener); /* twice is fine */
+
 #endif

@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/idset.h"
-#include "loop/listener.h"
+#include "loop/loop.h"
 #include "view/index.h"
 #include "view/runs.h"
 #include "web/dashboard.h"

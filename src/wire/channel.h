@@ -17,10 +17,39 @@
 #define WIRE_CHANNEL_H
 
 #include <stdbool.h>
+#include <sys/types.h>
 
+#include "base/buffer.h"
+#include "base/duration.h"
+#include "base/error.h"
 #include "loop/loop.h"
 #include "wire/frame.h"
-#include "wire/transport.h"
+#include "wire/trainyard.pb-c.h"
+
+/* -- below a channel */
+
+/* A stream of bytes over a socket, plain, or TLS (tls.h). It never blocks. */
+struct tls;
+
+struct transport {
+    int fd;
+    struct tls *tls;      /* NULL: plain */
+    struct buffer unread; /* was read from the socket, and is to be read here first */
+};
+
+#define TRANSPORT_PLAIN(descriptor) ((struct transport){.fd = (descriptor)})
+
+/* Bytes, 0 at the peer's end, or -errno: -EAGAIN when there is nothing yet, or no room. */
+ssize_t transport_read(struct transport *transport, void *to, size_t size);
+ssize_t transport_write(struct transport *transport, const void *from, size_t size);
+/* There is more to read though the socket need not say so. */
+bool transport_pending(const struct transport *transport);
+/* The kernel of the peer has taken all that was written: of TCP only, else false. */
+bool transport_acknowledged(const struct transport *transport);
+/* Says goodbye to the peer, where that can be without waiting, and closes (descriptors_close). */
+void transport_close(struct transport *transport);
+
+/* -- a channel */
 
 enum { CHANNEL_HIGH = 1 << 20, CHANNEL_LOW = 256 << 10 };
 #define CHANNEL_BEAT (1 * NS_PER_S)
@@ -83,5 +112,19 @@ void channel_flush(struct channel *channel); /* writes what the socket takes; th
 void channel_hold(struct channel *channel);
 void channel_let_go(struct channel *channel);
 void channel_pause(struct channel *channel, bool paused); /* nothing is handed on meanwhile */
+
+/* -- before there is a channel */
+
+/* The message with which a run begins on an agent: Start, alone in its send, with the lease's descriptor beside
+ * it. It is read without a channel, byte for byte, so that an agent that waits for one holds nothing of a run,
+ * and takes nothing that follows. */
+
+/* Sends without waiting. `lease_fd` may be -1. TY_ECOMM when the agent is gone. */
+int start_send(int fd, const Wire__Start *start, int lease_fd, ty_error *err);
+
+/* Waits for the next Start: 1 with the message, to be freed with wire__message__free_unpacked(m, NULL), and the
+ * lease (close-on-exec, the caller's; -1 without); 0 at the end of the peer; TY_EPROTOCOL, TY_ECOMM. Other
+ * messages, the last ones of the run before, are passed over. */
+int start_receive(int fd, Wire__Message **message, int *lease_fd, ty_error *err);
 
 #endif

@@ -1,6 +1,6 @@
 /* The first message to an agent, over a stream socket before there is a channel. A lease travels with the
  * first byte of its frame. */
-#include "wire/start.h"
+#include "wire/channel.h"
 
 #include <errno.h>
 #include <fcntl.h>

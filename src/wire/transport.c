@@ -1,5 +1,5 @@
 /* Plain sockets, and a door to TLS. */
-#include "wire/transport.h"
+#include "wire/channel.h"
 
 #include <errno.h>
 #include <linux/sockios.h>

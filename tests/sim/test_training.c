@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "engine/sim_training.h"
+#include "engine/sim.h"
 
 #define MINUTE (60 * NS_PER_S)
 #define HOUR (60 * MINUTE)

@@ -15,7 +15,7 @@
 #include "agent/agent.h"
 #include "base/duration.h"
 #include "descriptors.h"
-#include "wire/start.h"
+#include "wire/channel.h"
 
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/lsan_interface.h>

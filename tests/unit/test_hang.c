@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "agent/hang.h"
+#include "agent/node_run.h"
 #include "agent/stack_save.h"
 #include "base/cleanup.h"
 #include "run/pace.h"

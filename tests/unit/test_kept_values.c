@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "agent/kept_values.h"
+#include "agent/worker_channel.h"
 #include "base/cleanup.h"
 #include "wire/frame.h"
 

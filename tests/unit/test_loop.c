@@ -16,7 +16,6 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "loop/listener.h"
 #include "loop/loop.h"
 
 struct trace {
