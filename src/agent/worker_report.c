@@ -1,13 +1,15 @@
 /* Reports of a worker, its checkpoints from begin to commit, and the exception that it ends with. */
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/metrics.h"
 #include "agent/node_storage.h"
 #include "agent/worker_request.h"
 #include "base/cleanup.h"
+#include "base/document.h"
+#include "base/metrics.h"
 #include "base/str.h"
 #include "checkpoint/checkpoint.h"
 
@@ -106,13 +108,29 @@ static struct writing *next_writing(struct worker_request *request) {
     return find_writing(request->channel->speaker, (uint64_t)number);
 }
 
+/* The files of a checkpoint are a JSON list; or a JSON string that names a directory by its absolute path, or
+ * another place by an address with "://". */
+static int check_files(const char *text, ty_error *err) {
+    json_error_t error;
+    ty_error why = {0};
+    json_t *tree = json_parse(text, strlen(text), JSON_DECODE_INT_AS_REAL | JSON_DECODE_ANY, &error, &why);
+    const char *place = json_string_value(tree);
+    bool known = json_is_array(tree) || (place != NULL && json_string_length(tree) < PATH_MAX &&
+                                         (*place == '/' || checkpoint_is_address(place)));
+    json_decref(tree);
+    if (known) return 0;
+    if (why.code == -ENOMEM) return ty_fail_memory(err);
+    return ty_fail(err, TY_EUSAGE,
+                   "files must be a JSON list, or a path or address as a JSON string, on one line");
+}
+
 #define BAD_NUMBER "the number must be that of a checkpoint that was begun, and not committed or aborted yet"
 
 long request_commit(struct worker_request *request) {
     struct writing *writing = next_writing(request);
     ty_error err = {0};
     if (writing == NULL) return worker_request_refuse(request, BAD_NUMBER);
-    int result = files_check(request->at, strlen(request->at), &err);
+    int result = check_files(request->at, &err);
     if (result < 0)
         return result == -ENOMEM ? worker_request_fail_memory(request)
                                  : worker_request_refuse(request, err.message);

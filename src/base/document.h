@@ -45,10 +45,14 @@ int document_check_keys(const struct document *document, const json_t *map, cons
  * reader of YAML, whatever they hold. */
 int document_write(const json_t *roots, struct buffer *out, ty_error *err);
 
-/* A tree of jansson as text. jansson writes 0.98 with 17 digits, as 0.97999999999999998; here each real has as
- * few digits as give the same number back. */
+/* -- trees of jansson and text */
 
-/* json_dumps with those flags; the caller frees. NULL without memory or a tree. */
+/* As json_loadb. NULL when the text is no JSON: TY_EUSAGE, and why is in `error`; or when memory is short:
+ * -ENOMEM. */
+json_t *json_parse(const char *text, size_t size, size_t flags, json_error_t *error, ty_error *err);
+
+/* json_dumps with those flags; the caller frees. NULL without memory or a tree. jansson writes 0.98 with 17
+ * digits, as 0.97999999999999998; here each real has as few digits as give the same number back. */
 char *json_format(const json_t *tree, size_t flags);
 
 #endif

@@ -2,6 +2,7 @@
  * characters. */
 #include "base/document.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +10,15 @@
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/str.h"
+
+/* jansson tells a want of memory as a wrong token, or not at all. */
+json_t *json_parse(const char *text, size_t size, size_t flags, json_error_t *error, ty_error *err) {
+    errno = 0;
+    json_t *tree = json_loadb(text, size, flags, error);
+    if (tree == NULL && errno == ENOMEM) (void)ty_fail_memory(err);
+    if (tree == NULL && errno != ENOMEM) (void)ty_fail(err, TY_EUSAGE, "it is no JSON: %s", error->text);
+    return tree;
+}
 
 /* With 15 digits what was written with as many comes back, with 17 every number. */
 static void add_real(const char *text, size_t size, struct buffer *out) {

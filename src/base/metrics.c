@@ -1,12 +1,16 @@
-/* Text is corrected token by token: outside of strings a word or a number is what stands between JSON's own
+/* Text is checked with jansson, which builds a tree that nobody needs, but is right in every corner; and
+ * corrected token by token: outside of strings a word or a number is what stands between JSON's own
  * characters. */
 #include "base/metrics.h"
 
+#include <errno.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/document.h"
 #include "base/str.h"
 
 /* Where the token at `at` ends; a string ends behind its quote. */
@@ -67,4 +71,26 @@ json_t *metrics_read(const char *text, size_t size) {
     if (json_is_object(tree)) return tree;
     json_decref(tree);
     return NULL;
+}
+
+/* 0 for an object, whose whole numbers may have any number of digits; TY_EUSAGE: `error` has why it is none. */
+static int check(const char *text, size_t size, json_error_t *error) {
+    ty_error why = {0};
+    json_t *tree = json_parse(text, size, JSON_DECODE_INT_AS_REAL, error, &why);
+    if (tree == NULL) return why.code;
+    bool is_object = json_is_object(tree);
+    json_decref(tree);
+    if (!is_object) (void)snprintf(error->text, sizeof error->text, "it is no object");
+    return is_object ? 0 : TY_EUSAGE;
+}
+
+int metrics_check(const char *text, size_t size, struct buffer *corrected, ty_error *err) {
+    json_error_t error, second;
+    int result = check(text, size, &error);
+    if (result != TY_EUSAGE) return result < 0 ? ty_fail_memory(err) : 0;
+    metrics_correct(text, size, false, corrected);
+    if (!corrected->failed) result = check(corrected->data, corrected->size, &second);
+    if (corrected->failed || result == -ENOMEM) return ty_fail_memory(err);
+    if (result == 0) return 1;
+    return ty_fail(err, TY_EUSAGE, "metrics must be a JSON object on one line: %s", error.text);
 }

@@ -16,11 +16,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "agent/metrics.h"
 #include "base/cleanup.h"
 #include "base/descriptors.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/metrics.h"
 #include "base/str.h"
 #include "controller/ty_run.h"
 

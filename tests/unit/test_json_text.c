@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/metrics.h"
 #include "base/cleanup.h"
 #include "base/metrics.h"
 #include "worker/metrics.h"
