@@ -2,20 +2,16 @@
  * that a run has not taken or has given back. */
 #include "engine/rendezvous.h"
 
-#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/adrift.h"
 #include "base/cleanup.h"
 #include "base/error.h"
-#include "base/kernel.h"
 #include "base/log.h"
 #include "base/module.h"
-#include "base/process.h"
 #include "base/str.h"
 #include "engine/address.h"
 #include "engine/description.h"
@@ -26,8 +22,6 @@
 #define GOODBYE_LIMIT (2 * NS_PER_S)
 #define RECALL_LIMIT (4 * NS_PER_S)
 #define DEFAULT_LIMIT (300 * NS_PER_S)
-#define GREETING_LIMIT (5 * NS_PER_S)
-#define KNOCK_EACH (50 * NS_PER_MS)
 #define PROMISE_LIMIT (10 * NS_PER_S)
 enum { NAMED_AT_MOST = 8 };
 
@@ -43,7 +37,7 @@ static void set_note(struct slot *slot, const char *text) {
     slot->note = strdup(text);
 }
 
-static void set_state(struct slot *slot, enum slot_state state) {
+void slot_set_state(struct slot *slot, enum slot_state state) {
     struct rendezvous *rendezvous = slot->rendezvous;
     rendezvous->n_there -= slot->state != SLOT_ABSENT;
     rendezvous->n_there += state != SLOT_ABSENT;
@@ -64,7 +58,7 @@ static struct slot *find(const struct rendezvous *rendezvous, const char *name) 
 /* -- goodbye */
 
 /* Says goodbye over a channel, and closes it. */
-static void dismiss(struct channel *channel, int status, const char *why) {
+void rendezvous_say_goodbye(struct channel *channel, int status, const char *why) {
     Wire__Dismissal body = WIRE__DISMISSAL__INIT;
     body.status = status;
     body.why = (char *)why;
@@ -80,34 +74,30 @@ static void on_message(void *context, const Wire__Message *message) {
     if (message->body_case == WIRE__MESSAGE__BODY_TRIED) rendezvous_tried(context, message->tried);
 }
 
-static void on_output(void *context, uint32_t rank, int stream, const uint8_t *bytes, size_t size) {
+void slot_output(void *context, uint32_t rank, int stream, const uint8_t *bytes, size_t size) {
     (void)context, (void)rank, (void)stream, (void)bytes, (void)size;
 }
 
-static void forget_adrift(struct slot *slot) {
-    if (slot->adrift != NULL) wire__adrift__free_unpacked(TAKE(slot->adrift), NULL);
-}
-
-static void on_closed(void *context, const ty_error *reason) {
+void slot_closed(void *context, const ty_error *reason) {
     struct slot *slot = context;
     struct rendezvous *rendezvous = slot->rendezvous;
     channel_destroy(TAKE(slot->channel));
     if (slot->adrift != NULL) rendezvous->adrift_at = clock_boot();
     if (rendezvous->config.local && slot->rank == 0) {
         /* Nobody has looked after what an agent leaves that ends before it is told to. */
-        rendezvous->unproven |= slot->adrift != NULL;
-        rendezvous->greets = false;
-        loop_timer_stop(rendezvous->config.loop, &rendezvous->left_limit);
+        rendezvous->left.unproven |= slot->adrift != NULL;
+        rendezvous->left.awaited = false;
+        loop_timer_stop(rendezvous->config.loop, &rendezvous->left.limit);
     }
-    forget_adrift(slot);
-    set_state(slot, SLOT_ABSENT);
+    slot_forget_adrift(slot);
+    slot_set_state(slot, SLOT_ABSENT);
     rendezvous_forget_tried(slot);
     set_note(slot, reason->code != 0 ? reason->message : "it joined, and left again");
     if (rendezvous->changed != NULL) rendezvous->changed(rendezvous->context);
 }
 
 static const struct channel_events waiting_events = {
-    .message = on_message, .output = on_output, .closed = on_closed};
+    .message = on_message, .output = slot_output, .closed = slot_closed};
 
 static int check(const struct rendezvous *rendezvous, const Wire__Join *join, ty_error *err) {
     const struct rendezvous_config *config = &rendezvous->config;
@@ -171,7 +161,7 @@ static int take_seat(struct rendezvous *rendezvous, struct slot *slot, const Wir
     free(slot->name);
     slot->join = copy;
     slot->name = name;
-    forget_adrift(slot);
+    slot_forget_adrift(slot);
     slot->adrift = TAKE(copy->adrift);
     set_given_up(slot, false);
     strcpy(slot->address, visitor->address);
@@ -215,14 +205,14 @@ void rendezvous_enter(struct rendezvous *rendezvous, struct channel *channel, co
     if (result == 0) result = take_seat(rendezvous, slot, join, visitor, &err);
     if (result < 0) {
         log_warning("join", "a node at %s cannot take part: %s", visitor->address, err.message);
-        dismiss(channel, ty_error_exit_status(result), err.message);
+        rendezvous_say_goodbye(channel, ty_error_exit_status(result), err.message);
         channel_destroy(channel);
         if (result == TY_ENODE && join->swept) note_departed(rendezvous, join);
         return;
     }
     slot->channel = channel;
     slot->promised = 0;
-    set_state(slot, SLOT_JOINED);
+    slot_set_state(slot, SLOT_JOINED);
     if (rendezvous->local_address[0] == '\0') {
         strcpy(rendezvous->local_address, visitor->own_address);
         address_interface(rendezvous->local_address, rendezvous->local_interface);
@@ -265,15 +255,16 @@ int rendezvous_open(const struct rendezvous_config *config, struct rendezvous **
     return 0;
 }
 
-static void stop_waiting(void *context) {
+void rendezvous_note_time(void *context) {
     *(bool *)context = true;
 }
 
-static void say_goodbye(struct rendezvous *rendezvous, int status) {
+static void say_goodbye_to_all(struct rendezvous *rendezvous, int status) {
     bool late = false;
-    struct loop_timer limit = {.callback = stop_waiting, .context = &late};
+    struct loop_timer limit = {.callback = rendezvous_note_time, .context = &late};
     for (uint32_t rank = 0; rank < rendezvous->config.max_nodes; rank++)
-        if (rendezvous->slots[rank].channel != NULL) dismiss(rendezvous->slots[rank].channel, status, "");
+        if (rendezvous->slots[rank].channel != NULL)
+            rendezvous_say_goodbye(rendezvous->slots[rank].channel, status, "");
     (void)loop_timer_start(rendezvous->config.loop, &limit, GOODBYE_LIMIT);
     while (!late) {
         bool told = true;
@@ -291,11 +282,11 @@ static void say_goodbye(struct rendezvous *rendezvous, int status) {
 static struct loop *recall(struct rendezvous *rendezvous) {
     uint32_t n = rendezvous->config.local ? rendezvous->n_there : 0;
     bool late = false;
-    struct loop_timer limit = {.callback = stop_waiting, .context = &late};
+    struct loop_timer limit = {.callback = rendezvous_note_time, .context = &late};
     for (uint32_t rank = 0; rank < rendezvous->config.max_nodes; rank++) {
         channel_destroy(TAKE(rendezvous->slots[rank].channel));
-        forget_adrift(&rendezvous->slots[rank]);
-        set_state(&rendezvous->slots[rank], SLOT_ABSENT);
+        slot_forget_adrift(&rendezvous->slots[rank]);
+        slot_set_state(&rendezvous->slots[rank], SLOT_ABSENT);
     }
     struct loop *loop = n > 0 ? loop_create(NULL) : NULL;
     if (loop == NULL) return NULL;
@@ -309,27 +300,20 @@ static struct loop *recall(struct rendezvous *rendezvous) {
     return loop;
 }
 
-/* Somebody came to be adopted, and whether that is so is not decided. */
-static bool is_undecided(const struct rendezvous *rendezvous) {
-    bool adrift = false;
-    for (uint32_t rank = 0; rendezvous->slots != NULL && rank < rendezvous->config.max_nodes; rank++)
-        adrift |= rendezvous->slots[rank].adrift != NULL;
-    return adrift && !rendezvous->begins_anew;
-}
-
 void rendezvous_close(struct rendezvous *rendezvous, int status) {
     if (rendezvous == NULL) return;
     struct loop *another = NULL;
     rendezvous->changed = NULL;
-    loop_timer_stop(rendezvous->config.loop, &rendezvous->left_limit);
+    loop_timer_stop(rendezvous->config.loop, &rendezvous->left.limit);
     door_close(rendezvous);
     if (rendezvous->slots != NULL && !loop_intact(rendezvous->config.loop)) another = recall(rendezvous);
-    if (rendezvous->slots != NULL && loop_intact(rendezvous->config.loop) && !is_undecided(rendezvous))
-        say_goodbye(rendezvous, status);
+    if (rendezvous->slots != NULL && loop_intact(rendezvous->config.loop) &&
+        !rendezvous_is_undecided(rendezvous))
+        say_goodbye_to_all(rendezvous, status);
     for (uint32_t rank = 0; rendezvous->slots != NULL && rank < rendezvous->config.max_nodes; rank++) {
         struct slot *slot = &rendezvous->slots[rank];
         channel_destroy(slot->channel);
-        forget_adrift(slot);
+        slot_forget_adrift(slot);
         rendezvous_forget_tried(slot);
         wire__join__free_unpacked(slot->join, NULL);
         free(slot->name);
@@ -393,12 +377,12 @@ void rendezvous_listen(struct rendezvous *rendezvous, void (*changed)(void *cont
     rendezvous->context = context;
 }
 
-static const struct slot *slot_of(const struct rendezvous *rendezvous, const char *node_name) {
+struct slot *rendezvous_slot_of(const struct rendezvous *rendezvous, const char *node_name) {
     return rendezvous_is_local(rendezvous, node_name) ? &rendezvous->slots[0] : find(rendezvous, node_name);
 }
 
 const char *rendezvous_interface_of(const struct rendezvous *rendezvous, const char *node_name) {
-    const struct slot *slot = slot_of(rendezvous, node_name);
+    const struct slot *slot = rendezvous_slot_of(rendezvous, node_name);
     if (slot == NULL) return "";
     if (slot->chosen >= 0) return slot->join->addresses[slot->chosen]->interface;
     if (rendezvous_is_local(rendezvous, node_name)) return rendezvous->local_interface;
@@ -409,7 +393,7 @@ const char *rendezvous_interface_of(const struct rendezvous *rendezvous, const c
 }
 
 const char *rendezvous_address_of(const struct rendezvous *rendezvous, const char *node_name) {
-    const struct slot *slot = slot_of(rendezvous, node_name);
+    const struct slot *slot = rendezvous_slot_of(rendezvous, node_name);
     if (slot == NULL) return NULL;
     if (slot->chosen >= 0) return slot->join->addresses[slot->chosen]->address;
     if (!rendezvous_is_local(rendezvous, node_name)) return slot->address;
@@ -466,142 +450,9 @@ int rendezvous_take(struct rendezvous *rendezvous, const char *node_name, const 
     int result = channel_send(slot->channel, &WIRE_MESSAGE(START, start, (Wire__Start *)start));
     if (result < 0) return ty_fail(err, TY_ENODE, "node %s cannot be reached", node_name);
     channel_flush(slot->channel);
-    set_state(slot, SLOT_TAKEN);
+    slot_set_state(slot, SLOT_TAKEN);
     *channel = TAKE(slot->channel);
     return 0;
-}
-
-/* -- agents that are adrift */
-
-const Wire__Adrift *rendezvous_adrift(const struct rendezvous *rendezvous, const char *node_name) {
-    const struct slot *slot = slot_of(rendezvous, node_name);
-    return slot != NULL && slot->channel != NULL ? slot->adrift : NULL;
-}
-
-bool rendezvous_has_left(const struct rendezvous *rendezvous) {
-    return rendezvous->config.local && (rendezvous->slots[0].channel != NULL || rendezvous->unproven);
-}
-
-int rendezvous_adopt(struct rendezvous *rendezvous, const char *node_name, const Wire__Start *start,
-                     struct channel **channel, ty_error *err) {
-    struct slot *slot = (struct slot *)slot_of(rendezvous, node_name);
-    if (slot == NULL || slot->adrift == NULL || slot->channel == NULL ||
-        channel_send(slot->channel, &WIRE_MESSAGE(START, start, (Wire__Start *)start)) < 0)
-        return ty_fail(err, TY_ENODE, "node %s, whose workers had gone on, is gone", node_name);
-    channel_flush(slot->channel);
-    if (slot->state != SLOT_ABSENT) set_state(slot, SLOT_TAKEN);
-    forget_adrift(slot);
-    *channel = TAKE(slot->channel);
-    return 0;
-}
-
-/* Of this machine: true when it is at its end. Who looks after what it leaves is not known. */
-static bool kill_left(struct rendezvous *rendezvous) {
-    pid_t pid = rendezvous->left_pid;
-    rendezvous->unproven = true;
-    CLEANUP_FD int held = pid > 0 ? kernel_hold(pid) : -1;
-    return pid > 0 && rendezvous->left_user == geteuid() && kernel_signal(held, pid, SIGKILL) == 0;
-}
-
-/* Its lease has run out, as it were. */
-static void on_left_limit(void *context) {
-    struct rendezvous *rendezvous = context;
-    if (rendezvous->slots[0].channel == NULL) return;
-    bool killed = kill_left(rendezvous);
-    log_warning("join", "the agent of this node that the controller before this one left, process %d, %s",
-                rendezvous->left_pid, killed ? "did not end, and was killed" : "does not end");
-}
-
-/* This machine's is waited for until its channel's end, which is its own. */
-nanoseconds rendezvous_send_away(struct rendezvous *rendezvous) {
-    static const char why[] = "a controller begins anew";
-    rendezvous->begins_anew = true;
-    for (uint32_t rank = 0; rank < rendezvous->config.max_nodes; rank++) {
-        struct slot *slot = &rendezvous->slots[rank];
-        if (slot->adrift == NULL) continue;
-        forget_adrift(slot);
-        rendezvous->adrift_at = clock_boot();
-        if (slot->state != SLOT_ABSENT) {
-            rendezvous_dismiss(rendezvous, slot->name, TAKE(slot->channel), why);
-            continue;
-        }
-        dismiss(slot->channel, ty_error_exit_status(TY_ENODE), why);
-        rendezvous->left_limit = (struct loop_timer){.callback = on_left_limit, .context = rendezvous};
-        (void)loop_timer_start(rendezvous->config.loop, &rendezvous->left_limit, CHANNEL_LEASE);
-    }
-    return rendezvous->adrift_at;
-}
-
-static void on_greeting(void *context, const Wire__Message *message) {
-    struct slot *slot = context;
-    const Wire__Join *join = message->body_case == WIRE__MESSAGE__BODY_JOIN ? message->join : NULL;
-    slot->rendezvous->greets = false;
-    if (join != NULL && join->adrift != NULL && join->protocol == FRAME_PROTOCOL &&
-        str_equal(join->version, base_build))
-        slot->adrift = frame_copy(&join->adrift->base);
-    if (slot->adrift == NULL) {
-        dismiss(slot->channel, ty_error_exit_status(TY_EVERSION), "it cannot be adopted");
-        return;
-    }
-    /* It hears that there is a controller. */
-    frame_beat(&(struct frame_beat){.sent = clock_boot()}, channel_out(slot->channel));
-    channel_flush(slot->channel);
-}
-
-/* Until the agent of this machine has said something, or hung up. */
-static void await_greeting(struct rendezvous *rendezvous, nanoseconds time) {
-    bool late = false;
-    struct loop_timer limit = {.callback = stop_waiting, .context = &late};
-    rendezvous->greets = true;
-    if (loop_timer_start(rendezvous->config.loop, &limit, time) < 0) return;
-    while (rendezvous->greets && !late)
-        (void)loop_turn(rendezvous->config.loop, true);
-    loop_timer_stop(rendezvous->config.loop, &limit);
-}
-
-/* 0: there is a channel to whoever listens in the name of the agent. */
-static int knock(struct rendezvous *rendezvous) {
-    static const struct channel_events events = {
-        .message = on_greeting, .output = on_output, .closed = on_closed};
-    struct slot *slot = &rendezvous->slots[0];
-    CLEANUP_FD int fd = adrift_connect(rendezvous->config.run_path, rendezvous->local->nodes[0].name);
-    if (fd < 0) return fd;
-    if (!process_is_trusted(fd, &rendezvous->left_pid, &rendezvous->left_user)) return -EPERM;
-    int result = channel_create(rendezvous->config.loop, fd, &events, slot, &slot->channel, NULL);
-    if (result == 0) (void)TAKE_FD(fd);
-    return result;
-}
-
-/* An agent of this machine that is adrift, or ends, is found. Nothing is left of one only where nobody listens:
- * one that hangs up is at its end, and one that does not answer is ended. */
-static void find_left(struct rendezvous *rendezvous) {
-    struct slot *slot = &rendezvous->slots[0];
-    nanoseconds end = clock_monotonic() + GREETING_LIMIT, left = GREETING_LIMIT;
-    int result;
-    char why[128];
-    do {
-        result = knock(rendezvous);
-        if (result == -ECONNREFUSED || result == -ENOENT || result == -EPERM) break;
-        if (result == 0) await_greeting(rendezvous, left);
-        if (slot->channel != NULL && !rendezvous->greets) return;
-        if (slot->channel == NULL) await_greeting(rendezvous, KNOCK_EACH);
-        left = end - clock_monotonic();
-    } while (left > 0);
-    rendezvous->greets = false;
-    if (result == -ECONNREFUSED || result == -ENOENT) return;
-    rendezvous->unproven = true;
-    if (slot->channel != NULL) {
-        bool killed = kill_left(rendezvous);
-        (void)snprintf(why, sizeof why, "its agent, process %d, does not answer%s", rendezvous->left_pid,
-                       killed ? " and was killed" : "");
-    } else if (result == -EPERM) {
-        (void)snprintf(why, sizeof why, "process %d of user %u listens in the place of its agent",
-                       rendezvous->left_pid, (unsigned)rendezvous->left_user);
-    } else {
-        (void)snprintf(why, sizeof why, "its agent cannot be reached: %s",
-                       result < 0 ? strerror(-result) : "it hangs up");
-    }
-    log_warning("join", "what the controller before this one left on this node may go on: %s", why);
 }
 
 /* -- a channel that a run has no use for any more */
@@ -613,7 +464,7 @@ void rendezvous_give_back(struct rendezvous *rendezvous, const char *node_name, 
         channel_destroy(channel);
         return;
     }
-    set_state(slot, channel != NULL ? SLOT_JOINED : SLOT_ABSENT);
+    slot_set_state(slot, channel != NULL ? SLOT_JOINED : SLOT_ABSENT);
     slot->channel = channel;
     if (channel != NULL) channel_adopt(channel, &waiting_events, slot);
     if (why != NULL) set_note(slot, why);
@@ -621,7 +472,7 @@ void rendezvous_give_back(struct rendezvous *rendezvous, const char *node_name, 
 
 void rendezvous_dismiss(struct rendezvous *rendezvous, const char *node_name, struct channel *channel,
                         const char *why) {
-    dismiss(channel, ty_error_exit_status(TY_ENODE), why);
+    rendezvous_say_goodbye(channel, ty_error_exit_status(TY_ENODE), why);
     channel_destroy(channel);
     rendezvous_give_back(rendezvous, node_name, NULL, why);
 }
@@ -656,14 +507,6 @@ static void tell_missing(void *context) {
         log_warning("join", "%u of %u nodes are here at %s; missing: %s", count_nodes(rendezvous),
                     rendezvous->config.min_nodes, rendezvous_addresses(rendezvous), missing.data);
     (void)loop_timer_start(rendezvous->config.loop, &call->tell, TELL_EACH);
-}
-
-static void on_limit(void *context) {
-    ((struct roll_call *)context)->late = true;
-}
-
-static void on_enough(void *context) {
-    ((struct roll_call *)context)->enough = true;
 }
 
 static void on_signals(void *context, unsigned events) {
@@ -724,11 +567,12 @@ int rendezvous_wait(struct rendezvous *rendezvous, ty_error *err) {
         rendezvous->began = true;
         result = starter->start(starter->context, rendezvous, first, n, err);
     }
-    if (result == 0 && rendezvous->config.local && rendezvous->config.run_path != NULL) find_left(rendezvous);
+    if (result == 0 && rendezvous->config.local && rendezvous->config.run_path != NULL)
+        rendezvous_find_left(rendezvous);
     if (result < 0) return result;
     call.tell = (struct loop_timer){.callback = tell_missing, .context = &call};
-    call.limit = (struct loop_timer){.callback = on_limit, .context = &call};
-    call.more = (struct loop_timer){.callback = on_enough, .context = &call};
+    call.limit = (struct loop_timer){.callback = rendezvous_note_time, .context = &call.late};
+    call.more = (struct loop_timer){.callback = rendezvous_note_time, .context = &call.enough};
     call.signals = (struct loop_watch){.callback = on_signals, .context = &call};
     if (rendezvous->config.signals_fd > 0)
         (void)loop_watch_start(loop, &call.signals, rendezvous->config.signals_fd, LOOP_READABLE);

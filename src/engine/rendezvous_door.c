@@ -56,15 +56,16 @@ static void on_let_in(void *context, struct visitor *visitor) {
 
 /* -- listening */
 
-/* What a dead controller left may be on its way out: a process of its storage, on a busy machine. */
-enum { BIND_TRIES = 20, LISTEN_PAUSE_MS = 100 };
+/* How often an address that is in use is tried: what a dead controller left may be on its way out, a process of
+ * its storage, on a busy machine. */
+enum { DOOR_TRIES = 20, DOOR_PAUSE_MS = 100 };
 
-/* Its port. */
+/* The port, which the kernel may have chosen. */
 static int listen_on(struct rendezvous *rendezvous, const struct address *address, ty_error *err) {
     char text[64];
     int result = gate_listen(&rendezvous->door.gate, address);
-    for (int tries = 1; result == -EADDRINUSE && tries < BIND_TRIES; tries++) {
-        (void)poll(NULL, 0, LISTEN_PAUSE_MS);
+    for (int tries = 1; result == -EADDRINUSE && tries < DOOR_TRIES; tries++) {
+        (void)poll(NULL, 0, DOOR_PAUSE_MS);
         result = gate_listen(&rendezvous->door.gate, address);
     }
     if (result > 0) return result;

@@ -1,5 +1,5 @@
-/* The parts of a rendezvous: who listens and lets in (rendezvous_door.c), who is there (rendezvous.c), and
- * which addresses connect them (rendezvous_network.c). */
+/* The parts of a rendezvous: who listens and lets in (rendezvous_door.c), who is there (rendezvous.c), which
+ * addresses connect them (rendezvous_network.c), and what an earlier controller left (rendezvous_adrift.c). */
 #ifndef ENGINE_RENDEZVOUS_INTERNAL_H
 #define ENGINE_RENDEZVOUS_INTERNAL_H
 
@@ -52,6 +52,15 @@ struct door {
     nanoseconds told;        /* when a peer that was turned away was last told of */
 };
 
+/* The agent that an earlier controller had on this machine, which has the channel of slot 0. */
+struct left {
+    pid_t pid; /* 0: not known */
+    uid_t user;
+    bool awaited;            /* it may be adrift, and has not said so yet */
+    bool unproven;           /* that nothing is left of it */
+    struct loop_timer limit; /* for its end, once it is sent away */
+};
+
 struct rendezvous {
     struct rendezvous_config config;
     struct run_key key;
@@ -64,16 +73,12 @@ struct rendezvous {
     struct cluster *local;
     char local_address[64]; /* of this machine, as its nodes reach it; "" until one has joined */
     char local_interface[32];
-    char network[64];             /* that was chosen, "10.0.0.0/24"; "": none was */
-    struct buffer table;          /* lines of what was found of each network, each with its end */
-    uint32_t n_trying;            /* nodes that have not told what they reach */
-    bool began;                   /* the starter was called */
-    bool begins_anew;             /* nobody is adopted any more */
-    bool greets;                  /* an agent of this machine may be adrift, and has not said so yet */
-    bool unproven;                /* that nothing is left of it */
-    struct loop_timer left_limit; /* for its end, once it is sent away */
-    pid_t left_pid;               /* its; 0: not known */
-    uid_t left_user;
+    char network[64];    /* that was chosen, "10.0.0.0/24"; "": none was */
+    struct buffer table; /* lines of what was found of each network, each with its end */
+    uint32_t n_trying;   /* nodes that have not told what they reach */
+    bool began;          /* the starter was called */
+    bool begins_anew;    /* nobody is adopted any more */
+    struct left left;
     nanoseconds adrift_at; /* by clock_boot: an agent that is adrift was last counted as alive; 0: none */
     void (*changed)(void *context);
     void *context;
@@ -94,5 +99,26 @@ void rendezvous_forget_tried(struct slot *slot);
 /* Somebody with the key has said Join over the channel, which is taken over. */
 void rendezvous_enter(struct rendezvous *rendezvous, struct channel *channel, const Wire__Join *join,
                       const struct visitor *visitor);
+
+/* Of a timer: sets the bool that its context is. */
+void rendezvous_note_time(void *context);
+
+/* Says goodbye over a channel, which then waits for the peer's end. */
+void rendezvous_say_goodbye(struct channel *channel, int status, const char *why);
+
+/* Of a node that is this machine: slot 0. NULL: no such node was ever there. */
+struct slot *rendezvous_slot_of(const struct rendezvous *rendezvous, const char *node_name);
+void slot_set_state(struct slot *slot, enum slot_state state);
+/* For channels that are ours: output, of which there is none, and the end. */
+void slot_output(void *context, uint32_t rank, int stream, const uint8_t *bytes, size_t size);
+void slot_closed(void *context, const ty_error *reason);
+
+/* -- what an earlier controller left */
+
+void slot_forget_adrift(struct slot *slot);
+/* Somebody came to be adopted, and whether that is so is not decided. */
+bool rendezvous_is_undecided(const struct rendezvous *rendezvous);
+/* Looks for the agent of this machine, for some seconds where somebody listens in its place. */
+void rendezvous_find_left(struct rendezvous *rendezvous);
 
 #endif

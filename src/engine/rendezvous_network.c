@@ -302,14 +302,10 @@ static int gather(struct rendezvous *rendezvous, struct party *party, ty_error *
     return 0;
 }
 
-static void on_limit(void *context) {
-    *(bool *)context = true;
-}
-
 static int conduct(struct rendezvous *rendezvous, const struct party *party, struct network_trial *own,
                    ty_error *err) {
     bool late = false;
-    struct loop_timer limit = {.callback = on_limit, .context = &late};
+    struct loop_timer limit = {.callback = rendezvous_note_time, .context = &late};
     int result = 0;
     for (uint32_t i = 0; i < party->n; i++) {
         struct slot *slot = party->slots[i];
