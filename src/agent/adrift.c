@@ -3,8 +3,6 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -25,23 +23,13 @@ enum { KNOCKS_WAITING = 64, LOOK_EACH_MS = 20 };
 
 /* -- the door of an agent on the controller's machine */
 
-/* An abstract name, which the kernel drops with its holder. However the directory is spelled, it is one. A long
- * name of a node is cut. */
-static int make_name(const char *run_path, const char *node_name, struct sockaddr_un *name, socklen_t *size) {
-    struct stat status;
-    if (stat(run_path, &status) < 0) return -errno;
-    *name = (struct sockaddr_un){.sun_family = AF_UNIX};
-    (void)snprintf(name->sun_path + 1, sizeof name->sun_path - 1, "trainyard-run-%llx-%llx-%s",
-                   (unsigned long long)status.st_dev, (unsigned long long)status.st_ino, node_name);
-    *size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name->sun_path + 1));
-    return 0;
-}
-
+/* However the directory is spelled, the name is one. */
 static int open_at(const char *run_path, const char *node_name, bool listens) {
     struct sockaddr_un name;
-    socklen_t size;
-    int result = make_name(run_path, node_name, &name, &size);
-    if (result < 0) return result;
+    struct stat status;
+    if (stat(run_path, &status) < 0) return -errno;
+    socklen_t size = descriptors_name(&name, "trainyard-run-%llx-%llx-%s", (unsigned long long)status.st_dev,
+                                      (unsigned long long)status.st_ino, node_name);
     CLEANUP_FD int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) return -errno;
     const struct sockaddr *address = (const struct sockaddr *)&name;

@@ -15,6 +15,7 @@
 
 #include "base/cleanup.h"
 #include "base/log.h"
+#include "base/process.h"
 
 enum { SHOWN_MAX = 1 << 20, TYPED_MAX = 64 << 10, DEFAULT_ROWS = 24, DEFAULT_COLUMNS = 80 };
 
@@ -52,24 +53,19 @@ static int open_place(const char *directory) {
     return open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 }
 
-/* Whoever connected, or listens. */
-static bool is_of(int fd, uid_t user) {
-    struct ucred peer;
-    socklen_t size = sizeof peer;
-    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && (peer.uid == user || peer.uid == 0);
-}
-
 int pty_connect(const char *run_path, uint32_t rank) {
     CLEANUP_FREE char *path = NULL;
     struct sockaddr_un address;
     struct stat status;
+    uid_t user;
     if (asprintf(&path, "%s/attach", run_path) < 0) return -ENOMEM;
     CLEANUP_FD int directory = open_place(path);
     CLEANUP_FD int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     if (directory < 0 || fd < 0 || fstat(directory, &status) < 0) return -errno;
     name_socket(directory, "", rank, &address);
     if (connect(fd, (struct sockaddr *)&address, sizeof address) < 0) return -errno;
-    if (!is_of(fd, status.st_uid)) return -EPERM; /* what is typed is for the run alone */
+    (void)process_is_trusted(fd, NULL, &user);
+    if (user != status.st_uid && user != 0) return -EPERM; /* what is typed is for the run alone */
     return TAKE_FD(fd);
 }
 
@@ -201,7 +197,7 @@ static void on_connection(void *context, int connected) {
     static const char taken[] = "trainyard: somebody is attached to this rank already\r\n";
     struct pty *pty = context;
     CLEANUP_FD int fd = connected;
-    if (!is_of(fd, geteuid())) return; /* for storage that knows no modes */
+    if (!process_is_trusted(fd, NULL, NULL)) return; /* for storage that knows no modes */
     if (pty->client_fd >= 0) {
         (void)!send(fd, taken, sizeof taken - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
         return;

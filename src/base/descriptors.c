@@ -6,10 +6,14 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 ssize_t descriptors_send(int socket, const void *bytes, size_t size, const int *fds, size_t n, int flags) {
@@ -38,6 +42,17 @@ void descriptors_raise_limit(struct rlimit *before) {
     (void)getrlimit(RLIMIT_NOFILE, before);
     const struct rlimit raised = {.rlim_cur = before->rlim_max, .rlim_max = before->rlim_max};
     (void)setrlimit(RLIMIT_NOFILE, &raised);
+}
+
+/* The first byte of the path is 0. */
+socklen_t descriptors_name(struct sockaddr_un *address, const char *format, ...) {
+    char *name = address->sun_path + 1;
+    va_list args;
+    *address = (struct sockaddr_un){.sun_family = AF_UNIX};
+    va_start(args, format);
+    (void)vsnprintf(name, sizeof address->sun_path - 1, format, args);
+    va_end(args);
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name));
 }
 
 int descriptors_accept(int listener) {
@@ -103,7 +118,7 @@ static void watch_forks(void) {
     (void)pthread_atfork(lock_table, unlock_table, begin_child);
 }
 
-/* Under the lock. */
+/* Under the lock. False without memory. */
 static bool make_room(size_t fd) {
     if (fd < table.room) return true;
     size_t room = 2 * fd + 32;
@@ -138,7 +153,7 @@ bool descriptors_intact(int fd) {
     return is_intact(&file, fd);
 }
 
-/* What it was. */
+/* Returns what the number stood for. */
 static struct file forget(int fd) {
     struct file file = {.state = FILE_UNKNOWN};
     lock_table();

@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/types.h>
 
 #include "base/duration.h"
@@ -25,6 +26,12 @@ ssize_t descriptors_send(int socket, const void *bytes, size_t size, const int *
 /* From now on this process may have as many as the user can allow it. `before` receives the limit that was, for
  * programs that are executed. */
 void descriptors_raise_limit(struct rlimit *before);
+
+/* The address of a local socket that has no file: a name of the network's that the kernel keeps as long as the
+ * socket is open, whoever made it. One that is too long is cut. Its size, for bind and connect. */
+struct sockaddr_un;
+socklen_t descriptors_name(struct sockaddr_un *address, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
 /* The next who waits at a listening socket that is non-blocking: a descriptor, close-on-exec and
  * non-blocking too. -EAGAIN: nobody waits. Any other -errno: whoever waits cannot be taken in now, as no

@@ -3,9 +3,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
@@ -18,11 +15,8 @@
 
 enum { PACKET = 32 << 10, WAITING_MAX = 8 };
 
-/* The first byte is 0: the kernel keeps the name, as long as the socket is open. */
 static socklen_t address_of(const char *run_id, struct sockaddr_un *address) {
-    *address = (struct sockaddr_un){.sun_family = AF_UNIX};
-    int size = snprintf(address->sun_path + 1, sizeof address->sun_path - 1, "trainyard-control-%s", run_id);
-    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)size);
+    return descriptors_name(address, "trainyard-control-%s", run_id);
 }
 
 /* -- the side that asks */

@@ -1,7 +1,6 @@
 /* Blocks of ports, each with a name that one run at a time can have. */
 #include <errno.h>
 #include <netinet/in.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -50,11 +49,10 @@ static int find_free(uint16_t port) {
 
 /* 1 when the block is ours now, 0 when it is another's; -ENOMEM. */
 static int take_block(struct ports *ports, uint16_t block) {
-    struct sockaddr_un name = {.sun_family = AF_UNIX};
-    int size = snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "trainyard-ports-%u", block * BLOCK_PORTS);
+    struct sockaddr_un name;
+    socklen_t size = descriptors_name(&name, "trainyard-ports-%u", block * BLOCK_PORTS);
     CLEANUP_FD int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    socklen_t length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)size);
-    if (fd < 0 || bind(fd, (const struct sockaddr *)&name, length) < 0) return 0;
+    if (fd < 0 || bind(fd, (const struct sockaddr *)&name, size) < 0) return 0;
     if (ARRAY_GROW(ports->locks, ports->n) < 0 || ARRAY_GROW(ports->blocks, ports->n) < 0) return -ENOMEM;
     descriptors_withhold(fd);
     ports->locks[ports->n] = TAKE_FD(fd);

@@ -2,13 +2,12 @@
  * key. */
 #include "engine/join.h"
 
-#include <stddef.h>
-#include <stdio.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/descriptors.h"
 #include "base/error.h"
 #include "engine/address.h"
 #include "engine/local.h"
@@ -48,18 +47,16 @@ int join_check_rendezvous(const struct engine_options *options, ty_error *err) {
     return result;
 }
 
-/* A socket in the abstract namespace: of one process, of this network, and gone with that process. */
+/* By a socket with a name, which is gone with this process. */
 static bool claim(const struct address *address) {
-    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    struct sockaddr_un name;
     char text[64];
     address_format(address, text);
-    int size = snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "trainyard-rendezvous/%s", text);
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd >= 0 && bind(fd, (const struct sockaddr *)&name,
-                        (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)size)) == 0)
-        return true; /* it stays open */
-    if (fd >= 0) (void)close(fd);
-    return false;
+    socklen_t size = descriptors_name(&name, "trainyard-rendezvous/%s", text);
+    CLEANUP_FD int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || bind(fd, (const struct sockaddr *)&name, size) < 0) return false;
+    (void)TAKE_FD(fd); /* it stays open */
+    return true;
 }
 
 int join_claim_host(const char *rendezvous, bool *claimed, ty_error *err) {

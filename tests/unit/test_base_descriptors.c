@@ -7,6 +7,7 @@
 #include <cmocka.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
@@ -135,11 +136,32 @@ static void who_waits_is_taken_in(void **state) {
     (void)close(listener);
 }
 
+static void a_name_has_one_holder(void **state) {
+    (void)state;
+    struct sockaddr_un name, same, longest;
+    char text[2 * sizeof name.sun_path];
+    int one = socket(AF_UNIX, SOCK_STREAM, 0), other = socket(AF_UNIX, SOCK_STREAM, 0);
+    socklen_t size = descriptors_name(&name, "trainyard-test-%d", (int)getpid());
+    assert_int_equal(bind(one, (struct sockaddr *)&name, size), 0);
+    assert_int_equal(descriptors_name(&same, "trainyard-test-%d", (int)getpid()), size);
+    assert_int_equal(bind(other, (struct sockaddr *)&same, size), -1);
+    assert_int_equal(errno, EADDRINUSE);
+    (void)close(one);
+    assert_int_equal(bind(other, (struct sockaddr *)&same, size), 0); /* it went with the first */
+    (void)close(other);
+    memset(text, 'n', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    assert_true(descriptors_name(&longest, "%s", text) <= sizeof longest);
+    assert_int_equal(longest.sun_path[0], '\0');
+    assert_int_equal(longest.sun_path[1], 'n');
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_intact_is_closed),   cmocka_unit_test(another_file_stays_open),
         cmocka_unit_test(a_closed_one_is_not_intact), cmocka_unit_test(another_eventfd_is_told_apart),
         cmocka_unit_test(a_child_has_none_of_them),   cmocka_unit_test(who_waits_is_taken_in),
+        cmocka_unit_test(a_name_has_one_holder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
