@@ -120,9 +120,6 @@ struct checkpoint_parts {
  * committed directory. */
 int checkpoint_publish(const char *run_path, const struct checkpoint_parts *parts, char **path, ty_error *err);
 
-/* Removes a staging directory and what is in it; a missing one is fine. */
-void checkpoint_discard(const char *run_path, uint64_t number, int attempt);
-
 /* Removes a committed checkpoint: it loses its name at once, its files after that. A place, and what is not
  * there, is let be; what is another directory by now stays as well, which is TY_EUSAGE. 0 or -errno. */
 int checkpoint_remove(const char *run_path, const struct checkpoint_mark *mark, ty_error *err);

@@ -57,12 +57,6 @@ int tree_remove(int at, const char *name) {
     return result;
 }
 
-void checkpoint_discard(const char *run_path, uint64_t number, int attempt) {
-    CLEANUP(buffer_done) struct buffer staging = {0};
-    checkpoint_staging_path(run_path, number, attempt, &staging);
-    if (!staging.failed) (void)tree_remove(AT_FDCWD, staging.data);
-}
-
 void checkpoint_drop(const char *path) {
     (void)tree_remove(AT_FDCWD, path);
 }

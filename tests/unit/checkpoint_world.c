@@ -116,6 +116,13 @@ void verify_well(const char *path) {
     if (checkpoint_verify(path, &err) < 0) fail_msg("%s", err.message);
 }
 
+void checkpoint_discard(const char *run, uint64_t number, int attempt) {
+    BUFFER place = {0};
+    checkpoint_staging_path(run, number, attempt, &place);
+    assert_false(place.failed);
+    checkpoint_drop(place.data);
+}
+
 void expect_refusal(int result, int code, const ty_error *err, const char *word) {
     if (result != code || err->code != code || strstr(err->message, word) == NULL)
         fail_msg("%d: %d %s", result, err->code, err->message);

@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/buffer.h"
 #include "base/cleanup.h"
@@ -38,6 +39,8 @@ int publish_lists(const char *const *lists, size_t n, char **path, ty_error *err
 void copy_well(struct buffer *files);
 char *publish_well(const struct buffer *files); /* the caller frees */
 void verify_well(const char *path);
+/* Removes a staging directory and what is in it; a missing one is fine. */
+void checkpoint_discard(const char *run, uint64_t number, int attempt);
 void expect_refusal(int result, int code, const ty_error *err, const char *word);
 
 #endif
