@@ -136,8 +136,8 @@ void outbox_report(struct outbox *outbox, Wire__Report report, const void *bytes
 
 void outbox_send(struct outbox *outbox, const Wire__Message *message) {
     if (outbox->channel == NULL || outbox->failed) return;
-    outbox->failed =
-        channel_send(outbox->channel, message) == -ENOMEM; /* of any other failure the channel tells */
+    /* Of any other failure the channel tells. */
+    outbox->failed = channel_send(outbox->channel, message) == -ENOMEM;
 }
 
 void outbox_log(struct outbox *outbox, int level, const char *format, ...) {
@@ -197,16 +197,15 @@ void outbox_keep(struct outbox *outbox, bool wanted) {
     outbox->kept.wanted = wanted;
 }
 
-/* What a rank waits for is asked for anew by its channel, and a heartbeat is of its moment. */
-static bool is_kept(const Wire__Report *report) {
-    return report->kind != WIRE__REPORT__KIND__LIST && report->kind != WIRE__REPORT__KIND__ALIVE;
-}
-
 static void keep(struct outbox *outbox, Wire__Reports body) {
     struct outbox_kept *kept = &outbox->kept;
     size_t n = 0;
-    for (size_t i = 0; i < body.n_reports; i++)
-        if (is_kept(body.reports[i])) body.reports[n++] = body.reports[i];
+    for (size_t i = 0; i < body.n_reports; i++) {
+        /* What a rank waits for is asked for anew by its channel, and a heartbeat is of its moment. */
+        Wire__Report__Kind kind = body.reports[i]->kind;
+        bool keeps = kind != WIRE__REPORT__KIND__LIST && kind != WIRE__REPORT__KIND__ALIVE;
+        if (keeps) body.reports[n++] = body.reports[i];
+    }
     body.n_reports = n;
     if (n > 0 && frame_message(&WIRE_MESSAGE(REPORTS, reports, &body), &kept->newer) < 0) outbox->failed = true;
     if (outbox->adrift || kept->newer.size < KEPT_HALF) return;

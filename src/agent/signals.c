@@ -25,9 +25,8 @@ void signals_set_preemption(struct node_run *run, const char *text) {
 }
 
 static struct worker_process *find_running(struct node_run *run, pid_t pid) {
-    for (size_t i = 0; i < run->n_started; i++) {
-        size_t at =
-            (run->reaped_hint + i) % run->n_started; /* workers tend to end in the order of their start */
+    for (size_t i = 0; i < run->n_started; i++) { /* workers tend to end in the order of their start */
+        size_t at = (run->reaped_hint + i) % run->n_started;
         struct worker_process *worker = &run->workers[at];
         if (worker->stage != PROCESS_RUNNING || worker->pid != pid) continue;
         run->reaped_hint = at + 1;

@@ -92,6 +92,25 @@ static bool same_text(const struct buffer *one, const struct buffer *other) {
     return one->size == other->size && (one->size == 0 || memcmp(one->data, other->data, one->size) == 0);
 }
 
+/* Takes the thread over, as one more of those that stand where it does, or as the first there. False: there is
+ * no room for another place. */
+static bool take_thread(struct thread threads[PLACES_MAX], int *n, struct thread *thread) {
+    for (int i = 0; i < *n; i++) {
+        if (!same_text(&threads[i].where, &thread->where) || !same_text(&threads[i].kernel, &thread->kernel))
+            continue;
+        threads[i].n_others++;
+        buffer_printf(&threads[i].others, " %s", thread->id);
+        thread_done(thread);
+        return true;
+    }
+    bool has_room = *n < PLACES_MAX;
+    if (has_room)
+        threads[(*n)++] = *thread;
+    else
+        thread_done(thread);
+    return has_room;
+}
+
 static void add_thread(const struct thread *thread, struct buffer *out) {
     buffer_printf(out, "  thread %s ", thread->id);
     buffer_append(out, thread->where.data, thread->where.size);
@@ -118,26 +137,10 @@ void stack_facts(pid_t pid, struct buffer *out) {
     int n = 0, n_read = 0, left_out = 0;
     for (const struct dirent *entry; tasks != NULL && (entry = readdir(tasks)) != NULL;) {
         if (entry->d_name[0] == '.') continue;
-        if (n_read++ >= THREADS_MAX) {
-            left_out++;
-            continue;
-        }
         struct thread thread = {0};
-        read_thread(pid, entry->d_name, &thread);
-        int i = 0;
-        while (i < n &&
-               !(same_text(&threads[i].where, &thread.where) && same_text(&threads[i].kernel, &thread.kernel)))
-            i++;
-        if (i == n && n < PLACES_MAX) {
-            threads[n++] = thread;
-            continue;
-        }
-        if (i < n) {
-            threads[i].n_others++;
-            buffer_printf(&threads[i].others, " %.20s", entry->d_name);
-        } else
-            left_out++;
-        thread_done(&thread);
+        bool reads = n_read++ < THREADS_MAX;
+        if (reads) read_thread(pid, entry->d_name, &thread);
+        if (!reads || !take_thread(threads, &n, &thread)) left_out++;
     }
     if (tasks != NULL) (void)closedir(tasks);
     for (int i = 0; i < n; i++) {

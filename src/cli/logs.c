@@ -286,8 +286,8 @@ static int show(struct log_view *logs, const char *name, const char *run_path, t
     const struct idset *ranks = rank_choice_get(&logs->options->wanted);
     logs->directory = str_format("%s/logs", run_path);
     if (logs->directory == NULL) return ty_fail_memory(err);
-    int held =
-        run_directory_hold(run_path); /* to the end of this process: the thread that sees the run end has it */
+    /* To the end of this process: the thread that sees the run end has it. */
+    int held = run_directory_hold(run_path);
     if (held >= 0) logs->fd = openat(held, "logs", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (logs->fd < 0 && errno != ENOENT) return fail_directory(logs, err);
     int result = find_files(logs, true, err);

@@ -36,8 +36,8 @@ int metrics_file_main(int argc, char **argv) {
     char told[sizeof((ty_error *)NULL)->message] = "", word;
     if (argc != 5 || !str_to_int64(argv[4], 1, INT32_MAX / 2, &period)) return ty_error_exit_status(TY_EUSAGE);
     CLEANUP(view_counts_done) struct view_counts counts = {0};
-    struct stat made = {
-        0}; /* what somebody else puts there, another run of the same file, is not ours to remove */
+    /* What somebody else puts there, another run of the same file, is not ours to remove. */
+    struct stat made = {0};
     const struct view_exposed run = {.path = argv[1], .name = argv[2], .counts = &counts};
     kernel_close_from(STDERR_FILENO + 1, false);
     (void)setpriority(PRIO_PROCESS, 0, NICE);

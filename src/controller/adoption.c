@@ -41,18 +41,14 @@ void adoption_name_work(const struct ty_run *run, const char *directory, struct 
 
 /* -- what is on record */
 
-static bool any_adrift(const struct ty_run *run) {
-    const struct cluster *cluster = run->prepared.cluster;
-    bool found = false;
-    for (size_t i = 0; run->prepared.rendezvous != NULL && i < cluster->n; i++)
-        found |= rendezvous_adrift(run->prepared.rendezvous, cluster->nodes[i].name) != NULL;
-    return found;
-}
-
 int adoption_read(struct ty_run *run, struct journal *journal, ty_error *err) {
     struct adoption *adoption = &run->adoption;
+    const struct prepared *prepared = &run->prepared;
     size_t n = run->replay.n_workers;
-    if (!any_adrift(run)) return 0;
+    bool adrift = false;
+    for (size_t i = 0; prepared->rendezvous != NULL && i < prepared->cluster->n; i++)
+        adrift |= rendezvous_adrift(prepared->rendezvous, prepared->cluster->nodes[i].name) != NULL;
+    if (!adrift) return 0;
     adoption->recorded = calloc(n + 1, sizeof *adoption->recorded);
     if (adoption->recorded == NULL) return ty_fail_memory(err);
     adoption->n_recorded = n;

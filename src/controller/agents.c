@@ -448,6 +448,10 @@ static void on_bye(struct peer *peer, const Wire__Bye *bye) {
     run->prepared.engine->rest(&peer->handle);
 }
 
+static void on_live(struct peer *peer, const Wire__Live *live) {
+    progress_live(&peer->run->output.progress, live->rank, live->stream, live->text.data, live->text.len);
+}
+
 static void on_message(void *context, const Wire__Message *message) {
     struct peer *peer = context;
     struct ty_run *run = peer->run;
@@ -501,8 +505,7 @@ static void on_message(void *context, const Wire__Message *message) {
         input_taken(&run->input, message->fed);
         break;
     case WIRE__MESSAGE__BODY_LIVE:
-        progress_live(&run->output.progress, message->live->rank, message->live->stream,
-                      message->live->text.data, message->live->text.len);
+        on_live(peer, message->live);
         break;
     default:
         log_warning("controller", "node %s sent a message of an unknown kind", peer->name);
@@ -614,7 +617,7 @@ int peer_start(struct peer *peer, ty_error *err) {
     return channel_create(run->loop, peer->handle.channel_fd, &peer_events, peer, &peer->channel, err);
 }
 
-/* Its channel is there then; else the node is lost. */
+/* Afterwards the peer has a channel, unless its node is lost. */
 static void adopt(struct peer *peer) {
     struct ty_run *run = peer->run;
     CLEANUP(buffer_done) struct buffer log = {0};

@@ -97,14 +97,16 @@ static void interrupt(struct ty_run *run, int signal_number) {
     if (run->phase == PHASE_LINGERING) run_storage_stop_lingering(run);
     if (run->phase == PHASE_OVER) return;
     note(&run->interruption, run->phase, signal_number);
-    if (run->phase == PHASE_RUNNING && signal_number == SIGQUIT && run->interruption.level == INTERRUPTED)
+    if (run->phase == PHASE_RUNNING && signal_number == SIGQUIT && run->interruption.level == INTERRUPTED) {
         run_quit(run->core, signal_number);
-    else if (run->phase == PHASE_RUNNING)
+    } else if (run->phase == PHASE_RUNNING) {
         run_interrupt(run->core, signal_number);
-    else if (run->phase == PHASE_OPENING)
-        opening_interrupt(run);
-    else
+    } else if (run->phase == PHASE_OPENING) {
+        checkpoints_stop_check(run->checkpoints); /* the look at what was left ends as soon as it can */
+        run_storage_linger(run);
+    } else {
         run->phase = PHASE_OVER;
+    }
 }
 
 void interrupt_by_force(struct ty_run *run) {

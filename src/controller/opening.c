@@ -90,8 +90,8 @@ static int read_past(struct ty_run *run, ty_error *err) {
 static int await_left(const struct ty_run *run, ty_error *err) {
     const struct event_texts *nodes = &run->replay.plan.event.of.plan.nodes;
     if (!str_equal(run->replay.run.event.of.run.engine, engine_local.name)) return 0;
-    nanoseconds end =
-        clock_monotonic() + LEFT_LIMIT; /* for all of them: others of the machine may take their places */
+    /* One limit for all of them: others of the machine may take their places. */
+    nanoseconds end = clock_monotonic() + LEFT_LIMIT;
     for (size_t i = 0; i < nodes->n; i++) {
         pid_t pid;
         uid_t user;
@@ -238,11 +238,6 @@ int opening_go_on(struct ty_run *run, ty_error *err) {
     return 0;
 }
 
-void opening_interrupt(struct ty_run *run) {
-    checkpoints_stop_check(run->checkpoints);
-    run_storage_linger(run);
-}
-
 /* -- from the request to the first turn */
 
 int opening_begin(struct ty_run *run, ty_error *err) {
@@ -253,8 +248,8 @@ int opening_begin(struct ty_run *run, ty_error *err) {
     if (code >= 0) code = gather(run, err);
     if (code >= 0) code = plan(run, &holders, &why_wait, err);
     if (code >= 0) code = open_journal(run, err);
-    while (code == TY_EEXISTS &&
-           run->request->settings.name == NULL) { /* another drew the same name, and was first */
+    /* Another run may have drawn the same name, and was first. */
+    while (code == TY_EEXISTS && run->request->settings.name == NULL) {
         code = choose_name(run, err);
         if (code >= 0) code = open_journal(run, err);
     }

@@ -36,8 +36,9 @@ static int fail_damaged(const struct past_reading *reading, const char *what, ty
 /* Metrics go into JSON as they are. */
 static bool is_object(const char *text, size_t size) {
     json_t *object = metrics_read(text, size);
+    bool is_one = object != NULL;
     json_decref(object);
-    return object != NULL;
+    return is_one;
 }
 
 static int take_report(void *context, const struct journal_report *report) {

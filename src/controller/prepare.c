@@ -284,18 +284,18 @@ void holder_list_done(struct holder_list *list) {
     *list = (struct holder_list){0};
 }
 
-/* It is what the agent holds that was left here: a run of the same name that lives has a controller. */
-static bool is_left(const struct prepared *prepared, const struct lease_holder *holder) {
-    return prepared->left != NULL && str_equal(holder->run, prepared->left) && holder->pid == 0 &&
-           holder->owner == geteuid();
-}
-
 /* The cluster as the leases of other runs leave it. */
 static int look_at_leases(const struct prepared *prepared, struct holder_list *holders, ty_error *err) {
     holder_list_done(holders);
     int result = lease_holders(prepared->lease, &holders->items, &holders->n, err);
-    for (size_t i = 0; result >= 0 && i < holders->n; i++)
-        if (is_left(prepared, &holders->items[i])) holders->items[i].n = 0;
+    for (size_t i = 0; result >= 0 && i < holders->n; i++) {
+        /* What an agent of a dead controller of this run holds is the run's own. A run of the same name that
+         * lives has a controller. */
+        struct lease_holder *holder = &holders->items[i];
+        bool left = prepared->left != NULL && str_equal(holder->run, prepared->left) && holder->pid == 0 &&
+                    holder->owner == geteuid();
+        if (left) holder->n = 0;
+    }
     return result < 0 ? result : lease_apply(holders->items, holders->n, prepared->cluster, err);
 }
 

@@ -55,7 +55,6 @@ int opening_begin(struct ty_run *run, ty_error *err);
 int opening_go_on(struct ty_run *run, ty_error *err);
 /* and behind the end of what that one had running elsewhere. */
 void opening_fenced(struct ty_run *run);
-void opening_interrupt(struct ty_run *run); /* in that phase: the look ends as soon as it can */
 
 /* -- adoption.c: an attempt of an earlier controller that goes on */
 

@@ -96,13 +96,10 @@ static const struct in6_addr *v6_of(const struct address *address) {
     return &((const struct sockaddr_in6 *)&address->socket)->sin6_addr;
 }
 
-static bool is_link_local(const struct address *address) {
-    return address->socket.ss_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(v6_of(address));
-}
-
 bool address_of_interface(const struct ifaddrs *from, struct address *address) {
     bool usable = (from->ifa_flags & IFF_UP) != 0 && (from->ifa_flags & IFF_LOOPBACK) == 0;
-    return usable && address_of(from->ifa_addr, address) && !is_link_local(address);
+    if (!usable || !address_of(from->ifa_addr, address)) return false;
+    return address->socket.ss_family != AF_INET6 || !IN6_IS_ADDR_LINKLOCAL(v6_of(address));
 }
 
 bool address_of(const struct sockaddr *from, struct address *address) {

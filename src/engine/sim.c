@@ -153,8 +153,8 @@ static void sort_ranks(struct sim *sim) {
     for (uint32_t node = 0; node < config->n_nodes; node++)
         sim->first_of[node + 1] += sim->first_of[node];
     for (uint32_t rank = 0; rank < config->n_workers; rank++) {
-        uint32_t *at =
-            &sim->agents[config->node_of[rank]].n_alive; /* a counter until the end of this function */
+        /* A counter until the end of this function. */
+        uint32_t *at = &sim->agents[config->node_of[rank]].n_alive;
         sim->ranks[sim->first_of[config->node_of[rank]] + (*at)++] = rank;
     }
     for (uint32_t node = 0; node < config->n_nodes; node++)

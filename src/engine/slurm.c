@@ -148,8 +148,8 @@ static int make_words(struct srun_words *words, const struct srun_launch *launch
                                   words->tasks};
     for (; n < ARRAY_SIZE(common); n++)
         words->argv[n] = common[n];
-    words->argv[n++] =
-        by_task ? "--gpu-bind=closest" : "--ntasks-per-node=1"; /* all GPUs of the step are seen */
+    /* Either way all GPUs of the step are seen. */
+    words->argv[n++] = by_task ? "--gpu-bind=closest" : "--ntasks-per-node=1";
     if (!whole) {
         words->argv[n++] = "--nodelist";
         words->argv[n++] = starter->names[launch->first];

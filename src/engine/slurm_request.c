@@ -363,9 +363,8 @@ static int ask_cpus(struct asking *asking) {
     int64_t cpus = (resources_get(all, "CPU") + QUANTITY_ONE - 1) / QUANTITY_ONE;
     if (cpus < 1) cpus = 1;
     quantity trainer = resources_get(&asking->demand->trainer, "CPU");
-    if (trainer > 0)
-        cpus +=
-            (trainer + QUANTITY_ONE - 1) / QUANTITY_ONE; /* tasks are alike: each has room for the trainer */
+    /* Tasks are alike: each has room for the trainer. */
+    if (trainer > 0) cpus += (trainer + QUANTITY_ONE - 1) / QUANTITY_ONE;
     int result = say(asking, "cpus-per-task", "CPUs of a worker, whole ones", "%lld", (long long)cpus);
     quantity memory = resources_get(all, "memory");
     if (result < 0 || memory == 0) return result;

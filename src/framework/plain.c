@@ -96,8 +96,8 @@ static void name_devices(const struct framework_context *context, size_t rank, s
 int plain_shared(const struct framework_context *context, environment_change *change, void *change_context,
                  ty_error *err) {
     struct variables out = {change, change_context, 0};
-    int restarts =
-        context->max_failures < 0 ? INT_MAX : context->max_failures; /* torchrun knows no "for ever" */
+    /* torchrun knows no "for ever". */
+    int restarts = context->max_failures < 0 ? INT_MAX : context->max_failures;
     variables_format(&out, "WORLD_SIZE", "%zu", context->plan->n_workers);
     variables_set(&out, "MASTER_ADDR", context->master_address);
     variables_format(&out, "MASTER_PORT", "%u", context->master_port);

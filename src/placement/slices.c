@@ -117,8 +117,8 @@ static int gather(const struct cluster *cluster, const struct demand *demand, st
 
 int slices_find(const struct cluster *cluster, const struct demand *demand, struct slice_list *list) {
     int64_t units_per_chip = 1;
-    (void)tpu_units_per_chip(&units_per_chip,
-                             NULL); /* what is wrong there was told when the demand was resolved */
+    /* What is wrong there was told when the demand was resolved. */
+    (void)tpu_units_per_chip(&units_per_chip, NULL);
     *list = (struct slice_list){.units_per_slice = demand->tpu.chips_per_slice * units_per_chip * QUANTITY_ONE};
     list->hosts = calloc(cluster->n + 1, sizeof *list->hosts);
     list->slices = calloc(cluster->n + 1, sizeof *list->slices);

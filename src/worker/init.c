@@ -48,8 +48,8 @@ static int run_function(const char *name, ty_error *err) {
     if (worker == NULL) return TY_ECOMM;
     /* A program that this worker starts is no worker, though it may be this very program. */
     (void)unsetenv(WORKER_FUNCTION_VARIABLE);
-    (void)setvbuf(stdout, NULL, _IOLBF,
-                  0); /* the agent relays lines, and they are to be seen as they are written */
+    /* The agent relays lines, and they are to be seen as they are written. */
+    (void)setvbuf(stdout, NULL, _IOLBF, 0);
     int returned = function(worker, config, size);
     int status = returned & 0xff;
     if (status == 0 && returned != 0) status = 1; /* a failure is no 0 because only 8 bits are kept */

@@ -140,7 +140,8 @@ int template_worker_words(const struct node_launch *launch, size_t index, struct
 
 nanoseconds template_limit(const struct node_launch *launch) {
     nanoseconds limit = LIMIT_DEFAULT;
-    (void)duration_of_variable(TEMPLATE_LIMIT_VARIABLE, node_launch_variable(launch, TEMPLATE_LIMIT_VARIABLE),
-                               &limit, NULL); /* the controller has checked it */
+    const char *text =
+        node_launch_variable(launch, TEMPLATE_LIMIT_VARIABLE); /* the controller has checked it */
+    (void)duration_of_variable(TEMPLATE_LIMIT_VARIABLE, text, &limit, NULL);
     return limit;
 }
