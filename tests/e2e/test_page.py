@@ -11,9 +11,9 @@ import unittest
 
 import harness
 import seen
+from dashboards import Server
 from journals import BEGAN, SECOND, Journal, hold, make_a, make_b, make_usage
 from playwright.sync_api import expect, sync_playwright
-from test_dashboard import Server
 
 PARTS = ["plots", "ranks", "time", "attempts", "checkpoints", "logs", "placement", "hardware", "stacks"]
 expect.set_options(timeout=30000)  # on a machine that has much to do

@@ -9,13 +9,13 @@ import unittest
 from place import FaultCase, failing
 
 # isort: split
-import test_dashboard
+from dashboards import DashboardCase, Server
 from journals import Journal
 
 
-class Seeing(FaultCase):
+class Seeing(FaultCase, DashboardCase):
     def serve(self, env, *args):
-        return test_dashboard.Server(self, *args, env=env)
+        return Server(self, *args, env=env)
 
     def test_a_download_that_fails_before_its_first_byte(self):
         run = Journal(self.storage, "a")
@@ -114,8 +114,8 @@ class Seeing(FaultCase):
         server = self.serve({}, "--storage-path", other)
         ids = server.ids()
         self.assertEqual({"a", "b"}, set(ids))
-        reply = test_dashboard.Dashboard.open_stream(self, server)
-        test_dashboard.Dashboard.next_of(self, reply, ("run",))  # it has seen the list
+        reply = self.open_stream(server)
+        self.next_of(reply, ("run",))  # it has seen the list
         answer = self.hang_directory(other)
         later = self.serve({}, "--storage-path", other)  # which has never seen what is there
         hangs = {"id": None, "name": other, "error": "not answering for 5 s"}
@@ -128,7 +128,7 @@ class Seeing(FaultCase):
             self.assertEqual(404, one.ask("/api/runs/" + "0" * 16)[0])
             self.assertEqual(200, one.ask(f"/api/runs/{ids['a']}/metrics")[0])
             self.assertLessEqual(len(os.listdir(f"/proc/{one.process.pid}/task")), threads + 1)  # none more waits for the storage
-        test_dashboard.Dashboard.next_of(self, reply, ("run",))
+        self.next_of(reply, ("run",))
         # A sanitizer that looks for leaks at the end waits for all threads, also for one that hangs.
         env = {"ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"}
         shown = self.assert_status(0, self.trainyard("top", "--once", "--storage-path", other, env=env)).out
@@ -146,7 +146,7 @@ class Seeing(FaultCase):
         told = self.serve({}, "--storage-path", other).json("/api/runs")
         self.assertEqual((["a"], [{"id": None, "name": other, "error": f"cannot read {other}: Not a directory"}]),
                          ([run["name"] for run in told["runs"]], told["unreadable"]))
-        server = test_dashboard.Server(self, storage=other)
+        server = Server(self, storage=other)
         self.assertEqual((400, {"error": f"cannot read {other}: Not a directory"}), decode(*server.ask("/api/runs")[:2]))
 
     def test_as_many_runs_hang_as_there_are(self):

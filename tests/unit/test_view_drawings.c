@@ -1,0 +1,297 @@
+/* Lines that an index has no buckets for are made in the background, of all reports. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "base/cleanup.h"
+#include "view/index.h"
+#include "view/points.h"
+#include "view/series.h"
+#include "view_world.h"
+
+/* The buckets of a line as the specification has them, of all its points, which are by x. */
+static struct view_line expect_line(const struct points *points, int rank, bool lost, size_t most) {
+    struct view_line line = {
+        .rank = rank, .lost = lost, .buckets = calloc(points->n + most, sizeof *line.buckets)};
+    size_t n = 0, xs = 0;
+    double before = NAN;
+    for (size_t pass = 0; pass < 2; pass++) {
+        before = NAN;
+        n = 0;
+        for (size_t i = 0; i < points->n; i++) {
+            const struct point *point = &points->items[i];
+            if (point->lost != lost || (rank >= 0 && point->rank != rank)) continue;
+            n += point->x != before;
+            before = point->x;
+            size_t place = xs <= most ? n - 1 : points_bucket(point->x, points->from, points->to, most);
+            if (pass > 0) view_bucket_add(&line.buckets[place], point->x, point->value, point->rank, point->id);
+        }
+        xs = n;
+    }
+    for (size_t i = 0; i < (xs <= most ? xs : most); i++)
+        if (!view_bucket_is_empty(&line.buckets[i])) line.buckets[line.n++] = line.buckets[i];
+    return line;
+}
+
+static void assert_line(const struct view_line *expected, const struct view_line *found) {
+    assert_int_equal(found->rank, expected->rank);
+    assert_int_equal(found->lost, expected->lost);
+    assert_int_equal(found->n, expected->n);
+    for (size_t i = 0; i < found->n; i++) {
+        const struct view_bucket *a = &expected->buckets[i], *b = &found->buckets[i];
+        assert_near(a->x, b->x);
+        assert_near(a->x_last, b->x_last);
+        assert_int_equal(b->n, a->n);
+        assert_int_equal(b->nonfinite, a->nonfinite);
+        if (a->n == 0) continue;
+        assert_near(a->min, b->min);
+        assert_near(a->max, b->max);
+        assert_near(a->sum / (double)a->n, b->sum / (double)b->n);
+        assert_near(a->first, b->first);
+        assert_near(a->last, b->last);
+        assert_int_equal(b->rank_min, a->rank_min);
+        assert_int_equal(b->rank_max, a->rank_max);
+    }
+}
+
+/* Whether the lines are those of all reports, each of which is read. */
+static void assert_drawn(const char *path, const struct view_query *query, const struct view_series *series) {
+    CLEANUP(view_facts_done) struct view_facts facts;
+    CLEANUP(points_done) struct points points;
+    size_t n = 0, most = query->buckets > 0 ? (size_t)query->buckets : VIEW_BUCKETS;
+    assert_true(series->exact);
+    assert_near(1, series->scanned);
+    assert_int_equal(view_facts_read(path, &facts, NULL), 0);
+    assert_int_equal(
+        points_gather_between(path, query, series->x, &facts, 0, (int64_t)facts.reports, &points, NULL), 0);
+    for (int rank = query->what == VIEW_RANKS ? 0 : -1; rank < (query->what == VIEW_RANKS ? points.n_ranks : 0);
+         rank++)
+        for (int lost = 0; lost < (query->history == VIEW_ALL ? 2 : 1); lost++) {
+            struct view_line expected = expect_line(&points, rank, lost > 0, most);
+            if (expected.n > 0) {
+                assert_true(n < series->n_lines);
+                assert_line(&expected, &series->lines[n++]);
+            }
+            free(expected.buckets);
+        }
+    assert_int_equal(series->n_lines, n);
+}
+
+/* Each is a sample at once, and then what the specification says, whatever there is to be drawn. */
+static void test_drawings(void **state) {
+    (void)state;
+    char path[64];
+    struct view_index *index = NULL;
+    struct view_bucket expected[2][ARRAY_SIZE(unlike_xs)] = {0};
+    CLEANUP(idset_done) struct idset one = {0}, some = {0};
+    static const struct {
+        const char *metric, *x;
+        int buckets;
+        enum view_what what;
+        enum view_history history;
+        int ranks; /* 0: all, 1: one, 2: some */
+        double from, to;
+    } drawn[] = {
+        {"loss", NULL, 0, VIEW_RANKS, VIEW_ALL, 0, NAN, NAN},
+        {"loss", "number", 7, VIEW_RANKS, VIEW_EFFECTIVE, 0, NAN, NAN},
+        {"loss", "time", 100, VIEW_RANKS, VIEW_ALL, 2, NAN, NAN},
+        {"loss", "epoch", 4000, VIEW_BAND, VIEW_ALL, 1, NAN, NAN},
+        {"loss", NULL, 30, VIEW_RANKS, VIEW_ALL, 0, 1000, NAN},
+        {"loss", "number", 30, VIEW_BAND, VIEW_EFFECTIVE, 2, 300, 206000},
+        {"loss", "metric:step", 13, VIEW_BAND, VIEW_ALL, 0, NAN, NAN},
+        {"step", "metric:loss", 0, VIEW_BAND, VIEW_EFFECTIVE, 0, NAN, NAN},
+        {"step", "metric:loss", 50, VIEW_RANKS, VIEW_ALL, 2, 20, 60},
+        {"@interval", NULL, 20, VIEW_RANKS, VIEW_ALL, 0, NAN, NAN},
+        {"@interval", "relative", 500, VIEW_BAND, VIEW_EFFECTIVE, 0, NAN, NAN},
+        {"@rate", "number", 10, VIEW_BAND, VIEW_ALL, 1, NAN, NAN},
+        {"@lag", NULL, 20, VIEW_RANKS, VIEW_ALL, 0, NAN, NAN},
+        {"@lag", "metric:epoch", 99, VIEW_BAND, VIEW_EFFECTIVE, 1, NAN, 12},
+    };
+    assert_int_equal(idset_add(&one, 3), 0);
+    assert_int_equal(idset_add_range(&some, 1, 4), 0);
+    view_world_make(path);
+    write_unlike(path, expected);
+    assert_int_equal(view_index_open(path, false, &index, NULL), 0);
+    for (size_t i = 0; i < ARRAY_SIZE(drawn); i++) {
+        struct view_query query = {.metric = drawn[i].metric,
+                                   .x = drawn[i].x,
+                                   .from = drawn[i].from,
+                                   .to = drawn[i].to,
+                                   .buckets = drawn[i].buckets,
+                                   .what = drawn[i].what,
+                                   .history = drawn[i].history,
+                                   .ranks = drawn[i].ranks == 0   ? NULL
+                                            : drawn[i].ranks == 1 ? &one
+                                                                  : &some,
+                                   .index = index};
+        CLEANUP(view_series_done) struct view_series first = read_series(path, &query);
+        assert_false(first.exact);
+        assert_true(first.behind);
+        assert_true(first.scanned > 0 && first.scanned < 1);
+        grow(index);
+        assert_near(1, view_index_progress(index));
+        CLEANUP(view_series_done) struct view_series series = read_series(path, &query);
+        assert_false(series.behind);
+        assert_drawn(path, &query, &series);
+    }
+    view_index_close(index);
+    view_world_remove(path);
+}
+
+static void report_more(const char *path, int first, int last, double step, bool ends) {
+    struct journal *journal = NULL;
+    char metrics[96];
+    assert_int_equal(journal_open(path, JOURNAL_APPEND, &journal, NULL), 0);
+    for (int n = first; n <= last; n++)
+        for (int rank = 0; rank < UNLIKE_RANKS; rank++) {
+            (void)snprintf(metrics, sizeof metrics, "{\"loss\":%.17g,\"step\":%.17g,\"epoch\":%d}",
+                           40.0 + rank + n % 9, step + n, n);
+            view_world_report(journal, (nanoseconds)(20000 + n) * NS_PER_S - rank * NS_PER_MS, 2, rank,
+                              (uint64_t)(300000 + n), metrics);
+        }
+    if (ends)
+        view_world_event(journal, 90000 * NS_PER_S, EVENT_RUN_END, 2, -1,
+                         "{\"outcome\": \"succeeded\", \"status\": 0}");
+    view_world_close(journal);
+}
+
+static void assert_as_many(const char *path, const struct view_query *query) {
+    CLEANUP(view_facts_done) struct view_facts facts;
+    CLEANUP(points_done) struct points points;
+    CLEANUP(view_series_done) struct view_series series = read_series(path, query);
+    struct view_bucket all = {0}, found = {0};
+    assert_int_equal(view_facts_read(path, &facts, NULL), 0);
+    assert_int_equal(
+        points_gather_between(path, query, series.x, &facts, 0, (int64_t)facts.reports, &points, NULL), 0);
+    assert_true(series.exact);
+    for (size_t i = 0; i < points.n; i++)
+        view_bucket_add(&all, points.items[i].x, points.items[i].value, points.items[i].rank,
+                        points.items[i].id);
+    for (size_t line = 0; line < series.n_lines; line++) {
+        assert_true(series.lines[line].n <= (query->buckets > 0 ? (size_t)query->buckets : VIEW_BUCKETS));
+        for (size_t i = 0; i < series.lines[line].n; i++)
+            view_bucket_merge(&found, &series.lines[line].buckets[i]);
+    }
+    assert_int_equal(found.n, all.n);
+    assert_int_equal(found.nonfinite, all.nonfinite);
+    assert_near(all.x, found.x);
+    assert_near(all.x_last, found.x_last);
+    assert_near(all.min, found.min);
+    assert_near(all.max, found.max);
+    assert_near(all.last, found.last);
+}
+
+/* What comes is in the next answer; what came unasked is the background's; when the run is over all is as if it
+ * had been drawn then. */
+static void test_drawings_of_a_run_that_goes_on(void **state) {
+    (void)state;
+    char path[64];
+    struct view_index *index = NULL;
+    struct view_bucket expected[2][ARRAY_SIZE(unlike_xs)] = {0};
+    static const char *const metrics[] = {"loss", "step", "@interval"}, *const xs[] = {NULL, "metric:loss",
+                                                                                       "time"};
+    view_world_make(path);
+    write_unlike(path, expected);
+    assert_int_equal(view_index_open(path, false, &index, NULL), 0);
+    struct view_query queries[ARRAY_SIZE(metrics)];
+    for (size_t i = 0; i < ARRAY_SIZE(queries); i++) {
+        queries[i] = view_query_new(metrics[i]);
+        queries[i].x = xs[i];
+        queries[i].buckets = 50;
+        queries[i].what = i == 1 ? VIEW_BAND : VIEW_RANKS;
+        queries[i].history = VIEW_ALL;
+        queries[i].index = index;
+        CLEANUP(view_series_done) struct view_series sample = read_series(path, &queries[i]);
+        assert_false(sample.exact);
+    }
+    grow(index);
+    for (int more = 0; more < 6; more++) {
+        report_more(path, 300 * more, 300 * more + 299, more % 2 > 0 ? -5000 * more : 500000, false);
+        for (size_t i = 0; i < ARRAY_SIZE(queries); i++)
+            assert_as_many(path, &queries[i]);
+    }
+    report_more(path, 3000, 3000 + VIEW_WHOLE / UNLIKE_RANKS + 1, 0, false);
+    for (size_t i = 0; i < ARRAY_SIZE(queries); i++) {
+        CLEANUP(view_series_done) struct view_series sample = read_series(path, &queries[i]);
+        assert_false(sample.exact);
+        assert_true(sample.behind);
+    }
+    grow(index);
+    for (size_t i = 0; i < ARRAY_SIZE(queries); i++)
+        assert_as_many(path, &queries[i]);
+    report_more(path, 20000, 20010, 0, true);
+    for (size_t i = 0; i < ARRAY_SIZE(queries); i++) {
+        CLEANUP(view_series_done) struct view_series series = read_series(path, &queries[i]);
+        assert_true(series.exact);
+        assert_true(series.behind);
+    }
+    grow(index);
+    for (size_t i = 0; i < ARRAY_SIZE(queries); i++) {
+        CLEANUP(view_series_done) struct view_series series = read_series(path, &queries[i]);
+        assert_false(series.behind);
+        assert_drawn(path, &queries[i], &series);
+    }
+    view_index_close(index);
+    view_world_remove(path);
+}
+
+/* Of many ranks those are drawn that stand out of all, not those of a sample; what is drawn has an end. */
+static void test_which_ranks_are_drawn(void **state) {
+    (void)state;
+    enum { RANKS = 40, NUMBERS = 2000 };
+    char path[64];
+    struct view_index *index = NULL;
+    view_world_make(path);
+    struct journal *journal = view_world_open(path, RANKS);
+    view_world_event(journal, 0, EVENT_ATTEMPT, 1, -1, "{\"workers\": 40}");
+    for (int n = 1; n <= NUMBERS; n++)
+        for (int rank = 0; rank < RANKS; rank++) {
+            char metrics
+                [64]; /* each rank has one value that makes its mean, and which of its reports has it differs */
+            (void)snprintf(metrics, sizeof metrics, "{\"v\":%d,\"step\":%d}",
+                           n == 3 + 7 * rank ? (rank % 2 > 0 ? 1 : -1) * 1000 * rank : 0, n);
+            view_world_report(journal, n * NS_PER_S, 1, rank, (uint64_t)n, metrics);
+        }
+    view_world_close(journal);
+    assert_int_equal(view_index_open(path, false, &index, NULL), 0);
+    struct view_query query = view_query_new("v");
+    query.what = VIEW_RANKS;
+    query.index = index;
+    CLEANUP(view_series_done) struct view_series sample = read_series(path, &query);
+    assert_false(sample.exact);
+    grow(index);
+    CLEANUP(view_series_done) struct view_series series = read_series(path, &query);
+    assert_true(series.exact);
+    assert_int_equal(series.n_ranks, RANKS);
+    assert_int_equal(series.n_lines, VIEW_LINES_MAX);
+    for (int i = 0; i < VIEW_LINES_MAX; i++)
+        assert_int_equal(series.lines[i].rank, RANKS - VIEW_LINES_MAX + i);
+    int n_exact = 0, n_refused = 0;
+    for (int i = 0; i < 40; i++) {
+        query.buckets = 2000 + i;
+        CLEANUP(view_series_done) struct view_series first = read_series(path, &query);
+        assert_false(first.exact);
+        n_refused += !first.behind;
+        grow(index);
+        CLEANUP(view_series_done) struct view_series second = read_series(path, &query);
+        assert_int_equal(second.exact, first.behind);
+        n_exact += second.exact;
+    }
+    assert_true(n_exact > 0 && n_refused > 0);
+    view_index_close(index);
+    view_world_remove(path);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_drawings),
+        cmocka_unit_test(test_drawings_of_a_run_that_goes_on),
+        cmocka_unit_test(test_which_ranks_are_drawn),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
