@@ -240,11 +240,11 @@ static bool is_left_out(const struct drawing *drawing, const struct point *point
 }
 
 static int grow_line(struct drawing *drawing, struct view_line *line, const struct points *points) {
-    size_t room = line->n, before = line->n;
+    size_t before = line->n;
     for (size_t i = 0; i < points->n; i++) {
         const struct point *point = &points->items[i];
         if (line_of(drawing, point) != line) continue;
-        struct view_bucket *bucket = plot_line_add(line, &room);
+        struct view_bucket *bucket = plot_line_add(line);
         if (bucket == NULL) return -ENOMEM;
         view_bucket_add(bucket, point->x, point->value, point->rank, point->id);
     }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 
 /* -- buckets */
@@ -42,32 +43,23 @@ void view_bucket_merge(struct view_bucket *into, const struct view_bucket *from)
     into->n += from->n;
 }
 
-struct view_bucket *plot_line_add(struct view_line *line, size_t *room) {
-    if (line->n == *room) {
-        size_t wanted = *room * 2 + 1024;
-        struct view_bucket *grown = reallocarray(line->buckets, wanted, sizeof *grown);
-        if (grown == NULL) return NULL;
-        line->buckets = grown;
-        *room = wanted;
-    }
+struct view_bucket *plot_line_add(struct view_line *line) {
+    if (ARRAY_GROW(line->buckets, line->n) < 0) return NULL;
     line->buckets[line->n] = (struct view_bucket){0};
     return &line->buckets[line->n++];
 }
 
 /* -- of points */
 
+static bool is_before(const void *bucket, const void *x) {
+    return ((const struct view_bucket *)bucket)->x < *(const double *)x;
+}
+
 /* Where x is among the buckets, or belongs between them: points mostly come by rising x. */
 static size_t place_of(const struct view_line *line, double x) {
-    size_t low = 0, high = line->n;
-    if (high > 0 && line->buckets[high - 1].x <= x) low = high - (line->buckets[high - 1].x == x);
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if (line->buckets[middle].x < x)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    const struct view_bucket *last = line->n > 0 ? &line->buckets[line->n - 1] : NULL;
+    if (last != NULL && last->x <= x) return last->x < x ? line->n : line->n - 1;
+    return array_place(line->buckets, line->n, sizeof *last, is_before, &x);
 }
 
 static int divide(const struct plot_lines *plot, struct plot_line *making) {
@@ -79,7 +71,7 @@ static int divide(const struct plot_lines *plot, struct plot_line *making) {
     }
     free(making->line.buckets);
     making->line.buckets = divided;
-    making->line.n = making->room = plot->most;
+    making->line.n = plot->most;
     making->divided = true;
     return 0;
 }
@@ -92,7 +84,7 @@ static int add_point(const struct plot_lines *plot, struct plot_line *making, co
     if (making->divided) {
         place = points_bucket(point->x, plot->from, plot->to, plot->most);
     } else if (!there) {
-        if (plot_line_add(line, &making->room) == NULL) return -ENOMEM;
+        if (plot_line_add(line) == NULL) return -ENOMEM;
         memmove(line->buckets + place + 1, line->buckets + place, (n - place) * sizeof *line->buckets);
         line->buckets[place] = (struct view_bucket){0};
     }

@@ -31,7 +31,6 @@ int plot_means_choose(struct plot_means *means);
  * `most` of these, then `most` buckets that divide the range. */
 struct plot_line {
     struct view_line line; /* owned; by x, with empty buckets between the others where the range is divided */
-    size_t room;
     bool divided;
 };
 
@@ -51,8 +50,8 @@ int plot_lines_add(struct plot_lines *plot, const struct points *points); /* -EN
 struct view_line *plot_lines_end(struct plot_lines *plot, size_t *n);
 void plot_lines_free(struct view_line *lines, size_t n);
 
-/* An empty bucket behind the others; `room` is how many there is memory for. NULL when it is short. */
-struct view_bucket *plot_line_add(struct view_line *line, size_t *room);
+/* An empty bucket behind the others; NULL when memory is short. */
+struct view_bucket *plot_line_add(struct view_line *line);
 /* Puts the buckets into order; those that overlap, and where there are more than `most` those of one place of
  * the range, become one. */
 void plot_line_fold(struct view_line *line, double from, double to, size_t most);

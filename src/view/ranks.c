@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "run/pace.h"
 #include "view/encode.h"
@@ -52,16 +53,10 @@ static int by_number(const void *a, const void *b) {
     return (x->time > y->time) - (x->time < y->time);
 }
 
-static const struct ranks_seen *first_of(const struct ranks_reading *reading, uint64_t number) {
-    size_t low = 0, high = reading->n;
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if (reading->seen[middle].number < number)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return &reading->seen[low];
+static bool is_before(const void *item, const void *key) {
+    const struct ranks_seen *seen = item;
+    const uint64_t *number = key;
+    return seen->number < *number;
 }
 
 /* Each against the first report of the same number, which is there if the window has, of every rank, that
@@ -84,10 +79,13 @@ static bool find_lags(struct ranks_reading *reading) {
     for (size_t i = 0; i < ranks->n; i++) {
         ranks->items[i].lag = (double)NAN;
         if (least[i] == 0) continue;
-        if (last[i].number >= from)
-            ranks->items[i].lag = seconds(last[i].time - first_of(reading, last[i].number)->time);
-        else
+        if (last[i].number < from) {
             known = false;
+            continue;
+        }
+        size_t first =
+            array_place(reading->seen, reading->n, sizeof *reading->seen, is_before, &last[i].number);
+        ranks->items[i].lag = seconds(last[i].time - reading->seen[first].time);
     }
     return known;
 }

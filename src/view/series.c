@@ -189,12 +189,11 @@ static int gather_between(const struct index_answer *answer, const struct view_q
     return 0;
 }
 
-static int add_points(struct view_line *line, const struct points *points, bool lost, double from, double to,
-                      size_t *room) {
+static int add_points(struct view_line *line, const struct points *points, bool lost, double from, double to) {
     for (size_t i = 0; i < points->n; i++) {
         const struct point *point = &points->items[i];
         if (point->lost != lost || point->x < from || point->x > to) continue;
-        struct view_bucket *bucket = plot_line_add(line, room);
+        struct view_bucket *bucket = plot_line_add(line);
         if (bucket == NULL) return -ENOMEM;
         view_bucket_add(bucket, point->x, point->value, point->rank, point->id);
     }
@@ -203,10 +202,10 @@ static int add_points(struct view_line *line, const struct points *points, bool 
 
 /* A bucket that reaches beyond the range is read again, report by report, but for one of very many. */
 static int add_edge(const struct index_answer *answer, const struct view_bucket *edge, bool lost,
-                    struct view_line *line, size_t *room, ty_error *err) {
+                    struct view_line *line, ty_error *err) {
     struct points points;
     if (edge->id_last - edge->id_first >= VIEW_WHOLE) {
-        struct view_bucket *bucket = plot_line_add(line, room);
+        struct view_bucket *bucket = plot_line_add(line);
         if (bucket == NULL) return -ENOMEM;
         *bucket = *edge;
         return 0;
@@ -215,14 +214,14 @@ static int add_edge(const struct index_answer *answer, const struct view_bucket 
     query.from = edge->x > answer->from ? edge->x : answer->from;
     query.to = edge->x_last < answer->to ? edge->x_last : answer->to;
     int result = gather_between(answer, &query, edge->id_first - 1, edge->id_last, &points, err);
-    if (result == 0) result = add_points(line, &points, lost, query.from, query.to, room);
+    if (result == 0) result = add_points(line, &points, lost, query.from, query.to);
     points_done(&points);
     return result;
 }
 
 static int merge_line(const struct index_answer *answer, const struct index_piece *piece, bool lost,
                       struct view_series *series, ty_error *err) {
-    size_t most = answer->query->buckets > 0 ? (size_t)answer->query->buckets : VIEW_BUCKETS, room = 0;
+    size_t most = answer->query->buckets > 0 ? (size_t)answer->query->buckets : VIEW_BUCKETS;
     if (ARRAY_GROW(series->lines, series->n_lines) < 0) return -ENOMEM;
     struct view_line *line = &series->lines[series->n_lines++];
     *line = (struct view_line){.rank = -1, .lost = lost};
@@ -231,14 +230,14 @@ static int merge_line(const struct index_answer *answer, const struct index_piec
         const struct view_bucket *bucket = &piece->buckets[i];
         if (!is_selected(answer, bucket)) continue;
         if (bucket->x < answer->from || bucket->x_last > answer->to) {
-            result = add_edge(answer, bucket, lost, line, &room, err);
+            result = add_edge(answer, bucket, lost, line, err);
         } else {
-            struct view_bucket *copy = plot_line_add(line, &room);
+            struct view_bucket *copy = plot_line_add(line);
             if (copy == NULL) return -ENOMEM;
             *copy = *bucket;
         }
     }
-    if (result == 0) result = add_points(line, &answer->rest, lost, answer->from, answer->to, &room);
+    if (result == 0) result = add_points(line, &answer->rest, lost, answer->from, answer->to);
     if (result == 0) plot_line_fold(line, answer->from, answer->to, most);
     return result;
 }

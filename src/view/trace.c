@@ -195,18 +195,16 @@ static void sort_spans(struct trace_writing *writing) {
     if (writing->n_spans > 0) qsort(writing->spans, writing->n_spans, sizeof *writing->spans, by_track);
 }
 
+static bool ends_before(const void *item, const void *key) {
+    const struct trace_span *span = item, *other = key;
+    return span->rank < other->rank || (span->rank == other->rank && span->to <= other->from);
+}
+
 /* The first span of a track that ends behind this time, or NULL. */
 static const struct trace_span *find_span(const struct trace_writing *writing, int rank, nanoseconds time) {
-    size_t low = 0, high = writing->n_spans;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        const struct trace_span *span = &writing->spans[middle];
-        if (span->rank < rank || (span->rank == rank && span->to <= time))
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < writing->n_spans && writing->spans[low].rank == rank ? &writing->spans[low] : NULL;
+    const struct trace_span key = {.rank = rank, .from = time};
+    size_t place = array_place(writing->spans, writing->n_spans, sizeof key, ends_before, &key);
+    return place < writing->n_spans && writing->spans[place].rank == rank ? &writing->spans[place] : NULL;
 }
 
 /* Cuts a slice that begins or ends within a span, and does not lie in it, at the span's edge. */

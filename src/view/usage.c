@@ -33,18 +33,15 @@ void view_usage_done(struct view_usage *usage) {
     *usage = (struct view_usage){0};
 }
 
+static bool is_before(const void *item, const void *name) {
+    return strcmp(((const struct view_usage_node *)item)->name, name) < 0;
+}
+
 /* The node's place among the others, or where it belongs. */
 static size_t place_of(const struct view_usage *usage, const char *name, bool *there) {
-    size_t low = 0, high = usage->n;
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if (strcmp(usage->nodes[middle].name, name) < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    *there = low < usage->n && str_equal(usage->nodes[low].name, name);
-    return low;
+    size_t place = array_place(usage->nodes, usage->n, sizeof *usage->nodes, is_before, name);
+    *there = place < usage->n && str_equal(usage->nodes[place].name, name);
+    return place;
 }
 
 static struct view_usage_node *make_node(struct view_usage *usage, const char *name) {

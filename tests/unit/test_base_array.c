@@ -1,4 +1,4 @@
-/* Arrays that grow at their end. */
+/* Arrays that grow at their end; places in sorted ones. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -45,11 +45,28 @@ static void what_is_too_large_leaves_the_array(void **state) {
     free(items);
 }
 
+static bool is_less(const void *item, const void *key) {
+    return *(const int *)item < *(const int *)key;
+}
+
+static void a_key_has_a_place(void **state) {
+    (void)state;
+    const int items[] = {-3, 0, 0, 0, 7, 9, 9};
+    const size_t n = sizeof items / sizeof items[0];
+    for (size_t length = 0; length <= n; length++)
+        for (int key = -5; key < 12; key++) {
+            size_t place = array_place(items, length, sizeof items[0], is_less, &key);
+            for (size_t i = 0; i < length; i++)
+                assert_int_equal(items[i] < key, i < place);
+        }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(items_keep_their_values),
         cmocka_unit_test(an_array_that_is_full_grows_too),
         cmocka_unit_test(what_is_too_large_leaves_the_array),
+        cmocka_unit_test(a_key_has_a_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
