@@ -63,10 +63,10 @@ static int fill(struct points *points, struct view_heat *heat) {
         }
         sum = n = 0;
     }
-    double range = heat->max - heat->min;
+    double half = heat->max / 2 - heat->min / 2; /* of the range, which may be beyond a double */
     for (size_t i = 0; i < cells; i++)
         if (!isnan(means[i]))
-            heat->cells[i] = (uint8_t)(1 + (range > 0 ? (means[i] - heat->min) / range * 254 : 0));
+            heat->cells[i] = (uint8_t)(1 + (half > 0 ? (means[i] / 2 - heat->min / 2) / half * 254 : 0));
     return 0;
 }
 
@@ -184,7 +184,8 @@ static void encode_counts(const uint64_t *counts, size_t n, struct buffer *out) 
 }
 
 void view_histogram_encode(const struct view_histogram *histogram, struct buffer *out) {
-    double width = (histogram->max - histogram->min) / (double)histogram->bins;
+    double bins = (double)histogram->bins, range = histogram->max - histogram->min;
+    double width = isinf(range) ? histogram->max / bins - histogram->min / bins : range / bins;
     buffer_printf(out, "{\"exact\": %s, \"scanned\": ", histogram->exact ? "true" : "false");
     encode_number(out, histogram->scanned);
     buffer_text(out, ", \"edges\": [");

@@ -712,7 +712,8 @@ static bool take_row(struct view_index *index, struct cache_reading *reading, st
         n * sizeof *row->slots > reading->left)
         return false;
     if (n == 0) return true;
-    if (!(row->scale > 1e-18 && row->scale < 1e9) || row->base > INT64_MAX / 4 || row->base < INT64_MIN / 4)
+    if (!(row->scale > 1e-18 && row->scale <= FINEST_SCALE) || row->base > INT64_MAX / 4 ||
+        row->base < INT64_MIN / 4)
         return false;
     if (reserve(row, n) < 0) return false;
     row->n = n;

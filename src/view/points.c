@@ -208,19 +208,20 @@ static struct points_firsts *find_firsts(const struct points_before *before, int
 /* Room for the number, in front of the others or behind them, and there for some more. */
 static int reserve_first(struct points_before *before, struct points_firsts *firsts, uint64_t number) {
     enum { AHEAD = 1024 };
-    if (firsts->n == 0) firsts->low = number;
-    uint64_t low = number < firsts->low ? number : firsts->low, end = firsts->low + firsts->n;
-    uint64_t most = POINTS_NUMBERS - (before->n_times - firsts->n);
-    if (firsts->n > 0 && number >= firsts->low && number < end) return 0;
-    if (number - low >= most || end - low > most) return -E2BIG;
-    if (number >= end) end = number + AHEAD + firsts->n / 4;
-    if (end - low > most) end = low + most;
-    nanoseconds *times = calloc(end - low, sizeof *times);
+    if (firsts->n > 0 && number - firsts->low < firsts->n) return 0; /* one below `low` wraps around */
+    uint64_t low = number, last = number, most = POINTS_NUMBERS - (before->n_times - firsts->n);
+    if (firsts->n > 0 && firsts->low < number) low = firsts->low;
+    if (firsts->n > 0 && firsts->low > number) last = firsts->low + firsts->n - 1;
+    if (last - low >= most) return -E2BIG;
+    uint64_t n = last - low + 1, ahead = last == number ? AHEAD + firsts->n / 4 : 0;
+    if (ahead > most - n) ahead = most - n;
+    if (ahead > UINT64_MAX - last) ahead = UINT64_MAX - last;
+    nanoseconds *times = calloc(n + ahead, sizeof *times);
     if (times == NULL) return -ENOMEM;
     if (firsts->n > 0) memcpy(times + (firsts->low - low), firsts->times, firsts->n * sizeof *times);
-    before->n_times += end - low - firsts->n;
+    before->n_times += n + ahead - firsts->n;
     free(firsts->times);
-    *firsts = (struct points_firsts){firsts->attempt, low, times, end - low};
+    *firsts = (struct points_firsts){firsts->attempt, low, times, n + ahead};
     return 0;
 }
 
@@ -494,7 +495,8 @@ int points_gather_next(struct points_pass *pass, struct points *points, ty_error
 
 size_t points_bucket(double x, double from, double to, size_t n) {
     if (!(to > from)) return 0;
-    double at = floor((x - from) * (double)n / (to - from));
+    double shrink = isfinite((to - from) * (double)n) ? 1 : 0x1p-20; /* at the ends of a double */
+    double at = floor((x * shrink - from * shrink) * (double)n / (to * shrink - from * shrink));
     return at < (double)(n - 1) ? (size_t)(at > 0 ? at : 0) : n - 1;
 }
 

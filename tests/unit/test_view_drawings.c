@@ -240,6 +240,48 @@ static void test_drawings_of_a_run_that_goes_on(void **state) {
     view_world_remove(path);
 }
 
+/* Lags among numbers that no run makes: they are drawn where they lie close together, else not at all. */
+static void test_lags_of_any_numbers(void **state) {
+    (void)state;
+    static const struct {
+        uint64_t from[2]; /* of the first half of the reports, of the second */
+        bool drawn;
+    } cases[] = {{{1, 1 + VIEW_WHOLE / 2}, true},
+                 {{UINT64_MAX - VIEW_WHOLE, UINT64_MAX - VIEW_WHOLE / 2}, true},
+                 {{UINT64_MAX - VIEW_WHOLE / 2, 5}, false},
+                 {{5, UINT64_MAX - VIEW_WHOLE / 2}, false},
+                 {{UINT64_C(1) << 63, 1}, false},
+                 {{UINT64_C(1) << 32, UINT64_C(1) << 31}, false}};
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        char path[64];
+        struct view_index *index = NULL;
+        view_world_make(path);
+        struct journal *journal = view_world_open(path, 2);
+        view_world_event(journal, 0, EVENT_ATTEMPT, 1, -1, "{\"workers\": 2}");
+        for (int half = 0; half < 2; half++)
+            for (int n = 0; n < VIEW_WHOLE / 2; n++)
+                for (int rank = 0; rank < 2; rank++)
+                    view_world_report(journal, (n + rank * half) * NS_PER_MS, 1, rank,
+                                      cases[i].from[half] + (uint64_t)n, "{}");
+        view_world_close(journal);
+        assert_int_equal(view_index_open(path, false, &index, NULL), 0);
+        struct view_query query = view_query_new("@lag");
+        query.x = "time";
+        query.index = index;
+        CLEANUP(view_series_done) struct view_series sample = read_series(path, &query);
+        assert_true(sample.behind);
+        grow(index);
+        CLEANUP(view_series_done) struct view_series series = read_series(path, &query);
+        assert_int_equal(series.exact, cases[i].drawn);
+        double most = 0;
+        for (size_t k = 0; k < series.lines[0].n && series.exact; k++)
+            most = fmax(most, series.lines[0].buckets[k].max);
+        assert_near(cases[i].drawn ? 1e-3 : 0, most);
+        view_index_close(index);
+        view_world_remove(path);
+    }
+}
+
 /* Of many ranks those are drawn that stand out of all, not those of a sample; what is drawn has an end. */
 static void test_which_ranks_are_drawn(void **state) {
     (void)state;
@@ -292,6 +334,7 @@ int main(void) {
         cmocka_unit_test(test_drawings),
         cmocka_unit_test(test_drawings_of_a_run_that_goes_on),
         cmocka_unit_test(test_which_ranks_are_drawn),
+        cmocka_unit_test(test_lags_of_any_numbers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -340,6 +340,43 @@ static void test_histogram(void **state) {
     view_histogram_done(&histogram);
 }
 
+/* Whatever a double may be, it has a bin and a cell, and each bin an edge. */
+static void test_values_at_the_ends_of_a_double(void **state) {
+    (void)state;
+    static const char *const values[] = {"-1.7e308", "0", "1.7e308", "1.6e308"};
+    char path[64];
+    struct view_histogram histogram;
+    struct view_heat heat;
+    CLEANUP(buffer_done) struct buffer text = {0};
+    view_world_make(path);
+    struct journal *journal = view_world_open(path, 4);
+    view_world_event(journal, 0, EVENT_ATTEMPT, 1, -1, "{\"workers\": 4}");
+    for (int rank = 0; rank < 4; rank++) {
+        char metrics[64];
+        (void)snprintf(metrics, sizeof metrics, "{\"v\":%s}", values[rank]);
+        view_world_report(journal, NS_PER_S, 1, rank, 1, metrics);
+    }
+    view_world_close(journal);
+    struct view_query query = view_query_new("v");
+    assert_int_equal(view_histogram_read(path, &query, 4, &histogram, NULL), 0);
+    for (size_t i = 0; i < 4; i++)
+        assert_int_equal(histogram.all[i], i == 0 || i == 2 ? 1 : i == 3 ? 2 : 0);
+    view_histogram_encode(&histogram, &text);
+    view_histogram_done(&histogram);
+    json_t *reply = parse(&text);
+    const json_t *edges = json_object_get(reply, "edges");
+    assert_int_equal(json_array_size(edges), 5);
+    assert_near(-0.85, json_number_value(json_array_get(edges, 1)) / 1e308);
+    json_decref(reply);
+    assert_int_equal(view_heat_read(path, &query, 0, &heat, NULL), 0);
+    assert_int_equal(heat.rows, 4);
+    assert_int_equal(heat.cells[0], 1);
+    assert_int_equal(heat.cells[heat.columns], 128);
+    assert_int_equal(heat.cells[2 * heat.columns], 255);
+    view_heat_done(&heat);
+    view_world_remove(path);
+}
+
 static bool keep_number(void *context, const struct value *value) {
     *(double *)context = value->number;
     return true;
@@ -367,21 +404,14 @@ static void test_numbers(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ten_buckets),
-        cmocka_unit_test(test_zoom_is_exact),
-        cmocka_unit_test(test_made_metrics),
-        cmocka_unit_test(test_buckets_that_do_not_divide),
-        cmocka_unit_test(test_what_counts),
-        cmocka_unit_test(test_marks_of_a_zoom),
-        cmocka_unit_test(test_lines_of_ranks),
-        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_names_that_are_none),
-        cmocka_unit_test(test_heat),
-        cmocka_unit_test(test_histogram),
-        cmocka_unit_test(test_encoded_numbers),
-        cmocka_unit_test(test_json),
-        cmocka_unit_test(test_wrong_parameters),
-        cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_ten_buckets),         cmocka_unit_test(test_zoom_is_exact),
+        cmocka_unit_test(test_made_metrics),        cmocka_unit_test(test_buckets_that_do_not_divide),
+        cmocka_unit_test(test_what_counts),         cmocka_unit_test(test_marks_of_a_zoom),
+        cmocka_unit_test(test_lines_of_ranks),      cmocka_unit_test(test_names),
+        cmocka_unit_test(test_names_that_are_none), cmocka_unit_test(test_heat),
+        cmocka_unit_test(test_histogram),           cmocka_unit_test(test_values_at_the_ends_of_a_double),
+        cmocka_unit_test(test_encoded_numbers),     cmocka_unit_test(test_json),
+        cmocka_unit_test(test_wrong_parameters),    cmocka_unit_test(test_numbers),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
