@@ -147,25 +147,19 @@ static int answer_metrics(struct api_call *call, ty_error *err) {
 static int answer_series(struct api_call *call, ty_error *err) {
     CLEANUP(idset_done) struct idset ranks = {0};
     struct view_query query;
-    struct view_series series[SERIES_RUNS] = {0};
     const struct view_series *each[SERIES_RUNS];
     const char *ids[SERIES_RUNS];
-    size_t n_read = 0;
     if (call->n_runs == 0) return ty_fail(err, TY_EUSAGE, "run=: must be the ID of a run");
     int result = read_query(call, "buckets", VIEW_BUCKETS_MAX, &query, &ranks, err);
-    while (result >= 0 && n_read < call->n_runs) {
-        const struct site_run *run = call->runs[n_read];
-        query.index = run->index;
-        result = view_series_read(run->path, &query, &series[n_read], err);
-        if (result < 0) break;
-        call->behind[n_read] = series[n_read].behind;
-        each[n_read] = &series[n_read];
-        ids[n_read++] = run->id;
+    if (result >= 0) result = view_series_read(call->run->path, &query, &call->series[call->n_read], err);
+    if (result < 0) return result;
+    if (++call->n_read < call->n_runs) return 0;
+    for (size_t i = 0; i < call->n_runs; i++) {
+        each[i] = &call->series[i];
+        ids[i] = call->runs[i]->id;
     }
-    if (result >= 0) view_series_encode(each, ids, n_read, query.metric, &call->out);
-    for (size_t i = 0; i < n_read; i++)
-        view_series_done(&series[i]);
-    return result;
+    view_series_encode(each, ids, call->n_runs, query.metric, &call->out);
+    return 0;
 }
 
 static int answer_heat(struct api_call *call, ty_error *err) {

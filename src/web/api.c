@@ -62,6 +62,8 @@ void call_free(struct api_call *call) {
         free(call->found[i].path);
     }
     free(call->found);
+    for (size_t i = 0; i < call->n_read; i++)
+        view_series_done(&call->series[i]);
     url_query_done(&call->query);
     buffer_done(&call->out);
     buffer_done(&call->body);
@@ -107,11 +109,7 @@ struct site_run *site_run_note(struct site *site, const char *id, const char *na
     run->path = strdup(path);
     run->news.directory = run->news.logs = -1;
     (void)strcpy(run->id, id);
-    if (run->name != NULL && run->path != NULL &&
-        view_index_open(run->path, !site->config.no_cache, &run->index, NULL) >= 0 &&
-        hash_set(site->runs, id, (uintptr_t)run) >= 0)
-        return run;
-    view_index_close(run->index);
+    if (run->name != NULL && run->path != NULL && hash_set(site->runs, id, (uintptr_t)run) >= 0) return run;
     free(run->name);
     free(run->path);
     free(run);
@@ -128,14 +126,20 @@ static void call_done(struct lane_job *job) {
         download_end(call);
         return;
     }
-    loop_timer_stop(call->site->loop, &call->patience);
     if (call->run != NULL) news_spend(call->run, call->spent);
-    if (call->request != NULL && call->route == &route_look) {
+    bool looked = call->route == &route_look;
+    if (call->request != NULL && call->result >= 0 && call->n_read < call->n_runs && !looked) {
+        call->run = call->runs[call->n_read];
+        call_post(call, &call->run->lane);
+        return;
+    }
+    loop_timer_stop(call->site->loop, &call->patience);
+    if (call->request != NULL && looked) {
         dispatch(call);
         return;
     }
-    for (size_t i = 0; i < call->n_runs; i++)
-        if (call->behind[i]) indexing_begin(call->runs[i]);
+    for (size_t i = 0; i < call->n_read; i++)
+        if (call->series[i].behind) indexing_begin(call->runs[i]);
     if (call->request == NULL) { /* nobody waits any more */
         call_free(call);
         return;
@@ -221,6 +225,18 @@ static void begin(struct api_call *call) {
     }
 }
 
+/* A list may have ten thousand runs: one that nobody has asked about yet has no index. */
+static bool have_indexes(const struct api_call *call) {
+    size_t n = call->n_runs > 0 ? call->n_runs : call->run != NULL;
+    for (size_t i = 0; i < n; i++) {
+        struct site_run *run = call->n_runs > 0 ? call->runs[i] : call->run;
+        if (run->index == NULL &&
+            view_index_open(run->path, !call->site->config.no_cache, &run->index, NULL) < 0)
+            return false;
+    }
+    return true;
+}
+
 static void dispatch(struct api_call *call) {
     struct site *site = call->site;
     bool stream = !call->acts && str_equal(call->request->path, stream_route.path);
@@ -248,7 +264,10 @@ static void dispatch(struct api_call *call) {
         call_refuse(call, 400, call->err.message);
     } else {
         call->run = own != NULL ? (struct site_run *)*own : call->n_runs > 0 ? call->runs[0] : NULL;
-        begin(call);
+        if (have_indexes(call))
+            begin(call);
+        else
+            call_refuse(call, 500, "out of memory");
     }
 }
 

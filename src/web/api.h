@@ -14,7 +14,8 @@ struct api_call;
 
 struct route {
     const char *path;
-    /* In the thread: the body goes to call->out. Negative with the message otherwise. */
+    /* In the thread: the body goes to call->out. Negative with the message otherwise. Of several runs it is
+     * called in the lane of each, and reads that one. */
     int (*answer)(struct api_call *call, ty_error *err);
     const char *parameters; /* all that it takes, separated by blanks */
     const char *type;       /* NULL: JSON */
@@ -31,16 +32,16 @@ struct api_call {
     struct site *site;
     struct http_request *request; /* NULL: it is gone, or was answered */
     const struct route *route;
-    struct site_run *run;  /* of the path; or NULL */
+    struct site_run *run;  /* of the path, or of `runs` the one that is at hand; or NULL */
     char id[VIEW_ID_SIZE]; /* as the path has it */
     struct url_query query;
     struct site_run *runs[SERIES_RUNS]; /* n_runs that the query names */
-    size_t n_runs;
-    int rank; /* of logs/rank-N */
+    size_t n_runs, n_read;
+    struct view_series series[SERIES_RUNS]; /* n_read; owned */
+    int rank;                               /* of logs/rank-N */
     bool looked, openmetrics, acts;
-    bool deleted;             /* the run was, when the thread was done */
-    bool behind[SERIES_RUNS]; /* runs whose index is to grow */
-    struct buffer body;       /* of an action */
+    bool deleted;       /* the run was, when the thread was done */
+    struct buffer body; /* of an action */
     struct buffer out;
     const char *type;
     ty_error err;
