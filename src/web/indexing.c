@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "web/site.h"
 
-enum { TELL_MS = 250, REST = 49 };
+enum { TELL_MS = 250, REST = 49, RETRY_SECONDS = 5 };
 
 struct indexing_job {
     struct lane_job base;
@@ -54,7 +54,7 @@ static void stepped(struct lane_job *base) {
     }
     if (job->more <= 0 && !again) {
         run->indexing = false;
-        run->index_failed = job->more < 0;
+        if (job->more < 0) run->index_due = now + RETRY_SECONDS * NS_PER_S; /* its storage may be back then */
         free(job);
     } else if (job->follows) {
         /* A run that goes on needs the machine itself: of a core its index has a fiftieth. */
@@ -72,7 +72,7 @@ static void drop(struct lane_job *base) {
 
 void indexing_begin(struct site_run *run) {
     run->index_again = run->indexing;
-    if (run->indexing || run->index_failed) return;
+    if (run->indexing || loop_now(run->site->loop) < run->index_due) return;
     struct indexing_job *job = calloc(1, sizeof *job);
     if (job == NULL) return; /* what is asked for is answered from a sample */
     job->base = (struct lane_job){.work = step, .done = stepped, .drop = drop};

@@ -155,9 +155,10 @@ struct site_run {
     char id[VIEW_ID_SIZE];
     char *name, *path; /* owned */
     struct lane lane, index_lane;
-    struct view_index *index; /* owned; grows in its lane */
-    bool indexing, index_failed;
+    struct view_index *index; /* owned; grows in its lane; NULL: nobody has asked about the run yet */
+    bool indexing;
     bool index_again;                 /* there is more to do than the step at hand may know of */
+    nanoseconds index_due;            /* behind a step that failed: not before */
     struct indexing_job *index_rests; /* owned, between two steps; NULL: none does */
     nanoseconds index_told;
     size_t n_left; /* of its exports */

@@ -118,6 +118,18 @@ class Runs(DashboardCase):
             self.assertEqual((1, n), (told["scanned"], sum(sum(line["n"]) for line in told["series"])))
             reply.close()
 
+    def test_an_index_goes_on_once_its_run_is_back(self):
+        seen.write_c(self.storage, "c", 10_000)  # more than thirty steps
+        server = self.serve()
+        run, away = server.ids()["c"], os.path.join(self.place, "away")
+        path = os.path.join(self.storage, "c")
+        reply = self.open_stream(server, run)
+        self.next_event(reply, "index")
+        os.rename(path, away)
+        self.next_event(reply, "gone")
+        os.rename(away, path)
+        self.wait_for(lambda: server.json(f"/api/series?run={run}&metric=loss")["exact"], "the whole index")
+
     def test_ranks_that_are_far_ahead_of_a_slow_one(self):
         journal = Journal(self.storage, "apart")
         journal.begin(4)
