@@ -16,6 +16,8 @@
 #include "base/module.h"
 #include "base/str.h"
 #include "controller/run_directory.h"
+#include "run/settings.h"
+#include "view/run_look.h"
 #include "web/site.h"
 
 static const char policy[] =
@@ -176,22 +178,62 @@ static int write_token(struct site *site, ty_error *err) {
     return result < 0 ? ty_fail(err, result, "cannot write the token to %s: %s", path, strerror(-result)) : 0;
 }
 
-/* The runs that were named, as the page's address has them: "&run=ID", or "&compare=ID,ID". */
-static int make_fragment(const struct dashboard_config *config, struct buffer *out, ty_error *err) {
-    for (size_t i = 0; i < config->n_names; i++) {
-        char id[VIEW_ID_SIZE];
-        CLEANUP_FREE char *path = NULL;
-        for (size_t j = 0; path == NULL && j < config->n_storage_paths; j++)
-            path = run_directory_find(config->storage_paths[j], config->names[i], err);
+/* A look for each name below each storage path, all at once: a path that hangs keeps nobody from the page. */
+static int look_for_names(const struct dashboard_config *config, struct run_look **looks, ty_error *err) {
+    const struct run_files nothing_known = {0};
+    size_t n = config->n_names * config->n_storage_paths;
+    for (size_t i = 0; i < n; i++) {
+        const char *name = config->names[i / config->n_storage_paths];
+        if (run_name_check(name, err) < 0) return err->code;
+        CLEANUP_FREE char *path =
+            run_directory_path(config->storage_paths[i % config->n_storage_paths], name, FACE_COMMAND, err);
         if (path == NULL) return err->code;
-        if (!view_run_id(path, id)) return ty_fail(err, -ENOENT, "%s is gone", path);
-        buffer_printf(out, "%s%s", i > 0 ? "," : config->n_names > 1 ? "&compare=" : "&run=", id);
+        looks[i] = run_look_create(path, &nothing_known);
+        if (looks[i] == NULL) return ty_fail_memory(err);
     }
-    return out->failed ? ty_fail_memory(err) : 0;
+    return run_looks_make(looks, n, err);
 }
 
-static int announce(const struct site *site, const char *fragment, ty_error *err) {
-    CLEANUP(buffer_done) struct buffer url = {0}, way = {0};
+/* Of the first storage path that has a run of this name, one look for each of them. 1: the ID; 0: none has,
+ * but some do not answer, of which a hint tells. */
+static int take_id(const struct dashboard_config *config, const char *name, struct run_look *const *looks,
+                   char id[VIEW_ID_SIZE], struct buffer *hints, ty_error *err) {
+    bool hangs = false;
+    for (size_t i = 0; i < config->n_storage_paths; i++) {
+        bool answers = run_look_state(looks[i]) == LOOK_IS_DONE;
+        if (answers && looks[i]->found != FOUND_NOTHING && view_run_id(looks[i]->real, id)) return 1;
+        if (!answers)
+            buffer_printf(hints, "%s: not answering for %d s: it is not shown first\n", looks[i]->path,
+                          RUN_LOOK_SECONDS);
+        hangs = hangs || !answers;
+    }
+    if (hangs) return 0;
+    CLEANUP_FREE char *path = run_directory_find(config->storage_paths[config->n_storage_paths - 1], name, err);
+    return path == NULL ? err->code : ty_fail(err, -ENOENT, "%s is gone", path);
+}
+
+/* The runs that were named, as the page's address has them: "&run=ID", or "&compare=ID,ID". */
+static int make_fragment(const struct dashboard_config *config, struct buffer *out, struct buffer *hints,
+                         ty_error *err) {
+    size_t n = config->n_names * config->n_storage_paths;
+    struct run_look **looks = calloc(n + 1, sizeof(struct run_look *));
+    const char *between = config->n_names > 1 ? "&compare=" : "&run=";
+    int result = looks == NULL ? ty_fail_memory(err) : look_for_names(config, looks, err);
+    for (size_t i = 0; i < config->n_names && result >= 0; i++) {
+        char id[VIEW_ID_SIZE];
+        result = take_id(config, config->names[i], looks + i * config->n_storage_paths, id, hints, err);
+        if (result <= 0) continue;
+        buffer_printf(out, "%s%s", between, id);
+        between = ",";
+    }
+    for (size_t i = 0; looks != NULL && i < n; i++)
+        run_look_release(looks[i]);
+    free(looks);
+    return result >= 0 && out->failed ? ty_fail_memory(err) : result;
+}
+
+static int announce(const struct site *site, const char *fragment, struct buffer *hints, ty_error *err) {
+    CLEANUP(buffer_done) struct buffer url = {0};
     if (site->listening.is_unix)
         buffer_printf(&url, "unix:%s  token %s\n", site->listening.path,
                       site->config.token_file != NULL ? "" : site->guard.token);
@@ -199,10 +241,10 @@ static int announce(const struct site *site, const char *fragment, ty_error *err
         buffer_printf(&url, "http://%s:%d/%s%s%s\n", site->listening.host, site->listening.port,
                       site->config.token_file != NULL ? "" : "#token=",
                       site->config.token_file != NULL ? "" : site->guard.token, fragment);
-    print_way(site, &way);
-    if (url.failed || way.failed) return ty_fail_memory(err);
+    print_way(site, hints);
+    if (url.failed || hints->failed) return ty_fail_memory(err);
     int result = file_write_all(STDOUT_FILENO, url.data, url.size);
-    if (result >= 0 && way.size > 0) result = file_write_all(STDERR_FILENO, way.data, way.size);
+    if (result >= 0 && hints->size > 0) result = file_write_all(STDERR_FILENO, hints->data, hints->size);
     return result < 0 && result != -EPIPE ? ty_fail(err, result, "cannot write: %s", strerror(-result)) : 0;
 }
 
@@ -254,10 +296,10 @@ static void close_server(struct site *site) {
 static int serve(struct site *site, ty_error *err) {
     static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
     struct loop_signal handles[ARRAY_SIZE(signals)];
-    CLEANUP(buffer_done) struct buffer fragment = {0};
+    CLEANUP(buffer_done) struct buffer fragment = {0}, hints = {0};
     struct registry registry = {.fd = -1};
     buffer_text(&fragment, "");
-    int result = make_fragment(&site->config, &fragment, err);
+    int result = make_fragment(&site->config, &fragment, &hints, err);
     if (result >= 0) result = write_token(site, err);
     bool written = result >= 0;
     if (result >= 0) result = registry_enter(&site->listening, &registry, err);
@@ -265,7 +307,7 @@ static int serve(struct site *site, ty_error *err) {
         handles[i] = (struct loop_signal){.callback = on_signal, .context = site};
         (void)loop_signal_start(site->loop, &handles[i], signals[i]);
     }
-    if (result >= 0) result = announce(site, fragment.data, err);
+    if (result >= 0) result = announce(site, fragment.data, &hints, err);
     if (result >= 0 && site->config.open) result = open_browser(site, &registry, fragment.data, err);
     if (result >= 0) loop_run(site->loop);
     for (size_t i = 0; i < ARRAY_SIZE(signals); i++)

@@ -139,6 +139,43 @@ class Seeing(FaultCase, DashboardCase):
             self.wait_for(lambda: one.ids() == ids)  # noqa: B023
             self.assertEqual([], one.json("/api/runs")["unreadable"])
 
+    def test_runs_beside_one_that_hangs_are_seen(self):
+        """However often somebody wanted to compare them."""
+        for name in ("a", "b", "c"):
+            run = Journal(self.storage, name)
+            run.begin(1)
+            run.report(1, 1, 0, 1, {"loss": 1})
+            run.done(1)
+        server = self.serve({})
+        ids = server.ids()
+        compared = "/api/series?metric=loss" + "".join("&run=" + ids[name] for name in ("a", "b", "c"))
+        self.assertEqual([ids[name] for name in ("a", "b", "c")], [line["run"] for line in server.json(compared)["series"]])
+        answer = self.hang_directory(os.path.join(self.storage, "b"))
+        for _ in range(2):
+            self.assertEqual((503, {"error": "b: not answering for 5 s"}), decode(*server.ask(compared)[:2]))
+        for name in ("a", "c"):
+            self.assertEqual(1, len(server.json(f"/api/series?metric=loss&run={ids[name]}")["series"]))
+        answer()
+        self.wait_for(lambda: server.ask(compared)[0] == 200)
+
+    def test_a_name_below_a_storage_path_that_hangs(self):
+        """The page is served; the run is shown first where another path has it."""
+        other = os.path.join(self.place, "other")
+        for storage, name in ((self.storage, "a"), (other, "b"), (other, "c")):
+            Journal(storage, name).done(1)
+        more = ("--storage-path", other)
+        ids = self.serve({}, *more).ids()
+        compared = self.serve({}, *more, "b", "c")
+        self.assertTrue(compared.url.endswith(f"&compare={ids['b']},{ids['c']}"), compared.url)
+        answer = self.hang_directory(other)
+        server = self.serve({}, *more, "a")
+        self.assertTrue(server.url.endswith("&run=" + ids["a"]), server.url)
+        server = self.serve({}, *more, "b")
+        self.assertNotIn("run=", server.url)
+        self.assertEqual(f"{other}/b: not answering for 5 s: it is not shown first\n", server.process.stderr.readline())
+        self.assertEqual(["a"], [run["name"] for run in server.json("/api/runs")["runs"]])
+        answer()
+
     def test_a_storage_path_that_cannot_be_listed(self):
         """It is told beside the others; where there is no other it is the answer."""
         Journal(self.storage, "a").done(1)
