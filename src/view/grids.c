@@ -35,14 +35,12 @@ static bool parse_slice(const char *text, struct chip_slice *slice) {
 static bool parse_topology(const char *text, struct chip_grid *grid) {
     unsigned long long sides[4] = {1, 1, 1, 1}, chips = 1;
     int n = sscanf(text, "%llux%llux%llux%llu", &sides[0], &sides[1], &sides[2], &sides[3]);
-    for (int i = 0; i < n; i++) {
-        if (sides[i] == 0 || sides[i] > CHIPS_MAX) return false;
-        chips *= sides[i];
-    }
+    for (int i = 0; i < n; i++)
+        if (sides[i] == 0 || sides[i] > CHIPS_MAX || (chips *= sides[i]) > CHIPS_MAX) return false;
     grid->rows = (size_t)sides[0];
     grid->columns = (size_t)sides[1];
     grid->layers = (size_t)(sides[2] * sides[3]);
-    return n > 0 && chips <= CHIPS_MAX;
+    return n > 0;
 }
 
 /* Chips of a host lie beside each other; where no block of theirs fits they are a row. */

@@ -40,6 +40,31 @@ static void test_ranks(void **state) {
     view_ranks_done(&ranks);
 }
 
+/* Whatever a plan says, nothing is drawn that is no grid. */
+static void test_topologies_that_are_too_large(void **state) {
+    (void)state;
+    static const struct {
+        const char *slice, *expected;
+    } cases[] = {
+        {"0-0 v6e-4 2x2 a", "[{\"name\": \"a\", \"type\": \"v6e-4\", \"topology\": \"2x2\", \"columns\": 2, "
+                            "\"ranks\": [[0,0], [0,0]]}]"},
+        {"0-0 v6e-4 65537 a", "[]"},
+        {"0-0 v6e-4 65536x2 a", "[]"},
+        {"0-0 v6e-4 65536x65536x65536x65536 a", "[]"},
+        {"0-0 v6e-4 2x0 a", "[]"},
+        {"0-1 v6e-4 2x2 a", "[]"},
+        {"1-0 v6e-4 2x2 a", "[]"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        CLEANUP(buffer_done) struct buffer text = {0};
+        char slice[64], *slices[] = {slice};
+        struct view_rank rank = {.rank = 0};
+        (void)snprintf(slice, sizeof slice, "%s", cases[i].slice);
+        view_grids_encode(&(struct view_ranks){.items = &rank, .n = 1, .slices = slices, .n_slices = 1}, &text);
+        assert_string_equal(text.data, cases[i].expected);
+    }
+}
+
 /* Two ranks report once a second, the second of them `behind` numbers behind. */
 static double lag_of(int rank, int behind, int numbers) {
     char path[64];
@@ -436,6 +461,7 @@ static void test_exposition_counts_on(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_topologies_that_are_too_large),
         cmocka_unit_test(test_lags_of_one_that_is_far_behind),
         cmocka_unit_test(test_lags_of_reports_that_came_late),
         cmocka_unit_test(test_timeline),
