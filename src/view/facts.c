@@ -121,20 +121,15 @@ static int on_checkpoint(void *context, const struct journal_checkpoint *row) {
     return checkpoint->name == NULL || (row->metrics != NULL && checkpoint->metrics == NULL) ? -ENOMEM : 0;
 }
 
-/* Where no event told the number, the table may, or the name. */
-static uint64_t number_of(const struct view_facts *facts, const char *name) {
-    if (name == NULL) return 0;
-    for (size_t i = 0; i < facts->n_checkpoints; i++)
-        if (str_equal(facts->checkpoints[i].name, name)) return facts->checkpoints[i].number;
-    return number_in(name);
-}
-
 static void weigh_attempts(struct view_facts *facts) {
     uint64_t counts_to = UINT64_MAX;
     for (size_t i = facts->n_attempts; i-- > 0;) {
         struct fact_attempt *attempt = &facts->attempts[i];
-        if (attempt->began_from == 0)
-            attempt->began_from = number_of(facts, facts->replay.attempts[i].checkpoint);
+        const char *name = attempt->began_from == 0 ? facts->replay.attempts[i].checkpoint : NULL;
+        /* Where no event told the number, the table may, or the name. */
+        for (size_t k = 0; name != NULL && k < facts->n_checkpoints && attempt->began_from == 0; k++)
+            if (str_equal(facts->checkpoints[k].name, name)) attempt->began_from = facts->checkpoints[k].number;
+        if (name != NULL && attempt->began_from == 0) attempt->began_from = number_in(name);
         attempt->counts_to = counts_to;
         if (attempt->began_from < counts_to) counts_to = attempt->began_from;
     }

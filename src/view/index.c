@@ -149,16 +149,6 @@ static void forget(struct view_index *index) {
     index->head = (struct index_head){.version = INDEX_VERSION};
 }
 
-/* Of the same journal. */
-static void forget_reports(struct view_index *index) {
-    struct index_head before = index->head;
-    forget(index);
-    index->head.device = before.device;
-    index->head.inode = before.inode;
-    index->head.first = before.first;
-    index->head.n_attempts = before.n_attempts;
-}
-
 /* -- buckets */
 
 static int64_t slot_of(double scale, double x) {
@@ -386,7 +376,12 @@ static int note_unlike(struct view_index *index) {
     if (unlike == index->head.unlike) return 0;
     bool anew = index->head.rows + index->group.n > 0;
     (void)pthread_mutex_lock(&index->lock);
-    if (anew) forget_reports(index);
+    struct index_head before = index->head; /* of the same journal */
+    if (anew) forget(index);
+    index->head.device = before.device;
+    index->head.inode = before.inode;
+    index->head.first = before.first;
+    index->head.n_attempts = before.n_attempts;
     index->head.unlike = unlike;
     (void)pthread_mutex_unlock(&index->lock);
     return anew ? INDEX_ANEW : 0;
@@ -453,13 +448,6 @@ static int check(struct view_index *index, ty_error *err) {
     return 0;
 }
 
-/* Where reports are missing it has all that there are. */
-static void note_last(struct view_index *index, int64_t last) {
-    (void)pthread_mutex_lock(&index->lock);
-    index->head.last = last;
-    (void)pthread_mutex_unlock(&index->lock);
-}
-
 static void read_cache(struct view_index *index);
 
 static int grow(struct view_index *index, ty_error *err) {
@@ -469,7 +457,11 @@ static int grow(struct view_index *index, ty_error *err) {
     int result = view_scan(index->run_path, &scan, add_report, index, err);
     int ended = end_group(index);
     if (result == 0) result = ended;
-    if (result == 0) note_last(index, scan.last);
+    if (result == 0) { /* where reports are missing it has all that there are */
+        (void)pthread_mutex_lock(&index->lock);
+        index->head.last = scan.last;
+        (void)pthread_mutex_unlock(&index->lock);
+    }
     if (result < 0 || scan.last >= (int64_t)index->there) scan_rows_done(&index->rows);
     if (result == INDEX_ANEW) return 1;
     if (result < 0) return result == -ENOMEM ? ty_fail_memory(err) : result;

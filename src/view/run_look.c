@@ -34,11 +34,6 @@ static bool is_same_file(const struct stat *a, const struct stat *b) {
            a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
 }
 
-static bool is_same(const struct run_files *a, const struct run_files *b) {
-    return is_same_file(&a->file, &b->file) && is_same_file(&a->log, &b->log) && a->held == b->held &&
-           a->denied == b->denied;
-}
-
 static void note_error(struct run_look *look, int result, const ty_error *err) {
     if (result < 0) look->error = strdup(err->message);
     look->failed = result == -ENOMEM || (result < 0 && look->error == NULL);
@@ -64,7 +59,10 @@ static void look_at(struct run_look *look) {
     if (there > 0 && stat(name, &look->files.file) < 0) return; /* gone meanwhile */
     (void)snprintf(name, sizeof name, "%s/run.db-wal", look->real);
     if (there > 0) (void)stat(name, &look->files.log);
-    look->found = is_same(&look->files, &look->known) ? FOUND_SAME : FOUND_NEWS;
+    bool same = is_same_file(&look->files.file, &look->known.file) &&
+                is_same_file(&look->files.log, &look->known.log) && look->files.held == look->known.held &&
+                look->files.denied == look->known.denied;
+    look->found = same ? FOUND_SAME : FOUND_NEWS;
     if (look->found == FOUND_SAME) return;
     int result = there < 0 ? ty_fail(&err, there, "cannot look into %s: %s", look->real, strerror(-there))
                            : view_summary_read(look->name, look->real, &look->summary, &err);

@@ -191,17 +191,13 @@ static int note_hanging(struct view_runs *runs, struct run_entry *entry) {
     return 1;
 }
 
-/* As the look goes on, there is no other one of it meanwhile. */
-static int take_hanging(struct view_runs *runs, struct run_name *name) {
-    struct run_entry *entry = find_entry(runs, name->id);
-    if (entry == NULL) entry = see(runs, name, name->look->path);
-    return entry != NULL ? note_hanging(runs, entry) : -ENOMEM;
-}
-
 static int take_look(struct view_runs *runs, struct run_name *name) {
     struct run_entry *entry = find_entry(runs, name->id);
     enum run_look_state state = run_look_state(name->look);
-    if (state == LOOK_GOES_ON) return take_hanging(runs, name);
+    if (state == LOOK_GOES_ON) { /* and there is no other one of it meanwhile */
+        if (entry == NULL) entry = see(runs, name, name->look->path);
+        return entry != NULL ? note_hanging(runs, entry) : -ENOMEM;
+    }
     int changed = state == LOOK_IS_DONE ? take_news(runs, name) : 0;
     if (state == LOOK_WAITS && entry != NULL) entry->seen = true; /* its turn did not come */
     run_look_release(TAKE(name->look));
@@ -258,21 +254,15 @@ static int keep_names(struct view_runs *runs, const struct run_place *storage, b
     return changed;
 }
 
-/* Takes the error. */
-static int note_listing(struct view_runs *runs, struct run_place *storage, char *error) {
-    bool changed = !str_equal(storage->error, error);
-    free(storage->error);
-    storage->error = error;
-    if (changed) runs->cursor++;
-    return changed;
-}
-
 static int take_listing(struct view_runs *runs, struct run_place *storage) {
     struct run_look *look = storage->look;
     bool hangs = run_look_state(look) != LOOK_IS_DONE;
     char *error = hangs ? say_hangs() : TAKE(look->error);
     if (hangs ? error == NULL : look->failed) return -ENOMEM;
-    int changed = note_listing(runs, storage, error);
+    bool changed = !str_equal(storage->error, error);
+    free(storage->error);
+    storage->error = error;
+    if (changed) runs->cursor++;
     int result = error != NULL ? keep_names(runs, storage, hangs) : add_names(runs, storage);
     if (!hangs) run_look_release(TAKE(storage->look));
     return result < 0 ? result : result | changed;

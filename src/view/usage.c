@@ -120,14 +120,6 @@ static int take_later(void *context, const struct usage_row *row) {
     return --taking->missing == 0;
 }
 
-static int read_later(struct view_usage_node *node, struct journal *db, ty_error *err) {
-    const struct usage_query own = {.node = node->name, .to = INT64_MAX};
-    struct later_taking taking = {.node = node};
-    for (size_t i = 0; i < node->n; i++)
-        taking.missing += usage_table[node->items[i].what].kind == USAGE_COUNTER && isnan(node->items[i].first);
-    return taking.missing > 0 ? usage_db_each(db, &own, take_later, &taking, err) : 0;
-}
-
 static int read_lasts(void *context, struct journal *db, ty_error *err) {
     struct view_usage *usage = context;
     const struct usage_query newest = {.to = INT64_MAX, .newest = LAST_WITHIN}, all = {.to = INT64_MAX};
@@ -135,8 +127,15 @@ static int read_lasts(void *context, struct journal *db, ty_error *err) {
     view_usage_done(usage);
     int result = usage_db_each(db, &newest, take_last, usage, err);
     if (result == 0) result = usage_db_each(db, &all, take_first, &first, err);
-    for (size_t i = 0; i < usage->n && result >= 0; i++)
-        result = read_later(&usage->nodes[i], db, err);
+    for (size_t i = 0; i < usage->n && result >= 0; i++) {
+        struct view_usage_node *node = &usage->nodes[i];
+        const struct usage_query own = {.node = node->name, .to = INT64_MAX};
+        struct later_taking later = {.node = node};
+        for (size_t k = 0; k < node->n; k++)
+            later.missing +=
+                usage_table[node->items[k].what].kind == USAGE_COUNTER && isnan(node->items[k].first);
+        if (later.missing > 0) result = usage_db_each(db, &own, take_later, &later, err);
+    }
     return result;
 }
 

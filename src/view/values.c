@@ -38,13 +38,6 @@ static bool take(struct values_walk *walk, char c) {
     return true;
 }
 
-static bool take_word(struct values_walk *walk, const char *word) {
-    size_t size = strlen(word);
-    if ((size_t)(walk->end - walk->at) < size || memcmp(walk->at, word, size) != 0) return false;
-    walk->at += size;
-    return true;
-}
-
 /* Over a string, whose quote is next; the quotes are part of what it gives. */
 static bool take_string(struct values_walk *walk, const char **text, size_t *size) {
     const char *at = walk->at + 1, *end = walk->end;
@@ -276,6 +269,7 @@ static enum value_type type_of_text(const char *text, size_t size, double *numbe
 static bool take_value(struct values_walk *walk, struct value *value) {
     skip_blanks(walk);
     if (walk->at == walk->end) return false;
+    const char *word;
     bool right = true;
     value->text = walk->at;
     value->type = VALUE_OTHER;
@@ -294,7 +288,9 @@ static bool take_value(struct values_walk *walk, struct value *value) {
         value->flag = *walk->at != 'n';
         value->number = *walk->at == 't' ? 1 : 0;
         if (value->flag) value->type = VALUE_NUMBER;
-        right = take_word(walk, *walk->at == 't' ? "true" : value->flag ? "false" : "null");
+        word = *walk->at == 't' ? "true" : value->flag ? "false" : "null";
+        right = (size_t)(walk->end - walk->at) >= strlen(word) && memcmp(walk->at, word, strlen(word)) == 0;
+        if (right) walk->at += strlen(word);
         break;
     default:
         right = take_number(walk, &value->number);
