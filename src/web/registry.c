@@ -6,12 +6,12 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -78,7 +78,7 @@ static int write_page(const char *path, const char *address, ty_error *err) {
     return result < 0 ? ty_fail(err, result, "cannot write %s: %s", path, strerror(-result)) : 0;
 }
 
-/* The browser outlives us, as browsers do; a child that ended is waited for by nobody. */
+/* The browser outlives us, as browsers do. */
 int registry_open_browser(struct registry *registry, const char *address, ty_error *err) {
     const char *browser = getenv("BROWSER");
     if (browser == NULL || *browser == '\0') browser = "xdg-open";
@@ -88,16 +88,18 @@ int registry_open_browser(struct registry *registry, const char *address, ty_err
     if (result < 0) return result;
     static const int nothing[] = {PROGRAM_NOTHING, PROGRAM_NOTHING, PROGRAM_NOTHING};
     const char *const argv[] = {browser, registry->page, NULL};
-    pid_t pid;
-    (void)signal(SIGCHLD, SIG_IGN);
     result = program_start(
         &(struct program_start){
             .argv = argv, .fds = nothing, .n_fds = ARRAY_SIZE(nothing), .place = PROGRAM_SESSION},
-        &pid);
+        &registry->browser);
     if (result < 0)
         (void)fprintf(stderr, "cannot start the browser %s: %s (BROWSER names another)\n", browser,
                       strerror(-result));
     return 0;
+}
+
+void registry_reap_browser(struct registry *registry) {
+    if (registry->browser > 0 && waitpid(registry->browser, NULL, WNOHANG) != 0) registry->browser = 0;
 }
 
 /* True when its server lives; the file of one that is gone goes. */

@@ -142,6 +142,11 @@ static void on_signal(void *context, int number) {
     loop_stop(((struct site *)context)->loop);
 }
 
+static void on_child(void *context, int number) {
+    (void)number;
+    registry_reap_browser(context);
+}
+
 /* -- what is printed */
 
 /* Whoever came by ssh has a browser elsewhere. */
@@ -295,7 +300,7 @@ static void close_server(struct site *site) {
 
 static int serve(struct site *site, ty_error *err) {
     static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
-    struct loop_signal handles[ARRAY_SIZE(signals)];
+    struct loop_signal handles[ARRAY_SIZE(signals)], child = {.callback = on_child};
     CLEANUP(buffer_done) struct buffer fragment = {0}, hints = {0};
     struct registry registry = {.fd = -1};
     buffer_text(&fragment, "");
@@ -307,11 +312,14 @@ static int serve(struct site *site, ty_error *err) {
         handles[i] = (struct loop_signal){.callback = on_signal, .context = site};
         (void)loop_signal_start(site->loop, &handles[i], signals[i]);
     }
+    child.context = &registry;
+    (void)loop_signal_start(site->loop, &child, SIGCHLD);
     if (result >= 0) result = announce(site, fragment.data, &hints, err);
     if (result >= 0 && site->config.open) result = open_browser(site, &registry, fragment.data, err);
     if (result >= 0) loop_run(site->loop);
     for (size_t i = 0; i < ARRAY_SIZE(signals); i++)
         loop_signal_stop(site->loop, &handles[i]);
+    loop_signal_stop(site->loop, &child);
     registry_leave(&registry);
     if (written && site->config.token_file != NULL)
         (void)file_remove_own(site->config.token_file, &site->token_file);

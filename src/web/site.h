@@ -67,6 +67,7 @@ struct registry {
     int fd; /* holds the lock; -1: not entered */
     char path[PATH_MAX];
     char page[PATH_MAX]; /* the file that leads a browser to us; "": none */
+    pid_t browser;       /* our child; 0: none, or it has ended */
 };
 
 int registry_enter(const struct listening *listening, struct registry *registry, ty_error *err);
@@ -75,6 +76,8 @@ void registry_leave(struct registry *registry);
 /* Starts a browser with a file, for the user alone, that leads on to the address: so the token is in no list of
  * processes. The browser is $BROWSER, else xdg-open. */
 int registry_open_browser(struct registry *registry, const char *address, ty_error *err);
+/* A child has ended: it may be the browser. */
+void registry_reap_browser(struct registry *registry);
 
 /* -- lanes.c */
 

@@ -15,6 +15,7 @@ import unittest
 import harness
 from dashboards import DashboardCase
 from journals import Journal, make_a
+from runs import children
 
 
 class Dashboard(DashboardCase):
@@ -369,6 +370,12 @@ class Dashboard(DashboardCase):
             status, _, reply = server.ask(other, method, body=None if method == "GET" else b"{}")
             self.assertEqual((405, allowed), (status, reply.headers["Allow"]), (method, other))
         self.assertIsNone(process.poll())
+        make_a(self.storage, numbers=3)
+        for more in ((), ("--open",)):  # whose child is a browser too
+            other = self.serve("--allow-actions", *more, env={"BROWSER": "true"})
+            status, data, _ = other.ask(f"/api/runs/{other.ids()['a']}/stacks", "POST", body=b'{"confirm": "a"}')
+            self.assertEqual((400, {"error": "no worker of this run runs on this machine now"}), (status, json.loads(data)), more)
+            self.wait_for(lambda: not children(other.process.pid))  # noqa: B023
         status, data, _ = server.ask(path, "POST", body=b'{"confirm": "long"}')
         self.assertEqual((200, {"running": True}), (status, json.loads(data)))
         self.assert_status(130, self.finish(process))
