@@ -1,10 +1,12 @@
 /* A drawing goes from stage to stage, each of which reads all reports: of lags, when each number was first
- * made; what x there is, and which ranks are drawn; the buckets. From then on it grows: new points are buckets
- * of their own, which are folded when there are too many, so that a bucket's ends are no longer exactly where
- * the range is divided; when the run is over it is made anew, once.
+ * made; what x there is, and which ranks are drawn; the buckets. Where what x and which ranks can be guessed
+ * the buckets are made in one go with that, and only what was guessed wrong is made again. From then on a
+ * drawing grows: new points are buckets of their own, which are folded when there are too many, so that a
+ * bucket's ends are no longer exactly where the range is divided; when the run is over it is made anew, once.
  *
- * Whoever asks grows what is ready; what is not ready is the background's, which works on one without the lock
- * (`at_work`). */
+ * Whoever asks grows what is ready; what is not ready is the background's, which works on all of that together
+ * without the lock (`at_work`): reading takes longer than drawing does, so a piece is read once for all who
+ * need it. */
 #include "view/drawings.h"
 
 #include <errno.h>
@@ -17,7 +19,7 @@
 #include "view/index.h"
 #include "view/plot_lines.h"
 
-enum { DRAWINGS_MOST = 32, DRAWINGS_BYTES = 8 << 20, DRAWINGS_KEPT_S = 60 };
+enum { DRAWINGS_MOST = 32, DRAWINGS_BYTES = 8 << 20, GUESSED_BYTES = 8 << 20, DRAWINGS_KEPT_S = 60 };
 
 enum drawing_stage {
     DRAWING_NEW,
@@ -51,19 +53,32 @@ struct drawing {
     struct plot_means means;
     struct idset seen, chosen; /* ranks that have points, those that are drawn */
     size_t n_ranks;
-    struct plot_lines making;
-    struct view_line *lines; /* n_lines, owned */
+    struct plot_lines making; /* by a guess, until the ranks and the range are known */
+    struct view_line *lines;  /* n_lines, owned */
     size_t n_lines;
     struct drawing_told told;
     bool grown;
 };
 
-static void forget(struct drawing *drawing) {
+/* What the background works on, and with. */
+struct drawing_work {
+    struct drawing *items[DRAWINGS_MOST]; /* n */
     size_t n;
-    if (drawing->making.items != NULL) {
-        struct view_line *lines = plot_lines_end(&drawing->making, &n);
-        plot_lines_free(lines, n);
-    }
+    const char *run_path;
+    const struct view_index *index;
+    const struct view_facts *facts;
+    struct scan_rows *rows;
+};
+
+static void drop_making(struct drawing *drawing) {
+    size_t n = 0;
+    if (drawing->making.items == NULL) return;
+    struct view_line *lines = plot_lines_end(&drawing->making, &n);
+    plot_lines_free(lines, n);
+}
+
+static void forget(struct drawing *drawing) {
+    drop_making(drawing);
     plot_lines_free(drawing->lines, drawing->n_lines);
     points_before_done(&drawing->before);
     idset_done(&drawing->seen);
@@ -100,6 +115,7 @@ void drawings_done(struct drawings *drawings) {
         free_drawing(drawings->first);
         drawings->first = next;
     }
+    scan_rows_done(&drawings->rows);
     (void)pthread_mutex_destroy(&drawings->lock);
 }
 
@@ -218,10 +234,13 @@ static void widen(struct drawing *drawing, const struct points *points) {
     if (isnan(drawing->query.to) && !(points->to <= drawing->to)) drawing->to = points->to;
 }
 
+/* Of lags that are not known yet, all but the values. */
 static int measure(struct drawing *drawing, const struct points *points) {
     widen(drawing, points);
-    note_nonfinite(&drawing->told, points);
-    return drawing->query.what == VIEW_RANKS ? plot_means_add(&drawing->means, points) : 0;
+    if (drawing->stage == DRAWING_MEASURE) note_nonfinite(&drawing->told, points);
+    int result = drawing->query.what == VIEW_RANKS ? plot_means_add(&drawing->means, points) : 0;
+    if (result < 0 || drawing->making.items == NULL) return result;
+    return plot_lines_add(&drawing->making, points);
 }
 
 static struct view_line *line_of(const struct drawing *drawing, const struct point *point) {
@@ -273,6 +292,7 @@ static int grow(struct drawing *drawing, const struct points *points) {
 
 static int take_points(struct drawing *drawing, const struct points *points) {
     switch (drawing->stage) {
+    case DRAWING_FIRSTS:
     case DRAWING_MEASURE:
         return measure(drawing, points);
     case DRAWING_FILL:
@@ -280,13 +300,13 @@ static int take_points(struct drawing *drawing, const struct points *points) {
     case DRAWING_GROW:
         return grow(drawing, points);
     default:
-        return 0; /* of lags, which were noted */
+        return 0;
     }
 }
 
-/* Up to `last`, as far as a piece goes. */
+/* Up to `last`: of these rows, or (NULL) as far as a piece goes. */
 static int read_piece(struct drawing *drawing, const char *run_path, const struct view_facts *facts,
-                      int64_t last, ty_error *err) {
+                      int64_t last, struct scan_rows *rows, ty_error *err) {
     struct points points;
     struct view_query query = drawing->query;
     struct points_pass pass = {.run_path = run_path,
@@ -295,6 +315,7 @@ static int read_piece(struct drawing *drawing, const char *run_path, const struc
                                .facts = facts,
                                .after = drawing->last,
                                .last = last,
+                               .rows = rows,
                                .before = drawing->made != MADE_NONE ? &drawing->before : NULL};
     if (drawing->stage == DRAWING_FILL && query.what == VIEW_RANKS) query.ranks = &drawing->chosen;
     int result = points_gather_next(&pass, &points, err);
@@ -316,8 +337,42 @@ static void begin_stage(struct drawing *drawing, enum drawing_stage stage) {
         drawing->before.last[i].rank = -1;
 }
 
-static int begin(struct drawing *drawing, const struct view_index *index, const struct view_facts *facts,
-                 const char *x, ty_error *err) {
+/* Whether there is memory for lines of so many ranks: of more than are drawn no others have as many. */
+static bool has_room(const struct drawing_work *work, const struct drawing *drawing, size_t n_ranks) {
+    size_t n = n_ranks * (drawing->query.history == VIEW_ALL ? 2 : 1) * most_buckets(&drawing->query);
+    if (n_ranks <= VIEW_LINES_MAX) return true;
+    for (size_t i = 0; i < work->n; i++)
+        n += work->items[i]->making.n * work->items[i]->making.most;
+    return n * sizeof(struct view_bucket) <= GUESSED_BYTES;
+}
+
+/* Lines of all ranks that there may be, over the range that all ranks together have: the ranks of a run mostly
+ * begin and end at the same x. */
+static int guess(const struct drawing_work *work, struct drawing *drawing) {
+    const struct view_query *query = &drawing->query;
+    double from = query->from, to = query->to, least, greatest;
+    if (isnan(from) || isnan(to)) {
+        if (drawing->made != MADE_NONE || !index_ends(work->index, query, &least, &greatest)) return 0;
+        if (isnan(from)) from = least;
+        if (isnan(to)) to = greatest;
+    }
+    if (query->what == VIEW_BAND) return plot_lines_begin(&drawing->making, query, NULL, from, to);
+    size_t n = query->ranks != NULL ? idset_count(query->ranks) : work->facts->replay.n_workers;
+    if (!has_room(work, drawing, n)) return 0;
+    struct plot_means all = {.items = calloc(n + 1, sizeof *all.items), .n = n};
+    int64_t rank = -1;
+    if (all.items == NULL) return -ENOMEM;
+    for (size_t i = 0; i < n; i++) {
+        rank = query->ranks != NULL ? idset_next(query->ranks, rank) : (int64_t)i;
+        all.items[i].rank = (int)rank;
+    }
+    int result = plot_lines_begin(&drawing->making, query, &all, from, to);
+    free(all.items);
+    return result;
+}
+
+static int begin(const struct drawing_work *work, struct drawing *drawing, const char *x, ty_error *err) {
+    const struct view_facts *facts = work->facts;
     struct index_span span;
     struct view_query query = drawing->query;
     forget(drawing);
@@ -330,7 +385,8 @@ static int begin(struct drawing *drawing, const struct view_index *index, const 
     drawing->after = 0;
     drawing->end = drawing->have = (int64_t)facts->reports;
     bool zoomed = !isnan(query.from) || !isnan(query.to);
-    if (zoomed && drawing->made == MADE_NONE && index_find(index, &query, &span) && span.first <= span.last) {
+    if (zoomed && drawing->made == MADE_NONE && index_find(work->index, &query, &span) &&
+        span.first <= span.last) {
         if (span.first > INDEX_MARGIN) drawing->after = span.first - INDEX_MARGIN;
         if (span.last + INDEX_MARGIN < span.have) {
             drawing->end = span.last + INDEX_MARGIN;
@@ -338,7 +394,37 @@ static int begin(struct drawing *drawing, const struct view_index *index, const 
         }
     }
     begin_stage(drawing, drawing->made == MADE_LAG ? DRAWING_FIRSTS : DRAWING_MEASURE);
+    if (drawing->stage == DRAWING_MEASURE && guess(work, drawing) < 0) return ty_fail_memory(err);
     return 0;
+}
+
+/* Lags have values only in a second pass, which is the last where these do not choose the ranks. */
+static int end_firsts(struct drawing *drawing) {
+    size_t n = 0;
+    for (size_t rank = 0; rank < drawing->means.n; rank++)
+        n += drawing->means.items[rank].there;
+    if (n <= VIEW_LINES_MAX) return 1;
+    free(drawing->means.items);
+    drawing->means = (struct plot_means){0};
+    begin_stage(drawing, DRAWING_MEASURE);
+    return 0;
+}
+
+static int end_fill(struct drawing *drawing) {
+    drawing->lines = plot_lines_end(&drawing->making, &drawing->n_lines);
+    if (drawing->lines == NULL) return -ENOMEM;
+    begin_stage(drawing, DRAWING_GROW);
+    drawing->last = drawing->have;
+    return 0;
+}
+
+/* Whether the lines that were made by a guess are those that are to be drawn. */
+static bool guessed_right(struct drawing *drawing) {
+    struct plot_lines *making = &drawing->making;
+    bool same = making->from <= drawing->from && making->from >= drawing->from && making->to <= drawing->to &&
+                making->to >= drawing->to;
+    if (making->items == NULL || (making->divided && !same)) return false;
+    return drawing->query.what == VIEW_BAND || plot_lines_keep(making, &drawing->means);
 }
 
 /* Which lines there are. */
@@ -352,49 +438,91 @@ static int end_measure(struct drawing *drawing) {
         if (idset_add(&drawing->chosen, drawing->means.items[i].rank) < 0) n = -ENOMEM;
     if (n < 0) return n;
     drawing->n_ranks = (size_t)n;
-    int result = plot_lines_begin(&drawing->making, &drawing->query, of_ranks ? &drawing->means : NULL,
+    int result = 1;
+    if (!guessed_right(drawing)) {
+        drop_making(drawing);
+        result = plot_lines_begin(&drawing->making, &drawing->query, of_ranks ? &drawing->means : NULL,
                                   drawing->from, drawing->to);
+        begin_stage(drawing, DRAWING_FILL);
+    }
     free(drawing->means.items);
     drawing->means = (struct plot_means){0};
-    return result;
-}
-
-static int end_fill(struct drawing *drawing) {
-    drawing->lines = plot_lines_end(&drawing->making, &drawing->n_lines);
-    if (drawing->lines == NULL) return -ENOMEM;
-    drawing->last = drawing->have;
-    return 0;
+    return result > 0 ? end_fill(drawing) : result;
 }
 
 /* At the end of a stage the next one begins. */
 static int end_stage(struct drawing *drawing) {
-    int result = drawing->stage == DRAWING_MEASURE ? end_measure(drawing)
-                 : drawing->stage == DRAWING_FILL  ? end_fill(drawing)
-                                                   : 0;
-    if (result == 0) begin_stage(drawing, (enum drawing_stage)(drawing->stage + 1));
-    return result;
+    if (drawing->stage == DRAWING_FILL) return end_fill(drawing);
+    int result = drawing->stage == DRAWING_FIRSTS ? end_firsts(drawing) : 1;
+    return result > 0 ? end_measure(drawing) : result;
 }
 
-/* 1 when it has all reports. */
-static int make_piece(struct drawing *drawing, const char *run_path, const struct view_index *index,
-                      const struct view_facts *facts, ty_error *err) {
-    const char *x = index_x(index, drawing->query.x);
+/* -- in the background */
+
+static bool is_wanted(const struct drawing *drawing, const struct view_facts *facts) {
+    bool over = facts->replay.end.event.time != 0;
+    return drawing->ready ? drawing->grown && over : drawing->stage != DRAWING_REFUSED;
+}
+
+/* Those that are worked on together: what only has to catch up comes first; and of each made metric one, as
+ * these have memory that is not counted yet. */
+static void choose(const struct drawings *drawings, struct drawing_work *work) {
+    bool catches_up = false, has[MADE] = {0};
+    for (const struct drawing *drawing = drawings->first; drawing != NULL; drawing = drawing->next)
+        catches_up = catches_up || (!drawing->ready && drawing->stage == DRAWING_GROW);
+    for (int begun = 1; begun >= 0; begun--)
+        for (struct drawing *drawing = drawings->first; drawing != NULL; drawing = drawing->next) {
+            bool is_begun = !drawing->ready && drawing->stage != DRAWING_NEW, made = drawing->made != MADE_NONE;
+            if (!is_wanted(drawing, work->facts) || is_begun != (begun > 0) || work->n == DRAWINGS_MOST ||
+                (catches_up && (drawing->ready || drawing->stage != DRAWING_GROW)) ||
+                (made && has[drawing->made]))
+                continue;
+            if (made) has[drawing->made] = true;
+            work->items[work->n++] = drawing;
+        }
+}
+
+/* Up to which report its stage reads. */
+static int64_t end_of(const struct drawing *drawing, const struct view_facts *facts) {
+    return drawing->stage == DRAWING_GROW ? (int64_t)facts->reports : drawing->end;
+}
+
+/* By the rows up to `last`. */
+static int go_on(const struct drawing_work *work, struct drawing *drawing, int64_t last, ty_error *err) {
+    int64_t end = end_of(drawing, work->facts);
     int result = 0;
-    if (x == NULL) {
-        drawing->stage = DRAWING_REFUSED; /* no report of the run could be read */
-        return 0;
-    }
-    if (drawing->stage == DRAWING_NEW || drawing->ready || !is_of(drawing, facts, x))
-        result = begin(drawing, index, facts, x, err);
-    int64_t last = drawing->stage == DRAWING_GROW ? (int64_t)facts->reports : drawing->end;
-    if (result == 0 && drawing->last < last) result = read_piece(drawing, run_path, facts, last, err);
-    if (result == -EAGAIN) drawing->stage = DRAWING_NEW;
+    if (drawing->stage == DRAWING_REFUSED) return 0;
+    if (last > end) last = end;
+    if (drawing->last < last) result = read_piece(drawing, work->run_path, work->facts, last, work->rows, err);
+    if (result == 0 && drawing->last >= end && drawing->stage < DRAWING_GROW) result = end_stage(drawing);
+    if (result < 0) forget(drawing); /* some of the points may have been taken */
     if (result == -E2BIG) drawing->stage = DRAWING_REFUSED;
-    if (result == -EAGAIN || result == -E2BIG) return 0;
-    if (result < 0 || drawing->last < last) return result;
-    if (drawing->stage < DRAWING_GROW) result = end_stage(drawing);
-    if (result < 0) return ty_fail_memory(err);
-    return drawing->stage == DRAWING_GROW && drawing->last >= (int64_t)facts->reports;
+    return result == -ENOMEM ? ty_fail_memory(err) : 0;
+}
+
+/* The piece that the last of them needs next, and who else needs some of it. */
+static int make_pieces(const struct drawing_work *work, ty_error *err) {
+    struct view_scan scan = {.after = INT64_MAX, .piece = true, .rows = work->rows};
+    int result = 0;
+    for (size_t i = 0; i < work->n && result == 0; i++) {
+        struct drawing *drawing = work->items[i];
+        const char *x = index_x(work->index, drawing->query.x);
+        if (x == NULL) {
+            forget(drawing);
+            drawing->stage = DRAWING_REFUSED; /* no report of the run could be read */
+        } else if (drawing->stage == DRAWING_NEW || drawing->ready || !is_of(drawing, work->facts, x)) {
+            result = begin(work, drawing, x, err);
+            if (result < 0) forget(drawing);
+        }
+        int64_t end = end_of(drawing, work->facts);
+        if (drawing->stage == DRAWING_REFUSED || drawing->last >= end) continue;
+        if (drawing->last < scan.after) scan.after = drawing->last;
+        if (end > scan.last) scan.last = end;
+    }
+    if (result == 0 && scan.after < scan.last) result = view_scan(work->run_path, &scan, NULL, NULL, err);
+    for (size_t i = 0; i < work->n && result == 0; i++)
+        result = go_on(work, work->items[i], scan.last, err);
+    return result;
 }
 
 /* `there`: how many reports there are. */
@@ -415,38 +543,34 @@ static size_t count_bytes(const struct drawing *drawing) {
     return n;
 }
 
-static bool is_wanted(const struct drawing *drawing, const struct view_facts *facts) {
-    bool over = facts->replay.end.event.time != 0;
-    return drawing->ready ? drawing->grown && over : drawing->stage != DRAWING_REFUSED;
-}
-
-/* One that was begun comes before the others: only one at a time has memory that is not counted yet. */
-static struct drawing *next_wanted(const struct drawings *drawings, const struct view_facts *facts) {
-    struct drawing *next = NULL;
-    for (struct drawing *drawing = drawings->first; drawing != NULL; drawing = drawing->next) {
-        if (!is_wanted(drawing, facts)) continue;
-        if (!drawing->ready && drawing->stage != DRAWING_NEW) return drawing;
-        if (next == NULL) next = drawing;
-    }
-    return next;
-}
-
 int drawings_step(struct drawings *drawings, const char *run_path, const struct view_index *index,
                   const struct view_facts *facts, double *share, ty_error *err) {
+    struct drawing_work work = {.run_path = run_path, .index = index, .facts = facts, .rows = &drawings->rows};
+    size_t n_ready = 0;
+    (void)pthread_mutex_lock(&drawings->lock);
+    choose(drawings, &work);
+    for (size_t i = 0; i < work.n; i++)
+        work.items[i]->at_work = true;
+    (void)pthread_mutex_unlock(&drawings->lock);
+    int result = make_pieces(&work, err);
+    (void)pthread_mutex_lock(&drawings->lock);
     *share = 1;
-    (void)pthread_mutex_lock(&drawings->lock);
-    struct drawing *drawing = next_wanted(drawings, facts);
-    if (drawing != NULL) drawing->at_work = true;
+    for (size_t i = 0; i < work.n; i++) {
+        struct drawing *drawing = work.items[i];
+        drawing->at_work = false;
+        drawing->ready = drawing->stage == DRAWING_GROW && drawing->last >= (int64_t)facts->reports;
+        n_ready += drawing->ready;
+        if (drawing->ready) drawing->bytes = count_bytes(drawing);
+        double own = share_of(drawing, facts->reports);
+        if (drawing->stage != DRAWING_REFUSED && own < *share) *share = own;
+    }
+    if (n_ready > 0) *share = 1;
+    bool more = false;
+    for (const struct drawing *drawing = drawings->first; drawing != NULL && result >= 0 && !more;
+         drawing = drawing->next)
+        more = is_wanted(drawing, facts);
     (void)pthread_mutex_unlock(&drawings->lock);
-    if (drawing == NULL) return 0;
-    int result = make_piece(drawing, run_path, index, facts, err);
-    (void)pthread_mutex_lock(&drawings->lock);
-    drawing->at_work = false;
-    drawing->ready = result > 0;
-    if (result > 0) drawing->bytes = count_bytes(drawing);
-    if (result == 0) *share = share_of(drawing, facts->reports);
-    bool more = result >= 0 && next_wanted(drawings, facts) != NULL;
-    (void)pthread_mutex_unlock(&drawings->lock);
+    if (!more) scan_rows_done(&drawings->rows);
     return result < 0 ? result : more;
 }
 
@@ -476,7 +600,7 @@ static int renew(struct drawing *drawing, const struct drawing_request *request,
         return 0;
     }
     while (drawing->last < there && result == 0)
-        result = read_piece(drawing, request->run_path, request->facts, there, err);
+        result = read_piece(drawing, request->run_path, request->facts, there, NULL, err);
     if (result == 0) {
         drawing->bytes = count_bytes(drawing);
         return 1;

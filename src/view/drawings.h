@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "view/facts.h"
 #include "view/points.h"
+#include "view/scan.h"
 #include "view/series.h"
 
 struct drawing; /* opaque */
@@ -21,6 +22,7 @@ struct drawing; /* opaque */
 struct drawings {
     pthread_mutex_t lock;  /* over the list, and all in it that no thread is at */
     struct drawing *first; /* owned; what was asked for last stands in front */
+    struct scan_rows rows; /* of the step at hand, kept for the next */
 };
 
 void drawings_init(struct drawings *drawings);
@@ -46,9 +48,9 @@ int drawings_take(struct drawings *drawings, const struct drawing_request *reque
                   struct drawing_told *told, ty_error *err);
 /* Has them made. False where there is no room for more, or they cannot be made. */
 bool drawings_want(struct drawings *drawings, const struct drawing_request *request);
-/* Makes the next piece of the drawing that was asked for last: 1 when there is more to do. One thread at a
- * time. `index` tells the name of x, and where the reports of a range lie. *share: how far the drawing is, 0 to
- * 1. */
+/* Makes the next piece of all drawings that are asked for: 1 when there is more to do. One thread at a time.
+ * `index` tells the name of x, and where the reports of a range lie. *share: how far the last of them is, 0 to
+ * 1; 1 when one is ready. */
 int drawings_step(struct drawings *drawings, const char *run_path, const struct view_index *index,
                   const struct view_facts *facts, double *share, ty_error *err);
 

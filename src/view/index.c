@@ -595,6 +595,26 @@ bool index_find(const struct view_index *const_index, const struct view_query *q
     return known;
 }
 
+bool index_ends(const struct view_index *const_index, const struct view_query *query, double *from,
+                double *to) {
+    struct view_index *index = (struct view_index *)const_index; /* its lock */
+    const char *x;
+    (void)pthread_mutex_lock(&index->lock);
+    int axis = find_axis(index, query->x, &x);
+    const uintptr_t *place = index->places != NULL ? hash_get(index->places, query->metric) : NULL;
+    *from = *to = (double)NAN;
+    for (size_t lost = 0; lost < (query->history == VIEW_ALL ? 2 : 1) && axis >= 0 && place != NULL; lost++) {
+        const struct index_row *row = &index->metrics[*place - 1].rows[lost][axis];
+        for (size_t i = 0; i < row->n; i++) {
+            if (view_bucket_is_empty(&row->slots[i])) continue;
+            if (!(row->slots[i].x >= *from)) *from = row->slots[i].x;
+            if (!(row->slots[i].x_last <= *to)) *to = row->slots[i].x_last;
+        }
+    }
+    (void)pthread_mutex_unlock(&index->lock);
+    return !isnan(*from) && !str_equal(x, "time");
+}
+
 int index_take(const struct view_index *const_index, const struct view_query *query, bool lost,
                struct index_piece *piece) {
     struct view_index *index = (struct view_index *)const_index; /* its lock */

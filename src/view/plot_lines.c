@@ -62,7 +62,7 @@ static size_t place_of(const struct view_line *line, double x) {
     return array_place(line->buckets, line->n, sizeof *last, is_before, &x);
 }
 
-static int divide(const struct plot_lines *plot, struct plot_line *making) {
+static int divide(struct plot_lines *plot, struct plot_line *making) {
     struct view_bucket *divided = calloc(plot->most, sizeof *divided);
     if (divided == NULL) return -ENOMEM;
     for (size_t i = 0; i < making->line.n; i++) {
@@ -72,11 +72,11 @@ static int divide(const struct plot_lines *plot, struct plot_line *making) {
     free(making->line.buckets);
     making->line.buckets = divided;
     making->line.n = plot->most;
-    making->divided = true;
+    making->divided = plot->divided = true;
     return 0;
 }
 
-static int add_point(const struct plot_lines *plot, struct plot_line *making, const struct point *point) {
+static int add_point(struct plot_lines *plot, struct plot_line *making, const struct point *point) {
     struct view_line *line = &making->line;
     size_t place = making->divided ? 0 : place_of(line, point->x), n = line->n;
     bool there = !making->divided && place < n && line->buckets[place].x == point->x;
@@ -109,13 +109,38 @@ int plot_lines_add(struct plot_lines *plot, const struct points *points) {
     int result = 0;
     for (size_t i = 0; i < points->n && result == 0; i++) {
         const struct point *point = &points->items[i];
-        struct plot_line *line = plot->items, *end = line + plot->n;
-        while (line < end &&
-               (line->line.lost != point->lost || (line->line.rank >= 0 && line->line.rank != point->rank)))
-            line++;
-        if (line < end) result = add_point(plot, line, point);
+        for (size_t tries = 0; tries < plot->n; tries++) { /* ranks report by turns */
+            struct plot_line *line = &plot->items[plot->next];
+            if (++plot->next >= plot->n) plot->next = 0;
+            if (line->line.lost != point->lost || (line->line.rank >= 0 && line->line.rank != point->rank))
+                continue;
+            result = add_point(plot, line, point);
+            break;
+        }
     }
     return result;
+}
+
+static bool has_rank(const struct plot_means *ranks, int rank) {
+    for (size_t i = 0; i < ranks->n; i++)
+        if (ranks->items[i].rank == rank) return true;
+    return false;
+}
+
+bool plot_lines_keep(struct plot_lines *plot, const struct plot_means *ranks) {
+    size_t n = 0, n_found = 0;
+    for (size_t i = 0; i < plot->n; i++) {
+        struct plot_line *line = &plot->items[i];
+        if (has_rank(ranks, line->line.rank)) {
+            n_found += !line->line.lost;
+            plot->items[n++] = *line;
+        } else {
+            free(line->line.buckets);
+        }
+    }
+    plot->n = n;
+    plot->next = 0;
+    return n_found == ranks->n;
 }
 
 static void drop_empty(struct view_line *line) {

@@ -37,14 +37,17 @@ struct plot_line {
 /* The lines of a query: of each of the ranks, or of all together. */
 struct plot_lines {
     struct plot_line *items; /* owned; n; of one's lost points behind those that count */
-    size_t n, most;
+    size_t n, most, next;    /* next: whose point is likely to come */
     double from, to;
+    bool divided; /* some line is */
 };
 
 /* `ranks`: those that were chosen, NULL: all together. -ENOMEM. */
 int plot_lines_begin(struct plot_lines *plot, const struct view_query *query, const struct plot_means *ranks,
                      double from, double to);
 int plot_lines_add(struct plot_lines *plot, const struct points *points); /* -ENOMEM */
+/* Leaves the lines of these ranks alone. False: one of them has no line. */
+bool plot_lines_keep(struct plot_lines *plot, const struct plot_means *ranks);
 /* The lines without empty buckets, which the caller frees, with all buckets; without those that have none, but
  * that of all ranks together. NULL when memory is short; nothing is left of the plot's in either case. */
 struct view_line *plot_lines_end(struct plot_lines *plot, size_t *n);

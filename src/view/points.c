@@ -244,7 +244,6 @@ static int note_firsts(struct points_before *before, const struct points *points
 
 static int make_lags(struct points *points, struct points_before *before) {
     int result = before != NULL && before->notes ? note_firsts(before, points) : 0;
-    if (before != NULL && !before->tells) points->n = 0;
     if (points->n > 0 && before == NULL) qsort(points->items, points->n, sizeof *points->items, by_number);
     const struct point *first = points->items;
     for (size_t i = 0; i < points->n && result == 0; i++) {
@@ -253,7 +252,8 @@ static int make_lags(struct points *points, struct points_before *before) {
         if (first->attempt != point->attempt || first->number != point->number) first = point;
         bool noted = firsts != NULL && point->number - firsts->low < firsts->n;
         nanoseconds time = noted ? firsts->times[point->number - firsts->low] : first->time;
-        point->value = (double)(point->time - time) / (double)NS_PER_S;
+        bool told = before == NULL || before->tells;
+        point->value = told ? (double)(point->time - time) / (double)NS_PER_S : (double)NAN;
     }
     return result;
 }
@@ -485,7 +485,7 @@ int points_gather_between(const char *run_path, const struct view_query *query, 
 int points_gather_next(struct points_pass *pass, struct points *points, ty_error *err) {
     struct point_gathering gathering = {
         .query = pass->query, .facts = pass->facts, .points = points, .before = pass->before};
-    struct view_scan reading = {.after = pass->after, .last = pass->last, .piece = true};
+    struct view_scan reading = {.after = pass->after, .last = pass->last, .piece = true, .given = pass->rows};
     *points = (struct points){0};
     begin(&gathering, pass->query, pass->x);
     int result = gather(pass->run_path, &gathering, &reading, err);

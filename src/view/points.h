@@ -44,7 +44,7 @@ enum { POINTS_RANKS = 1 << 17, POINTS_NUMBERS = 1 << 20 };
 struct points_before {
     struct point *last; /* of each rank, whose `rank` is -1 where there is none; owned; n_last */
     size_t n_last;
-    bool notes, tells; /* of lags: when a number was first reported is noted, is gone by */
+    bool notes, tells; /* of lags: when a number was first reported is noted, is gone by; else they are NAN */
     struct points_firsts {
         int attempt;
         uint64_t low;       /* number that times[0] is of */
@@ -62,6 +62,7 @@ struct points_pass {
     const char *x; /* as of points_gather_between */
     const struct view_facts *facts;
     int64_t after, last;
+    struct scan_rows *rows; /* that have these reports, as they were read before; NULL: they are read */
     struct points_before *before;
 };
 /* The points of the next piece, some 20,000 reports, in no order; `after` becomes the last of them. -E2BIG: of

@@ -76,9 +76,12 @@ static int hand(struct view_scan *scan, const struct scan_rows *rows,
     const char *text = rows->text.data;
     int result = 0;
     for (size_t i = 0; i < rows->n && result == 0; i++) {
-        rows->items[i].metrics = text;
-        text += rows->items[i].metrics_size;
-        result = each(context, &rows->items[i]);
+        struct journal_report *report = &rows->items[i];
+        report->metrics = text;
+        text += report->metrics_size;
+        if (each == NULL || (scan->given != NULL && (report->id <= scan->after || report->id > scan->last)))
+            continue;
+        result = each(context, report);
         scan->handed++;
     }
     return result;
@@ -166,9 +169,10 @@ int view_scan(const char *run_path, struct view_scan *scan,
               int (*each)(void *context, const struct journal_report *report), void *context, ty_error *err) {
     bool kept = scan->sample != NULL && scan->most > 0 && scan->last - scan->after > (int64_t)scan->most;
     scan->handed = 0;
-    scan->exact = false;
-    int result = kept ? hand_sample(run_path, scan, each, context, err)
-                      : hand_pieces(run_path, scan, each, context, err);
+    scan->exact = scan->given != NULL;
+    int result = scan->given != NULL ? hand(scan, scan->given, each, context)
+                 : kept              ? hand_sample(run_path, scan, each, context, err)
+                                     : hand_pieces(run_path, scan, each, context, err);
     int64_t there = scan->last - scan->after;
     scan->scanned = scan->exact || there <= 0 ? 1 : (double)scan->handed / (double)there;
     return result;

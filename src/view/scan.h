@@ -45,6 +45,7 @@ struct view_scan {
     int64_t block;              /* neighbouring reports of a sample; 0: SCAN_BLOCK */
     bool piece;                 /* the first piece alone: `last` becomes where that ends */
     struct scan_rows *rows;     /* memory of the pieces, the caller's to free; NULL: each scan has its own */
+    struct scan_rows *given;    /* rows that another scan has read, of which these are handed; NULL: none */
     struct scan_sample *sample; /* of all up to `last`, which is known then; NULL: none is kept */
     nanoseconds began;          /* of the run; beside a sample */
     bool exact;                 /* whether all were handed */
@@ -52,7 +53,8 @@ struct view_scan {
     double scanned;             /* the share of those between */
 };
 
-/* `each` gets the reports by id; other than 0 from it ends the scan and is returned. */
+/* `each` gets the reports by id; other than 0 from it ends the scan and is returned. NULL: the piece that is
+ * read last is left in `rows`. */
 int view_scan(const char *run_path, struct view_scan *scan,
               int (*each)(void *context, const struct journal_report *report), void *context, ty_error *err);
 
