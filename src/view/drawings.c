@@ -175,12 +175,17 @@ static bool make_room(struct drawings *drawings, size_t bytes) {
     }
 }
 
+static size_t bytes_of(const struct view_query *query, size_t n_lines) {
+    return n_lines * (query->history == VIEW_ALL ? 2 : 1) * most_buckets(query) * sizeof(struct view_bucket);
+}
+
 /* Takes the key. */
-static bool add(struct drawings *drawings, const struct view_query *query, char *key) {
-    size_t n = query->what == VIEW_RANKS ? VIEW_LINES_MAX : 1;
+static bool add(struct drawings *drawings, const struct view_query *query, size_t n_workers, char *key) {
+    size_t n = query->what == VIEW_BAND ? 1 : query->what == VIEW_RANKS ? VIEW_LINES_MAX : n_workers;
     if (query->ranks != NULL && idset_count(query->ranks) < n) n = idset_count(query->ranks);
-    size_t bytes = n * most_buckets(query) * sizeof(struct view_bucket);
-    struct drawing *drawing = make_room(drawings, bytes) ? calloc(1, sizeof *drawing) : NULL;
+    size_t bytes = bytes_of(query, n);
+    bool fits = query->what != VIEW_CELLS || bytes <= DRAWINGS_BYTES;
+    struct drawing *drawing = fits && make_room(drawings, bytes) ? calloc(1, sizeof *drawing) : NULL;
     CLEANUP(buffer_done) struct buffer ranks = {0};
     if (drawing == NULL) {
         free(key);
@@ -238,7 +243,7 @@ static void widen(struct drawing *drawing, const struct points *points) {
 static int measure(struct drawing *drawing, const struct points *points) {
     widen(drawing, points);
     if (drawing->stage == DRAWING_MEASURE) note_nonfinite(&drawing->told, points);
-    int result = drawing->query.what == VIEW_RANKS ? plot_means_add(&drawing->means, points) : 0;
+    int result = drawing->query.what != VIEW_BAND ? plot_means_add(&drawing->means, points) : 0;
     if (result < 0 || drawing->making.items == NULL) return result;
     return plot_lines_add(&drawing->making, points);
 }
@@ -317,7 +322,7 @@ static int read_piece(struct drawing *drawing, const char *run_path, const struc
                                .last = last,
                                .rows = rows,
                                .before = drawing->made != MADE_NONE ? &drawing->before : NULL};
-    if (drawing->stage == DRAWING_FILL && query.what == VIEW_RANKS) query.ranks = &drawing->chosen;
+    if (drawing->stage == DRAWING_FILL && query.what != VIEW_BAND) query.ranks = &drawing->chosen;
     int result = points_gather_next(&pass, &points, err);
     if (result < 0) return result;
     result = take_points(drawing, &points);
@@ -339,11 +344,11 @@ static void begin_stage(struct drawing *drawing, enum drawing_stage stage) {
 
 /* Whether there is memory for lines of so many ranks: of more than are drawn no others have as many. */
 static bool has_room(const struct drawing_work *work, const struct drawing *drawing, size_t n_ranks) {
-    size_t n = n_ranks * (drawing->query.history == VIEW_ALL ? 2 : 1) * most_buckets(&drawing->query);
-    if (n_ranks <= VIEW_LINES_MAX) return true;
+    size_t bytes = bytes_of(&drawing->query, n_ranks);
+    if (n_ranks <= VIEW_LINES_MAX || drawing->query.what == VIEW_CELLS) return true;
     for (size_t i = 0; i < work->n; i++)
-        n += work->items[i]->making.n * work->items[i]->making.most;
-    return n * sizeof(struct view_bucket) <= GUESSED_BYTES;
+        bytes += work->items[i]->making.n * work->items[i]->making.most * sizeof(struct view_bucket);
+    return bytes <= GUESSED_BYTES;
 }
 
 /* Lines of all ranks that there may be, over the range that all ranks together have: the ranks of a run mostly
@@ -403,7 +408,7 @@ static int end_firsts(struct drawing *drawing) {
     size_t n = 0;
     for (size_t rank = 0; rank < drawing->means.n; rank++)
         n += drawing->means.items[rank].there;
-    if (n <= VIEW_LINES_MAX) return 1;
+    if (n <= VIEW_LINES_MAX || drawing->query.what != VIEW_RANKS) return 1;
     free(drawing->means.items);
     drawing->means = (struct plot_means){0};
     begin_stage(drawing, DRAWING_MEASURE);
@@ -429,11 +434,13 @@ static bool guessed_right(struct drawing *drawing) {
 
 /* Which lines there are. */
 static int end_measure(struct drawing *drawing) {
-    bool of_ranks = drawing->query.what == VIEW_RANKS;
+    enum view_what what = drawing->query.what;
     int n = 0;
     for (size_t rank = 0; rank < drawing->means.n; rank++)
         if (drawing->means.items[rank].there && idset_add(&drawing->seen, (int64_t)rank) < 0) return -ENOMEM;
-    if (of_ranks) n = plot_means_choose(&drawing->means);
+    if (what != VIEW_BAND)
+        n = plot_means_choose(&drawing->means, what == VIEW_RANKS ? VIEW_LINES_MAX : SIZE_MAX);
+    if (what == VIEW_CELLS && n > 0 && bytes_of(&drawing->query, (size_t)n) > DRAWINGS_BYTES) return -E2BIG;
     for (size_t i = 0; i < drawing->means.n && n >= 0; i++)
         if (idset_add(&drawing->chosen, drawing->means.items[i].rank) < 0) n = -ENOMEM;
     if (n < 0) return n;
@@ -441,7 +448,7 @@ static int end_measure(struct drawing *drawing) {
     int result = 1;
     if (!guessed_right(drawing)) {
         drop_making(drawing);
-        result = plot_lines_begin(&drawing->making, &drawing->query, of_ranks ? &drawing->means : NULL,
+        result = plot_lines_begin(&drawing->making, &drawing->query, what != VIEW_BAND ? &drawing->means : NULL,
                                   drawing->from, drawing->to);
         begin_stage(drawing, DRAWING_FILL);
     }
@@ -636,7 +643,7 @@ bool drawings_want(struct drawings *drawings, const struct drawing_request *requ
     if (key == NULL) return false;
     (void)pthread_mutex_lock(&drawings->lock);
     const struct drawing *drawing = find(drawings, key);
-    bool wanted = drawing == NULL ? add(drawings, request->query, key)
+    bool wanted = drawing == NULL ? add(drawings, request->query, request->facts->replay.n_workers, key)
                                   : drawing->at_work || drawing->stage != DRAWING_REFUSED;
     (void)pthread_mutex_unlock(&drawings->lock);
     if (drawing != NULL) free(key);

@@ -1,28 +1,17 @@
-/* The points of a metric as cells of ranks and columns, and as counts of values. With more ranks than rows,
- * ranks share a row, which shows the greatest of their means: a rank that stands out must not vanish among
- * the others. */
+/* The points of a metric as cells of ranks and columns, each the mean of a rank's, and as counts of values. With
+ * more ranks than rows, ranks share a row, which shows the greatest of their means: a rank that stands out must
+ * not vanish among the others. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "view/drawings.h"
 #include "view/encode.h"
 #include "view/index.h"
 #include "view/points.h"
 #include "view/series.h"
-
-static int gather(const char *run_path, const struct view_query *query, struct points *points, ty_error *err) {
-    struct facts_kept *kept = index_facts(query->index);
-    struct view_facts own;
-    const struct view_facts *facts;
-    int result = points_check_query(query, err);
-    if (result >= 0) result = facts_take(run_path, kept, &own, &facts, err);
-    if (result < 0) return result;
-    result = points_gather(run_path, query, facts, points, err);
-    facts_give_back(kept, &own);
-    return result;
-}
 
 static int by_rank(const void *a, const void *b) {
     const struct point *x = a, *y = b;
@@ -30,68 +19,156 @@ static int by_rank(const void *a, const void *b) {
     return (x->x > y->x) - (x->x < y->x);
 }
 
-/* A cell of each rank and column would take room for ten thousand ranks; in order they come one after the
- * other. */
-static int fill(struct points *points, struct view_heat *heat) {
-    size_t cells = heat->rows * heat->columns;
-    CLEANUP_FREE double *means = calloc(cells + 1, sizeof *means);
-    heat->cells = calloc(cells + 1, 1);
+/* Cells of each rank would take room for ten thousand of them: in order they come one after the other. */
+struct heat_filling {
+    struct view_heat *heat;
+    double *means; /* of the rows; owned */
+    double *sums;  /* of each column of the rank at hand, and behind them how many they are of; owned */
+    int rank;
+};
+
+static int begin(struct heat_filling *filling, struct view_heat *heat, int rows) {
+    size_t most = rows > 0 ? (size_t)rows : VIEW_ROWS_MAX;
+    heat->ranks_per_row = heat->n_ranks > most ? (heat->n_ranks + most - 1) / most : 1;
+    heat->rows = (heat->n_ranks + heat->ranks_per_row - 1) / heat->ranks_per_row;
     heat->min = heat->max = (double)NAN;
-    if (means == NULL || heat->cells == NULL) return -ENOMEM;
-    for (size_t i = 0; i < cells; i++)
-        means[i] = (double)NAN;
-    double sum = 0, n = 0;
-    if (points->n > 0) qsort(points->items, points->n, sizeof *points->items, by_rank);
-    for (size_t i = 0; i < points->n; i++) {
-        const struct point *point = &points->items[i], *next = point + 1;
-        size_t column = points_bucket(point->x, points->from, points->to, heat->columns);
-        bool shown = isfinite(point->value) && point->rank >= 0 && (size_t)point->rank < heat->n_ranks;
-        if (shown) {
-            sum += point->value;
-            n++;
-        }
-        bool last = i + 1 == points->n || next->rank != point->rank ||
-                    points_bucket(next->x, points->from, points->to, heat->columns) != column;
-        if (!last) continue;
-        if (n > 0) {
-            /* A row shows the greatest mean of its ranks. */
-            double mean = sum / n;
-            double *most = &means[(size_t)point->rank / heat->ranks_per_row * heat->columns + column];
-            if (!(mean <= *most)) *most = mean;
-            if (!(mean >= heat->min)) heat->min = mean;
-            if (!(mean <= heat->max)) heat->max = mean;
-        }
-        sum = n = 0;
+    heat->cells = calloc(heat->rows * heat->columns + 1, 1);
+    *filling = (struct heat_filling){.heat = heat};
+    filling->means = calloc(heat->rows * heat->columns + 1, sizeof *filling->means);
+    filling->sums = calloc(2 * heat->columns, sizeof *filling->sums);
+    for (size_t i = 0; i < heat->rows * heat->columns && filling->means != NULL; i++)
+        filling->means[i] = (double)NAN;
+    return heat->cells == NULL || filling->means == NULL || filling->sums == NULL ? -ENOMEM : 0;
+}
+
+/* A row shows the greatest mean of its ranks. */
+static void end_rank(struct heat_filling *filling) {
+    struct view_heat *heat = filling->heat;
+    double *counts = filling->sums + heat->columns;
+    for (size_t column = 0; column < heat->columns; column++) {
+        if (!(counts[column] > 0)) continue;
+        double mean = filling->sums[column] / counts[column];
+        double *most = &filling->means[(size_t)filling->rank / heat->ranks_per_row * heat->columns + column];
+        if (!(mean <= *most)) *most = mean;
+        if (!(mean >= heat->min)) heat->min = mean;
+        if (!(mean <= heat->max)) heat->max = mean;
     }
+    memset(filling->sums, 0, 2 * heat->columns * sizeof *filling->sums);
+}
+
+/* By rising rank. */
+static void add(struct heat_filling *filling, int rank, double x, double sum, double n) {
+    struct view_heat *heat = filling->heat;
+    size_t column = points_bucket(x, heat->from, heat->to, heat->columns);
+    if (rank < 0 || (size_t)rank >= heat->n_ranks) return;
+    if (rank != filling->rank) end_rank(filling);
+    filling->rank = rank;
+    filling->sums[column] += sum;
+    filling->sums[heat->columns + column] += n;
+}
+
+static void end(struct heat_filling *filling) {
+    struct view_heat *heat = filling->heat;
+    end_rank(filling);
     double half = heat->max / 2 - heat->min / 2; /* of the range, which may be beyond a double */
-    for (size_t i = 0; i < cells; i++)
-        if (!isnan(means[i]))
-            heat->cells[i] = (uint8_t)(1 + (half > 0 ? (means[i] / 2 - heat->min / 2) / half * 254 : 0));
-    return 0;
+    for (size_t i = 0; i < heat->rows * heat->columns; i++)
+        if (!isnan(filling->means[i]))
+            heat->cells[i] =
+                (uint8_t)(1 + (half > 0 ? (filling->means[i] / 2 - heat->min / 2) / half * 254 : 0));
+}
+
+static int fill_by_points(struct points *points, int rows, struct view_heat *heat) {
+    struct heat_filling filling;
+    heat->n_ranks = (size_t)points->n_ranks;
+    heat->exact = points->exact;
+    heat->scanned = points->scanned;
+    heat->x = points->x;
+    heat->from = points->from;
+    heat->to = points->to;
+    int result = begin(&filling, heat, rows);
+    if (points->n > 0) qsort(points->items, points->n, sizeof *points->items, by_rank);
+    for (size_t i = 0; i < points->n && result == 0; i++) {
+        const struct point *point = &points->items[i];
+        if (isfinite(point->value)) add(&filling, point->rank, point->x, point->value, 1);
+    }
+    if (result == 0) end(&filling);
+    free(filling.means);
+    free(filling.sums);
+    return result;
+}
+
+/* Those of a rank stand behind each other: what counts, and what was lost. */
+static int fill_by_lines(const struct view_series *series, const struct view_query *query, int rows,
+                         struct view_heat *heat) {
+    struct heat_filling filling;
+    heat->from = query->from;
+    heat->to = query->to;
+    for (size_t i = 0; i < series->n_lines; i++) {
+        const struct view_line *line = &series->lines[i];
+        if ((size_t)line->rank >= heat->n_ranks) heat->n_ranks = (size_t)line->rank + 1;
+        for (size_t k = 0; k < line->n; k++) {
+            if (isnan(query->from) && !(line->buckets[k].x >= heat->from)) heat->from = line->buckets[k].x;
+            if (isnan(query->to) && !(line->buckets[k].x_last <= heat->to)) heat->to = line->buckets[k].x_last;
+        }
+    }
+    heat->exact = series->exact;
+    heat->scanned = series->scanned;
+    heat->x = series->x;
+    int result = begin(&filling, heat, rows);
+    for (size_t i = 0; i < series->n_lines && result == 0; i++)
+        for (size_t k = 0; k < series->lines[i].n; k++) {
+            const struct view_bucket *bucket = &series->lines[i].buckets[k];
+            if (bucket->n > 0) add(&filling, series->lines[i].rank, bucket->x, bucket->sum, (double)bucket->n);
+        }
+    if (result == 0) end(&filling);
+    free(filling.means);
+    free(filling.sums);
+    return result;
+}
+
+/* Of few reports all points, of many what the background has made of them, and a sample until then. */
+static int draw(const char *run_path, const struct view_query *query, const struct view_facts *facts, int rows,
+                struct view_heat *heat, ty_error *err) {
+    struct drawings *drawings = index_drawings(query->index);
+    const struct drawing_request request = {run_path, query, facts,
+                                            drawings != NULL ? index_x(query->index, query->x) : NULL};
+    CLEANUP(view_series_done) struct view_series series = {0};
+    struct drawing_told told;
+    struct points points;
+    bool many = facts->reports > VIEW_WHOLE && request.x != NULL;
+    int result = many ? drawings_take(drawings, &request, &series, &told, err) : 0;
+    if (result != 0) {
+        heat->behind = series.behind;
+        return result < 0 ? result : fill_by_lines(&series, query, rows, heat);
+    }
+    result = points_gather(run_path, query, facts, &points, err);
+    if (result < 0) return result;
+    result = fill_by_points(&points, rows, heat);
+    points_done(&points);
+    heat->behind = !heat->exact && drawings != NULL && drawings_want(drawings, &request);
+    return result;
 }
 
 int view_heat_read(const char *run_path, const struct view_query *query, int rows, struct view_heat *heat,
                    ty_error *err) {
-    struct points points;
+    struct facts_kept *kept = index_facts(query->index);
+    struct view_query cells = *query;
+    struct view_facts own;
+    const struct view_facts *facts;
     *heat = (struct view_heat){0};
     if (rows < 0 || rows > VIEW_ROWS_MAX)
         return ty_fail(err, TY_EUSAGE, "rows: %d is not between 1 and %d", rows, VIEW_ROWS_MAX);
     if (query->buckets > VIEW_COLUMNS_MAX)
         return ty_fail(err, TY_EUSAGE, "columns: %d is not between 1 and %d", query->buckets, VIEW_COLUMNS_MAX);
-    int result = gather(run_path, query, &points, err);
+    int result = points_check_query(query, err);
+    if (result >= 0) result = facts_take(run_path, kept, &own, &facts, err);
     if (result < 0) return result;
-    size_t most = rows > 0 ? (size_t)rows : VIEW_ROWS_MAX;
-    heat->n_ranks = (size_t)points.n_ranks;
-    heat->ranks_per_row = heat->n_ranks > most ? (heat->n_ranks + most - 1) / most : 1;
-    heat->rows = (heat->n_ranks + heat->ranks_per_row - 1) / heat->ranks_per_row;
     heat->columns = query->buckets > 0 ? (size_t)query->buckets : VIEW_COLUMNS_MAX;
-    heat->exact = points.exact;
-    heat->scanned = points.scanned;
-    heat->x = points.x;
-    heat->from = points.from;
-    heat->to = points.to;
-    if (fill(&points, heat) < 0) result = ty_fail_memory(err);
-    points_done(&points);
+    cells.what = VIEW_CELLS;
+    cells.buckets = (int)heat->columns;
+    result = draw(run_path, &cells, facts, rows, heat, err);
+    if (result == -ENOMEM) (void)ty_fail_memory(err);
+    facts_give_back(kept, &own);
     if (result < 0) view_heat_done(heat);
     return result;
 }
@@ -122,6 +199,18 @@ void view_heat_encode(const struct view_heat *heat, struct buffer *out) {
 }
 
 /* -- histogram */
+
+static int gather(const char *run_path, const struct view_query *query, struct points *points, ty_error *err) {
+    struct facts_kept *kept = index_facts(query->index);
+    struct view_facts own;
+    const struct view_facts *facts;
+    int result = points_check_query(query, err);
+    if (result >= 0) result = facts_take(run_path, kept, &own, &facts, err);
+    if (result < 0) return result;
+    result = points_gather(run_path, query, facts, points, err);
+    facts_give_back(kept, &own);
+    return result;
+}
 
 static void count(const struct points *points, const struct idset *ranks, struct view_histogram *histogram) {
     histogram->min = histogram->max = (double)NAN;

@@ -227,7 +227,7 @@ static int by_rank(const void *a, const void *b) {
     return (x->rank > y->rank) - (x->rank < y->rank);
 }
 
-static int keep_farthest(struct plot_mean *means, size_t n) {
+static int keep_farthest(struct plot_mean *means, size_t n, size_t most) {
     CLEANUP_FREE double *sorted = calloc(n + 1, sizeof *sorted);
     size_t n_sorted = 0;
     if (sorted == NULL) return -ENOMEM;
@@ -238,7 +238,7 @@ static int keep_farthest(struct plot_mean *means, size_t n) {
     for (size_t i = 0; i < n; i++)
         means[i].away = means[i].n > 0 ? fabs(means[i].sum / (double)means[i].n - median) : (double)INFINITY;
     qsort(means, n, sizeof *means, by_distance);
-    qsort(means, VIEW_LINES_MAX, sizeof *means, by_rank);
+    qsort(means, most, sizeof *means, by_rank);
     return 0;
 }
 
@@ -263,14 +263,14 @@ int plot_means_add(struct plot_means *means, const struct points *points) {
     return 0;
 }
 
-int plot_means_choose(struct plot_means *means) {
+int plot_means_choose(struct plot_means *means, size_t most) {
     size_t n = 0;
     for (size_t rank = 0; rank < means->n; rank++) {
         if (!means->items[rank].there) continue;
         means->items[n] = means->items[rank];
         means->items[n++].rank = (int)rank;
     }
-    if (n > VIEW_LINES_MAX && keep_farthest(means->items, n) < 0) return -ENOMEM;
-    means->n = n < VIEW_LINES_MAX ? n : VIEW_LINES_MAX;
+    if (n > most && keep_farthest(means->items, n, most) < 0) return -ENOMEM;
+    means->n = n < most ? n : most;
     return (int)n;
 }

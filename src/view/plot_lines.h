@@ -22,10 +22,10 @@ struct plot_means {
 };
 
 int plot_means_add(struct plot_means *means, const struct points *points); /* -ENOMEM */
-/* Leaves those that are drawn, in the order of ranks: all that have points, but VIEW_LINES_MAX where there are
- * more, whose means lie farthest from the median of all; a rank without a finite point stands out most. How
- * many had points, or -ENOMEM. */
-int plot_means_choose(struct plot_means *means);
+/* Leaves those that are drawn, in the order of ranks: all that have points, but `most` where there are more, whose
+ * means lie farthest from the median of all; a rank without a finite point stands out most. How many had points,
+ * or -ENOMEM. */
+int plot_means_choose(struct plot_means *means, size_t most);
 
 /* A line over x, as points are added in any order: a bucket for each x, as long as there are no more than
  * `most` of these, then `most` buckets that divide the range. */

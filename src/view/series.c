@@ -27,7 +27,7 @@ static int add_lines(struct view_series *series, const struct points *points, co
     struct plot_means means = {0};
     struct plot_lines lines;
     int n = of_ranks ? plot_means_add(&means, points) : 0;
-    if (of_ranks && n == 0) n = plot_means_choose(&means);
+    if (of_ranks && n == 0) n = plot_means_choose(&means, VIEW_LINES_MAX);
     int result =
         n < 0 ? n : plot_lines_begin(&lines, query, of_ranks ? &means : NULL, points->from, points->to);
     free(means.items);

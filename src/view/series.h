@@ -35,7 +35,7 @@ struct view_selection {
     const struct view_index *index; /* has the sample that others took; NULL: none */
 };
 
-enum view_what { VIEW_BAND, VIEW_RANKS };
+enum view_what { VIEW_BAND, VIEW_RANKS, VIEW_CELLS }; /* cells: a line of each rank, however many they are */
 
 /* As view_query_new makes it: a band of all ranks over the step, from the lowest to the highest. */
 struct view_query {
@@ -184,6 +184,7 @@ enum { VIEW_ROWS_MAX = 512, VIEW_COLUMNS_MAX = 600, VIEW_BINS_MAX = 1000 };
 struct view_heat {
     bool exact;
     double scanned;
+    bool behind; /* as of a series */
     const char *x;
     double from, to, min, max;
     size_t rows, columns, ranks_per_row, n_ranks;

@@ -171,6 +171,7 @@ static int answer_heat(struct api_call *call, ty_error *err) {
     if (result >= 0) result = parameter_whole(call, "rows", 1, VIEW_ROWS_MAX, &rows, err);
     if (result >= 0) result = view_heat_read(call->run->path, &query, (int)rows, &heat, err);
     if (result < 0) return result;
+    call->behind = heat.behind;
     view_heat_encode(&heat, &call->out);
     view_heat_done(&heat);
     return 0;

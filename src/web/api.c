@@ -140,6 +140,7 @@ static void call_done(struct lane_job *job) {
     }
     for (size_t i = 0; i < call->n_read; i++)
         if (call->series[i].behind) indexing_begin(call->runs[i]);
+    if (call->behind) indexing_begin(call->run);
     if (call->request == NULL) { /* nobody waits any more */
         call_free(call);
         return;

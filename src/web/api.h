@@ -41,6 +41,7 @@ struct api_call {
     int rank;                               /* of logs/rank-N */
     bool looked, openmetrics, acts;
     bool deleted;       /* the run was, when the thread was done */
+    bool behind;        /* its index is to grow */
     struct buffer body; /* of an action */
     struct buffer out;
     const char *type;

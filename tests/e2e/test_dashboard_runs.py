@@ -117,6 +117,14 @@ class Runs(DashboardCase):
                     told = server.json(path)
             self.assertEqual((1, n), (told["scanned"], sum(sum(line["n"]) for line in told["series"])))
             reply.close()
+        path = f"/api/runs/{run}/heat?metric=loss&x=number&columns=100"
+        reply = self.open_stream(server, run)
+        told = server.json(path)
+        self.assertEqual((False, True), (told["exact"], 0 < told["scanned"] < 1))
+        while not told["exact"]:
+            if self.next_event(reply, "index")["scanned"] >= 1:
+                told = server.json(path)
+        self.assertEqual((1, 64, 64, 1, 2000), (told["scanned"], told["ranks"], told["rows"], told["from"], told["to"]))
 
     def test_an_index_goes_on_once_its_run_is_back(self):
         seen.write_c(self.storage, "c", 10_000)  # more than thirty steps

@@ -240,6 +240,88 @@ static void test_drawings_of_a_run_that_goes_on(void **state) {
     view_world_remove(path);
 }
 
+/* Whether the cells are the means of all points, each of which is read. */
+static void assert_cells(const char *path, const struct view_query *query, const struct view_heat *heat) {
+    CLEANUP(view_facts_done) struct view_facts facts;
+    CLEANUP(points_done) struct points points;
+    double means[UNLIKE_RANKS * VIEW_COLUMNS_MAX], least = NAN, greatest = NAN;
+    assert_int_equal(view_facts_read(path, &facts, NULL), 0);
+    assert_int_equal(
+        points_gather_between(path, query, heat->x, &facts, 0, (int64_t)facts.reports, &points, NULL), 0);
+    assert_int_equal(heat->columns, query->buckets);
+    assert_int_equal(heat->n_ranks, points.n_ranks);
+    assert_near(points.from, heat->from);
+    assert_near(points.to, heat->to);
+    for (size_t i = 0; i < heat->rows * heat->columns; i++)
+        means[i] = NAN;
+    for (int rank = 0; rank < points.n_ranks; rank++) {
+        double sums[VIEW_COLUMNS_MAX] = {0}, counts[VIEW_COLUMNS_MAX] = {0};
+        for (size_t i = 0; i < points.n; i++) {
+            const struct point *point = &points.items[i];
+            size_t column = points_bucket(point->x, points.from, points.to, heat->columns);
+            if (point->rank != rank || isnan(point->value)) continue;
+            sums[column] += point->value;
+            counts[column]++;
+        }
+        for (size_t column = 0; column < heat->columns; column++) {
+            if (!(counts[column] > 0)) continue;
+            double mean = sums[column] / counts[column];
+            double *most = &means[(size_t)rank / heat->ranks_per_row * heat->columns + column];
+            *most = fmax(*most, mean);
+            least = fmin(least, mean);
+            greatest = fmax(greatest, mean);
+        }
+    }
+    assert_near(least, heat->min);
+    assert_near(greatest, heat->max);
+    for (size_t i = 0; i < heat->rows * heat->columns; i++) {
+        double expected = isnan(means[i]) ? 0 : 1 + (means[i] - least) / (greatest - least) * 254;
+        if (fabs(expected - heat->cells[i]) > 1.001)
+            fail_msg("cell %zu: %d is not %g", i, heat->cells[i], expected);
+    }
+}
+
+/* A heat map likewise, of a run that is over as of one that goes on. */
+static void test_cells(void **state) {
+    (void)state;
+    char path[64];
+    struct view_index *index = NULL;
+    struct view_bucket expected[2][UNLIKE_XS] = {0};
+    static const struct {
+        const char *metric, *x;
+        int columns, rows;
+        enum view_history history;
+        double from;
+    } drawn[] = {
+        {"loss", "number", 20, 0, VIEW_EFFECTIVE, NAN},   {"loss", NULL, 600, 4, VIEW_ALL, NAN},
+        {"loss", "number", 30, 0, VIEW_ALL, 1000},        {"@interval", "number", 40, 2, VIEW_EFFECTIVE, NAN},
+        {"@lag", "relative", 50, 0, VIEW_EFFECTIVE, NAN}, {"@rate", "epoch", 10, 0, VIEW_ALL, NAN}};
+    view_world_make(path);
+    write_unlike(path, expected);
+    assert_int_equal(view_index_open(path, false, &index, NULL), 0);
+    for (size_t i = 0; i < ARRAY_SIZE(drawn); i++) {
+        struct view_query query = view_query_new(drawn[i].metric);
+        struct view_heat sample, heat;
+        query.x = drawn[i].x;
+        query.from = drawn[i].from;
+        query.buckets = drawn[i].columns;
+        query.history = drawn[i].history;
+        query.index = index;
+        assert_int_equal(view_heat_read(path, &query, drawn[i].rows, &sample, NULL), 0);
+        assert_false(sample.exact);
+        assert_true(sample.behind);
+        view_heat_done(&sample);
+        grow(index);
+        assert_int_equal(view_heat_read(path, &query, drawn[i].rows, &heat, NULL), 0);
+        assert_true(heat.exact);
+        assert_false(heat.behind);
+        assert_cells(path, &query, &heat);
+        view_heat_done(&heat);
+    }
+    view_index_close(index);
+    view_world_remove(path);
+}
+
 /* Lags among numbers that no run makes: they are drawn where they lie close together, else not at all. */
 static void test_lags_of_any_numbers(void **state) {
     (void)state;
@@ -334,6 +416,7 @@ int main(void) {
         cmocka_unit_test(test_drawings),
         cmocka_unit_test(test_drawings_of_a_run_that_goes_on),
         cmocka_unit_test(test_which_ranks_are_drawn),
+        cmocka_unit_test(test_cells),
         cmocka_unit_test(test_lags_of_any_numbers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -163,8 +163,9 @@ export async function ranks({ run, main, controls, news, onEnd }) {
     last = now;
   });
   let due = 0;
-  news((event) => {
-    if (event !== "reports" || due) return;
+  news((event, data) => {
+    const whole = event === "index" && data.scanned >= 1 && heat && !heat.exact;
+    if (!(event === "reports" || whole) || due) return;
     due = setTimeout(() => {
       due = 0;
       if (!over) Promise.all([drawHeat(), drawRanks(from)]).catch(() => {});
