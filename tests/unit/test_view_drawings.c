@@ -281,7 +281,7 @@ static void assert_cells(const char *path, const struct view_query *query, const
     }
 }
 
-/* A heat map likewise, of a run that is over as of one that goes on. */
+/* A heat map likewise. */
 static void test_cells(void **state) {
     (void)state;
     char path[64];
