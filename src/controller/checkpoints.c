@@ -80,8 +80,8 @@ int checkpoints_open(const struct checkpoints_place *place, const struct checkpo
                      struct checkpoints **out, ty_error *err) {
     struct checkpoints *made = calloc(1, sizeof *made);
     if (made == NULL) return ty_fail_memory(err);
-    *made =
-        (struct checkpoints){.run_path = strdup(place->run_path), .policy = policy, .records = place->records};
+    *made = (struct checkpoints){
+        .run_path = strdup(place->run_path), .lock = place->lock, .policy = policy, .records = place->records};
     (void)snprintf(made->run, sizeof made->run, "%s", place->run);
     int result = made->run_path == NULL ? ty_fail_memory(err) : storage_open(place->lock, &made->storage, err);
     if (result >= 0 && place->past) result = checkpoints_read_past(made, err);

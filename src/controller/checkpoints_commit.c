@@ -12,6 +12,7 @@
 #include "base/str.h"
 #include "checkpoint/checkpoint.h"
 #include "controller/checkpoints_internal.h"
+#include "controller/run_lock.h"
 #include "run/settings.h"
 
 /* A commit on its way. */
@@ -19,6 +20,7 @@ struct publication {
     struct storage_job job;
     struct checkpoints *checkpoints; /* for what follows */
     char *run_path, *staging, run[CHECKPOINT_RUN_SIZE];
+    int lock; /* of the run; -1: none */
     int attempt;
     char *name; /* NULL: by its number */
     uint64_t adds_to;
@@ -61,6 +63,10 @@ static void publish(struct storage_job *job) {
                                      publication->n_files,
                                      publication->again};
     const char *place = publication->place;
+    /* A controller that has lost the run puts nothing into its place; the journal would tell behind the rename. */
+    if (publication->lock >= 0)
+        made->result = run_lock_check(publication->lock, publication->run_path, &made->error);
+    if (made->result < 0) return;
     if (place == NULL)
         made->result = checkpoint_publish(publication->run_path, &parts, &made->path, &made->error);
     else
@@ -241,6 +247,7 @@ static int fill(struct publication *publication, const struct checkpoints *check
     checkpoint_staging_path(checkpoints->run_path, commit->number, commit->attempt, &staging);
     publication->run_path = strdup(checkpoints->run_path);
     memcpy(publication->run, checkpoints->run, sizeof publication->run);
+    publication->lock = checkpoints->lock;
     publication->job.path = publication->staging = buffer_take(&staging);
     publication->name = commit->name != NULL ? strdup(commit->name) : NULL;
     const struct kept *older = checkpoints_find(checkpoints, commit->name);

@@ -36,6 +36,7 @@ struct entering {
 
 struct checkpoints {
     char *run_path, run[CHECKPOINT_RUN_SIZE];
+    int lock; /* of the run, borrowed; -1: none */
     const struct checkpoint_policy *policy;
     struct records *records;
     struct kept *kept; /* in the order of their numbers */

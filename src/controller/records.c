@@ -49,6 +49,7 @@ struct batch {
 struct closing {
     struct storage_job job;
     struct journal *journal;
+    int lock; /* of the run */
 };
 
 struct records {
@@ -102,31 +103,19 @@ static int write_row(struct batch *batch, struct row *row, ty_error *err) {
     }
 }
 
-/* Somebody took the run over, whom no lock kept away: its lock is another file now. Where there is none the
- * directory itself is gone. */
-static int check_lock(const struct batch *batch, ty_error *err) {
-    CLEANUP_FREE char *path = NULL;
-    struct stat held, there;
-    if (batch->lock < 0) return 0;
-    if (asprintf(&path, "%.*s/" LOCK_NAME, (int)(strrchr(batch->job.path, '/') - batch->job.path),
-                 batch->job.path) < 0) {
-        path = NULL;
-        return ty_fail_memory(err);
-    }
-    int found = !descriptors_intact(batch->lock) ? -EBADF : fstat(batch->lock, &held) < 0 ? -errno : 0;
-    bool named = lstat(path, &there) == 0;
-    if (found == 0 && (!named || held.st_ino == there.st_ino)) return 0;
-    bool stale = found == -ESTALE && named; /* another machine has put its own there */
-    if (found < 0 && !stale)
-        return ty_fail(err, found, "cannot write %s: the run's descriptors were closed", batch->job.path);
-    return ty_fail(err, TY_EEXISTS, "cannot write %s: another controller has taken the run over, see %s",
-                   batch->job.path, path);
+int records_check_lock(int lock, const char *path, struct journal *journal, ty_error *err) {
+    CLEANUP_FREE char *run_path = lock < 0 ? NULL : strndup(path, (size_t)(strrchr(path, '/') - path));
+    if (lock < 0) return 0;
+    if (run_path == NULL) return ty_fail_memory(err);
+    if (run_lock_check(lock, run_path, err) == 0) return 0;
+    if (err->code == TY_EEXISTS && journal != NULL) (void)journal_leave(journal, err);
+    return ty_wrap(err, "cannot write %s", path);
 }
 
 static void write_batch(struct storage_job *job) {
     struct batch *batch = (struct batch *)job;
     ty_error *err = &batch->error;
-    int result = check_lock(batch, err);
+    int result = records_check_lock(batch->lock, job->path, batch->journal, err);
     for (size_t i = 0; i < batch->n && result >= 0; i++)
         result = write_row(batch, &batch->rows[i], err);
     if (result >= 0)
@@ -147,6 +136,8 @@ static void cut_batch(struct storage_job *job) {
 
 static void close_journal(struct storage_job *job) {
     struct closing *closing = (struct closing *)job;
+    ty_error why = {0};
+    if (closing->journal != NULL) (void)records_check_lock(closing->lock, job->path, closing->journal, &why);
     journal_close(TAKE(closing->journal));
 }
 
@@ -235,7 +226,7 @@ int records_open(struct journal **journal, const char *run_path, int lock, struc
                                         .path = made->path};
     closing->journal = made->journal = TAKE(*journal);
     made->closing = closing;
-    made->lock = lock;
+    made->lock = closing->lock = lock;
     *out = made;
     return 0;
 }

@@ -13,6 +13,10 @@ struct records; /* opaque */
 
 /* Takes over the journal. `lock`: see storage_open. */
 int records_open(struct journal **journal, const char *run_path, int lock, struct records **out, ty_error *err);
+/* In the thread of a database of the run, before it is written: TY_EEXISTS where another controller has taken
+ * the run over, whom no lock kept away; closing then carries nothing over either. `lock`: the run's, -1: none;
+ * `path`: of the database; `journal`: NULL where it is not open. */
+int records_check_lock(int lock, const char *path, struct journal *journal, ty_error *err);
 /* Writes what is gathered, and closes the journal: see records_wait. NULL is fine. */
 void records_close(struct records *records, nanoseconds limit);
 

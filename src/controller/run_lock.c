@@ -297,10 +297,31 @@ static void destroy(struct run_lock *lock) {
     free(lock);
 }
 
-/* Whoever took the run over has put a file of his own in its place; one that was removed is nobody's. */
-static bool is_replaced(int fd, const char *path) {
-    struct stat named;
-    return lstat(path, &named) == 0 && !is_named(fd, path);
+/* Which of them is read is the file system's to say: an inode may have the number of one that is gone. */
+static bool reads_alike(int fd, int there) {
+    char own[TEXT_MAX], text[TEXT_MAX];
+    ssize_t size = pread(fd, own, sizeof own, 0);
+    return size >= 0 && pread(there, text, sizeof text, 0) == size && memcmp(own, text, (size_t)size) == 0;
+}
+
+/* Whoever took the run over has put a file of his own in the place of ours, and may have ended and removed it
+ * since. Where locks are seen by everybody nobody does: a file that was removed there is nobody's, nor is one
+ * whose directory is gone. */
+static bool is_replaced(int fd, const char *run_path, const char *path) {
+    struct stat held;
+    CLEANUP_FD int there = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (there < 0 && errno != ENOENT) return false; /* nobody can tell */
+    if (there < 0) return !file_is_local(fd) && access(run_path, F_OK) == 0;
+    if (fstat(fd, &held) < 0) return errno == ESTALE; /* another machine has removed it */
+    return !is_named(fd, path) || (!file_is_local(there) && !reads_alike(fd, there));
+}
+
+int run_lock_check(int fd, const char *run_path, ty_error *err) {
+    char path[PATH_MAX];
+    if (!descriptors_intact(fd))
+        return ty_fail(err, -EBADF, "the descriptors of the run %s were closed", run_path);
+    if (name_of(run_path, path) < 0 || !is_replaced(fd, run_path, path)) return 0;
+    return ty_fail(err, TY_EEXISTS, "another controller has taken the run over, see %s", path);
 }
 
 /* Storage that hangs keeps the thread, and nobody waits for it. */
@@ -313,12 +334,12 @@ static void *beat(void *context) {
         next.tv_sec += BEAT_S;
         if (pthread_cond_timedwait(&lock->changed, &lock->lock, &next) != ETIMEDOUT) continue;
         int fd = lock->fd;
-        char path[PATH_MAX];
-        strcpy(path, lock->path);
+        char run_path[PATH_MAX];
+        strcpy(run_path, lock->path);
+        *strrchr(run_path, '/') = '\0';
         (void)pthread_mutex_unlock(&lock->lock);
-        bool ours = descriptors_intact(fd);
-        if (ours) (void)futimens(fd, NULL);
-        bool lost = ours && is_replaced(fd, path);
+        if (descriptors_intact(fd)) (void)futimens(fd, NULL);
+        bool lost = run_lock_check(fd, run_path, NULL) == TY_EEXISTS;
         (void)pthread_mutex_lock(&lock->lock);
         lock->lost |= lost;
     }
@@ -416,8 +437,8 @@ static int check_file(int fd, const char *path, ty_error *err) {
     return 0;
 }
 
-/* Puts a file of ours in the place of one whose holder is dead, where no lock tells two that do so apart:
- * the later one has it. */
+/* Puts a file of ours in the place of one whose holder is taken for dead, where no lock tells two that do so
+ * apart: the later one has it. A holder that only stood still sees that the file is another one. */
 static int replace(const char *path, int *fd, ty_error *err) {
     const struct timespec moment = {.tv_sec = 1};
     CLEANUP_FREE char *beside = NULL;
@@ -427,6 +448,7 @@ static int replace(const char *path, int *fd, ty_error *err) {
     }
     CLEANUP_FD int made = open(beside, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     int result = made < 0 ? -errno : write_holder(made);
+    if (result == 0) (void)call_lock(made, F_OFD_SETLK); /* where this machine alone sees it as well */
     if (result == 0 && rename(beside, path) < 0) result = -errno;
     if (result < 0) {
         if (made >= 0) (void)unlink(beside);
@@ -467,7 +489,7 @@ static int take_once(const char *run_path, const char *path, int *out, ty_error 
         struct holder holder = read_holder(fd);
         return refuse(run_path, &holder, age, err);
     }
-    if (!made && state == LOCK_UNKNOWN) {
+    if (!sure) {
         result = replace(path, &fd, err);
         if (result == -EAGAIN) return run_lock_refuse(run_path, err);
     } else {

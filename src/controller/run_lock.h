@@ -24,8 +24,12 @@ int run_lock_take(const char *path, struct run_lock **out, ty_error *err);
 int run_lock_fd(const struct run_lock *lock);
 /* What stands in it: who reads the same in the file of this name elsewhere has the same storage. Borrowed. */
 const char *run_lock_text(const struct run_lock *lock);
-/* Another controller has taken the run over, as it may where no lock is seen and the holder had stood still. */
+/* Another controller has taken the run over, as it may where no lock is seen and the holder had stood still: a
+ * thread looks every 5 s. */
 bool run_lock_is_lost(struct run_lock *lock);
+/* The same, looked at now, by whoever is about to change something of the run at `run_path`: TY_EEXISTS. `fd`
+ * is the lock's, which may have been closed by somebody else (-EBADF). For any thread. */
+int run_lock_check(int fd, const char *run_path, ty_error *err);
 /* Lets go; the file goes, unless a copy of the descriptor holds the run on, or with `leave`, where the storage
  * does not answer. NULL is fine. */
 void run_lock_release(struct run_lock *lock, bool leave);

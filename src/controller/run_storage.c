@@ -97,6 +97,7 @@ void run_storage_commit(struct ty_run *run) {
 /* Messages that were held for rows that are written now go at the end of the turn. */
 static void on_written(void *context) {
     struct ty_run *run = context;
+    if (records_error(run->records)->code == TY_EEXISTS) return; /* nothing begins, nor is acknowledged */
     for (uint32_t node = 0; node < run->agents.n; node++)
         if (records_have(run->records, run->agents.peers[node].held_for)) peer_let_go(&run->agents.peers[node]);
     if (run->output.paused) output_go_on(run);

@@ -24,6 +24,7 @@ struct usage_entry {
 struct usage_file {
     struct storage_job job;
     char *run_path;
+    int lock;           /* of the run */
     struct journal *db; /* NULL: not opened yet, or given up */
     bool given_up;
 };
@@ -48,10 +49,19 @@ struct usage_keeper {
 
 /* -- in the thread */
 
+/* Which the end of the run tells. */
+static void close_lost(struct usage_file *file, const char *path) {
+    ty_error why = {0};
+    if (records_check_lock(file->lock, path, file->db, &why) != TY_EEXISTS) return;
+    file->given_up = true;
+    journal_close(TAKE(file->db));
+}
+
 static void write_batch(struct storage_job *job) {
     struct usage_batch *batch = (struct usage_batch *)job;
     struct usage_file *file = batch->file;
     ty_error *err = &batch->error;
+    close_lost(file, job->path);
     if (file->given_up) return;
     int result = file->db != NULL ? 0 : usage_db_open(file->run_path, &file->db, err);
     for (size_t i = 0; i < batch->n && result >= 0; i++)
@@ -75,6 +85,7 @@ static void cut_batch(struct storage_job *job) {
 
 static void close_file(struct storage_job *job) {
     struct usage_file *file = (struct usage_file *)job;
+    if (file->db != NULL) close_lost(file, job->path);
     journal_close(TAKE(file->db));
 }
 
@@ -133,6 +144,7 @@ int usage_open(struct ty_run *run, ty_error *err) {
                                      .cut = cut_file,
                                      .what = "closing",
                                      .path = keeper->path};
+    file->lock = run_lock_fd(run->lock);
     keeper->file = file;
     run->usage = keeper;
     return 0;

@@ -63,6 +63,9 @@ int journal_read(const char *run_path, journal_reading *read, void *context, ty_
 /* Commits, and carries the log over into run.db, synced, so nothing need be synced just before. What fails here
  * is told, where journal_close has nobody to tell it to. */
 int journal_finish(struct journal *journal, ty_error *err);
+/* The journal is another writer's by now: every later call gives this error, and closing leaves all files as
+ * they are. */
+int journal_leave(struct journal *journal, const ty_error *why);
 /* Finishes what is not finished yet; NULL is fine. */
 void journal_close(struct journal *journal);
 

@@ -11,6 +11,7 @@
  * module_NAME. */
 #define JOURNAL_CALLS(X)                                                                                      \
     X(journal_finish, finish, (struct journal * journal, ty_error * err), (journal, err))                     \
+    X(journal_leave, leave, (struct journal * journal, const ty_error *why), (journal, why))                  \
     X(journal_event, event, (struct journal * journal, const struct journal_event *event, ty_error *err),     \
       (journal, event, err))                                                                                  \
     X(journal_report, report, (struct journal * journal, const struct journal_report *report, ty_error *err), \

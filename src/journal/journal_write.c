@@ -173,3 +173,9 @@ int module_finish(struct journal *journal, ty_error *err) {
     (void)sqlite3_db_config(journal->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
     return keep_failure(journal, rc, err);
 }
+
+int module_leave(struct journal *journal, const ty_error *why) {
+    if (journal->error.code == 0) journal->error = *why;
+    int rc = sqlite3_db_config(journal->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
+    return rc == SQLITE_OK ? 0 : TY_EFAULT;
+}

@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "controller/records.h"
+#include "controller/run_lock.h"
 
 static const nanoseconds LONG = 60 * NS_PER_S, SHORT = NS_PER_S / 100;
 
@@ -111,6 +112,23 @@ int journal_finish(struct journal *journal, ty_error *err) {
 
 void journal_close(struct journal *journal) {
     if (journal != NULL) closed = true;
+}
+
+int journal_leave(struct journal *journal, const ty_error *why) {
+    (void)journal;
+    assert_int_equal(why->code, TY_EEXISTS);
+    note("left");
+    return 0;
+}
+
+/* -- the lock: whose the run is */
+
+static atomic_bool taken_over;
+
+int run_lock_check(int fd, const char *run_path, ty_error *err) {
+    assert_int_equal(fd, gate[0]); /* any file that is open */
+    assert_string_equal(run_path, "/runs/r");
+    return taken_over ? ty_fail(err, TY_EEXISTS, "another's") : 0;
 }
 
 /* -- */
@@ -376,6 +394,31 @@ static void test_a_journal_that_hangs_is_left(void **state) {
         (void)poll(NULL, 0, 1);
 }
 
+/* Neither rows nor, at the end, the log. */
+static void test_a_journal_of_another_is_left(void **state) {
+    (void)state;
+    ty_error err = {0};
+    struct journal *journal = (struct journal *)&stand_in;
+    records_close(TAKE(records), LONG);
+    assert_int_equal(records_open(&journal, "/runs/r", gate[0], &records, &err), 0);
+    event("a");
+    records_commit(records);
+    records_wait(records, LONG);
+    taken_over = true;
+    event("b");
+    records_commit(records);
+    records_wait(records, LONG);
+    assert_int_equal(records_error(records)->code, TY_EEXISTS);
+    assert_string_equal(records_error(records)->message, "cannot write /runs/r/run.db: another's");
+    event("c");
+    records_finish(records);
+    closed = false;
+    records_close(TAKE(records), LONG);
+    assert_true(closed);
+    assert_string_equal(told, "a | left left ");
+    taken_over = false;
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void) {
@@ -390,6 +433,7 @@ int main(void) {
         TEST(test_no_memory_for_a_row),
         TEST(test_haste_waits_for_what_is_on_its_way),
         TEST(test_a_journal_that_hangs_is_left),
+        TEST(test_a_journal_of_another_is_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -310,6 +310,36 @@ static void who_lost_it_is_told(void **state) {
     assert_int_equal(access(lock_path(), F_OK), 0);
 }
 
+/* Whoever took it from another machine, and has ended since, as a holder sees that stood still: where there are
+ * no locks, and where each machine has its own. */
+static void who_stood_still_sees_that_it_was_taken(void **state) {
+    (void)state;
+    static const int errors[] = {0, ENOLCK};
+    for (size_t i = 0; i < ARRAY_SIZE(errors); i++) {
+        ty_error err = {0};
+        locks_fail = 0;
+        shared = false;
+        struct run_lock *still = taken();
+        int fd = run_lock_fd(still);
+        struct flock none = {.l_type = F_UNLCK, .l_whence = SEEK_SET};
+        assert_int_equal(__real_fcntl64(fd, F_OFD_SETLK, &none), 0);
+        write_elsewhere(40);
+        shared = true;
+        locks_fail = errors[i];
+        assert_int_equal(run_lock_check(fd, run_path, &err), 0);
+        struct run_lock *other = taken();
+        assert_int_equal(run_lock_check(fd, run_path, &err), TY_EEXISTS);
+        assert_non_null(strstr(err.message, "another controller has taken the run over"));
+        assert_int_equal(run_lock_check(run_lock_fd(other), run_path, &err), 0);
+        run_lock_release(other, false);
+        assert_int_equal(access(lock_path(), F_OK), -1);
+        assert_int_equal(run_lock_check(fd, run_path, &err), TY_EEXISTS);
+        shared = false; /* there nobody takes it, and a file that is gone was removed by hand */
+        assert_int_equal(run_lock_check(fd, run_path, &err), 0);
+        run_lock_release(still, true);
+    }
+}
+
 /* From run to run, and with one that is renamed; never over the file of another holder. */
 static void a_lock_goes_on(void **state) {
     (void)state;
@@ -391,6 +421,7 @@ int main(void) {
         TEST(a_holder_elsewhere_is_heard_of),
         TEST(a_file_of_another_user_is_told),
         TEST(who_lost_it_is_told),
+        TEST(who_stood_still_sees_that_it_was_taken),
         TEST(a_lock_goes_on),
         TEST(one_of_many_has_it),
     };

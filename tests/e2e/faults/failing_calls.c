@@ -4,7 +4,8 @@
  * TRAINYARD_FAIL is "CALL ERRNO PART": every call of this name ("write" stands for all that put bytes into a
  * file, "sync" for all that sync one) on a file whose path holds PART fails with this errno. ERRNO 0: a write
  * takes one byte at a time, and every second call is interrupted (EINTR) first. A read ("read") fails as well,
- * and so do a sync of a directory alone ("sync_directory") and the making of one ("mkdir", by its path).
+ * and so do a sync of a directory alone ("sync_directory") and the making of one ("mkdir", by its path). Locks
+ * ("lock") fail as on storage that knows none, and that other machines mount.
  * ERRNO -1: it never returns; so may a rename ("rename"), a removal ("unlink") and a directory ("mkdir"), of
  * paths that hold PART. ERRNO -2, -3 ..: it takes 2, 3 .. tenths of a second. TRAINYARD_FAIL_WHEN names a file
  * without which nothing fails, TRAINYARD_FAIL_MARK one that is made when a call begins to hang.
@@ -15,6 +16,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fs.h>
+#include <linux/magic.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -23,6 +25,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -157,6 +160,24 @@ EXPORT int ioctl(int fd, unsigned long request, ...) {
     va_end(arguments);
     if (request == FICLONE && is_meant("write", fd)) return errno = EOPNOTSUPP, -1;
     return next(fd, request, argument);
+}
+
+EXPORT int fcntl64(int fd, int call, ...) {
+    NEXT(int, fcntl64, int, int, ...);
+    va_list arguments;
+    va_start(arguments, call);
+    void *argument = va_arg(arguments, void *);
+    va_end(arguments);
+    bool locks = call == F_OFD_SETLK || call == F_OFD_GETLK || call == F_SETLK || call == F_GETLK;
+    if (locks && is_meant("lock", fd)) return errno = fault, -1;
+    return next(fd, call, argument);
+}
+
+EXPORT int fstatfs64(int fd, struct statfs64 *status) {
+    NEXT(int, fstatfs64, int, struct statfs64 *);
+    int result = next(fd, status);
+    if (result == 0 && is_meant("lock", fd)) status->f_type = NFS_SUPER_MAGIC;
+    return result;
 }
 
 /* Seconds that the file says, 0 without one. */

@@ -14,10 +14,12 @@ import uuid
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 
 import harness
+import hosts
 import runs
 
 BUILD = harness.BUILD
 COMMAND = harness.COMMAND
+Hosts = hosts.Hosts
 FAILING = harness.preloadable(os.path.join(harness.BUILD, "tests", "e2e", "faults", "failing_calls.so"))
 REPORT = "'%s' report " % COMMAND
 

@@ -6,7 +6,7 @@ import shutil
 import signal
 import time
 
-from place import REPORT, FaultCase, failing, main
+from place import REPORT, FaultCase, Hosts, failing, main, process_state
 
 
 class Controllers(FaultCase):
@@ -75,6 +75,34 @@ class Controllers(FaultCase):
         with open(os.path.join(path, "run.lock")) as file:
             self.assertEqual("another's", file.read())
         self.assert_clean()
+
+    def test_one_that_stood_still_while_another_machine_ended_the_run(self):
+        """On storage without locks. Of what its workers had done meanwhile nothing is committed: the run is another's."""
+        hosts = Hosts(self, 2)
+        words = ("run", "--storage-path", self.storage, "--name", "r", "-n", 2, "--progress", "none", "--")
+        report = "mkdir -p d.$RANK; echo $RANK > d.$RANK/part-$RANK; " + REPORT + "i=%d --checkpoint d.$RANK"
+        more = {"cwd": self.work, "env": failing("lock", errno.ENOLCK, os.path.join(self.storage, "r"))}
+        path = os.path.join(self.storage, "r")
+        commits = lambda: sorted(name for name in os.listdir(path) if name.startswith("checkpoint_"))
+        process = hosts.start_trainyard("h1", *words, "sh", "-c", "while " + report % 1 + "; do :; done", **more)
+        self.wait_for(lambda: os.path.isdir(path) and commits(), "a checkpoint", process)
+        controller = hosts.pid_of(process)
+        os.kill(controller, signal.SIGSTOP)
+        self.wait_for(lambda: process_state(controller) == "T", "the controller to stand still", process)
+        os.utime(os.path.join(path, "run.lock"), (time.time() - 100,) * 2)
+        other = hosts.trainyard("h2", *words[:-1], "--resume", "--", "sh", "-c", report % 2, **more)
+        self.assertEqual(0, other.status, repr(other))
+        before = [self.rows("SELECT * FROM %s" % table) for table in ("events", "reports", "checkpoints")], commits()
+        self.assertEqual([(2,), (2,)], self.rows("SELECT metrics->>'i' FROM reports ORDER BY id DESC LIMIT 2"))
+        os.kill(controller, signal.SIGCONT)
+        process.send_signal(signal.SIGCONT)  # who waits for it in this host stood still with it
+        ended = self.finish(process)
+        self.assertEqual(2, ended.status, repr(ended))
+        self.assertIn("another controller has taken it over while this one stood still", ended.err)
+        self.assertEqual(1, ended.err.count("\n"), repr(ended))
+        after = [self.rows("SELECT * FROM %s" % table) for table in ("events", "reports", "checkpoints")], commits()
+        self.assertEqual(before, after)
+        self.assertEqual([("ok",)], self.rows("PRAGMA integrity_check"))
 
     # Makes one checkpoint of as many MiB as SIZE says; a later attempt tells where it begins.
     SAVER = "unset LD_PRELOAD; [ -n \"$TRAINYARD_CHECKPOINT\" ] && { echo from ${TRAINYARD_CHECKPOINT##*/}; exit 0; }; mkdir d; " \
