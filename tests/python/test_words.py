@@ -1,5 +1,8 @@
 """What a program is told in words: the end of a run, how to go on, a name that exists, a name that is none."""
 
+import ast
+import builtins
+import importlib
 import os
 import pathlib
 import re
@@ -35,6 +38,36 @@ def test_the_program_of_the_readme_runs_twice(start):
             finished
         )
         assert 0 <= float(finished.out.splitlines()[-1]) < 100
+
+
+PAGES = [README, *sorted((README.parent / "docs").glob("*.md"))]
+PROGRAMS = [
+    pytest.param(program, id=f"{page.stem}-{number}")
+    for page in PAGES
+    for number, program in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL), start=1)
+]
+THE_READER_S = {"batches", "train", "normalize", "filesystem", "loss", "directory"}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_programs_of_the_pages_work_as_they_stand(program):
+    """All names in them are imported, or the reader's own, and what they ask of the package is there."""
+    nodes = list(ast.walk(ast.parse(program)))
+    imports = [node for node in nodes if isinstance(node, (ast.Import, ast.ImportFrom))]
+    names = [node for node in nodes if isinstance(node, ast.Name)]
+    made = {node.id for node in names if isinstance(node.ctx, ast.Store)}
+    made |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+    made |= {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
+    made |= {alias.asname or alias.name.partition(".")[0] for node in imports for alias in node.names}
+    used = {node.id for node in names if isinstance(node.ctx, ast.Load)}
+    assert used - made - THE_READER_S - set(dir(builtins)) == set()
+    for node in imports:
+        if isinstance(node, ast.ImportFrom) and node.module.partition(".")[0] == "trainyard":
+            for alias in node.names:
+                assert getattr(importlib.import_module(node.module), alias.name)
+    for node in nodes:
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "trainyard":
+            assert getattr(trainyard, node.attr)
 
 
 def test_a_run_that_succeeded_is_told(start, storage):
