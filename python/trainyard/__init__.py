@@ -30,7 +30,7 @@ _HOMES = {
     "validation": ("ValidationConfig", "ValidationTaskConfig"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
-_MODULES = ("collective", "integrations", "jax", "torch")
+_MODULES = ("collective", "data", "integrations", "jax", "torch")
 _BELOW = (  # looked for here by mistake
     "jax.JaxConfig",
     "jax.JaxTrainer",
@@ -48,6 +48,10 @@ if TYPE_CHECKING:
     from typing import Any
 
     from . import collective as collective
+    from . import data as data
+    from . import integrations as integrations
+    from . import jax as jax
+    from . import torch as torch
     from .callbacks import UserCallback as UserCallback
     from .checkpoint import Checkpoint as Checkpoint
     from .config import CheckpointConfig as CheckpointConfig

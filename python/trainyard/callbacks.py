@@ -13,12 +13,13 @@ ENVIRONMENT = "RAY_TRAIN_CALLBACKS"
 
 
 class RayTrainCallback:
-    """What every callback is one of."""
+    """The base of all callbacks."""
 
 
 class UserCallback(RayTrainCallback):
     """Derive from it, and give instances to `RunConfig(callbacks=[...])`. The methods run in the driver, and
-    their arguments come by keyword.
+    their arguments come by keyword. `run_context` has run_id (the run's name), path (its directory), run_config, scaling_config,
+    backend_config, train_loop_config, dataset_config, and report_number.
 
     An exception in one ends the run with a ControllerError.
     """
@@ -42,7 +43,8 @@ class UserCallback(RayTrainCallback):
     def after_report(self, run_context: Any, metrics: list[dict[str, Any]], checkpoint: Checkpoint | None) -> None:
         """Called when every rank has made a report of one number.
 
-        `metrics` holds the metrics of each rank, in rank order; `checkpoint` the one committed with it, or None.
+        `metrics` holds the metrics of each rank, in rank order; `checkpoint` the one committed with it, or None;
+        `run_context.report_number` is the number.
         """
 
     def after_exception(self, run_context: Any, worker_exceptions: dict[int, Exception]) -> None:

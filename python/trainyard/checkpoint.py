@@ -14,8 +14,8 @@ from typing import Any, Iterator, Mapping
 
 from . import filesystem as filesystems
 from . import paths
+from .manifest import INSIDE as _METADATA
 
-_METADATA = ".metadata.json"
 _OURS = "trainyard"  # the key in it that holds the manifest; all others are the user's
 _COPY = "checkpoint_tmp_"  # how the temporary directories begin that checkpoints are copied to
 
@@ -28,8 +28,6 @@ class Checkpoint:
     """
 
     def __init__(self, path: str | os.PathLike[str], filesystem: Any = None):
-        if not isinstance(path, (str, os.PathLike)):
-            raise ValueError(f"`Checkpoint(path)` must be a path, not {type(path).__name__}")
         self.path, self._filesystem = filesystems.find(path, filesystem, "`Checkpoint(path)`")
         self._id = uuid.uuid4().hex  # of its copy: all who have this checkpoint, in whatever process, share one
 
@@ -41,9 +39,7 @@ class Checkpoint:
     @classmethod
     def from_directory(cls, path: str | os.PathLike[str]) -> Checkpoint:
         """The checkpoint in a local directory, which stays where it is."""
-        if not isinstance(path, (str, os.PathLike)):
-            raise ValueError(f"`Checkpoint.from_directory(path)` must be a path, not {type(path).__name__}")
-        return cls(os.path.abspath(os.fspath(path)))
+        return cls(os.path.abspath(paths.as_text(path, "`Checkpoint.from_directory(path)`")))
 
     def to_directory(self, path: str | os.PathLike[str] | None = None) -> str:
         """Copies the files to `path`, or to a temporary directory that is this checkpoint's, and gives its path.
@@ -55,7 +51,7 @@ class Checkpoint:
             target = os.path.abspath(self._copy())
             _make_ours(target)
         else:
-            target = os.path.abspath(os.path.expanduser(os.fspath(path)))
+            target = os.path.abspath(os.path.expanduser(paths.as_text(path, "`Checkpoint.to_directory(path)`")))
             if self._filesystem is None and paths.lies_in(target, source) and not paths.lies_in(source, target):
                 raise ValueError(f"`path`={target!r} lies in the checkpoint itself, {source}: name a place outside of it")
             os.makedirs(target, exist_ok=True)
@@ -108,19 +104,20 @@ class Checkpoint:
     def update_metadata(self, metadata: Mapping[str, Any]) -> None:
         """Adds to the user's metadata; names that exist get the new value."""
         with self._alone():
-            self._write_metadata({**self.get_metadata(), **metadata})
+            self._write_metadata({**self.get_metadata(), **_named(metadata)})
 
     def _alone(self) -> contextlib.AbstractContextManager[Any]:
         """Other processes of this machine wait; a remote file system has no locks."""
         return contextlib.nullcontext() if self._filesystem is not None else _locked(self._source())
 
     def _write_metadata(self, metadata: Mapping[str, Any]) -> None:
-        if not isinstance(metadata, Mapping):
-            raise ValueError(f"`metadata` must be a dict, not {type(metadata).__name__}")
-        if _OURS in metadata:
+        if _OURS in _named(metadata):
             raise ValueError(f"`metadata`: the name {_OURS!r} is taken")
         ours = {name: value for name, value in self._read_metadata().items() if name == _OURS}
-        text = json.dumps({**ours, **metadata})
+        try:
+            text = json.dumps({**ours, **metadata})
+        except TypeError as error:
+            raise TypeError(f"`metadata` must be what JSON can carry: {error}") from None
         if self._filesystem is not None:
             filesystems.write(self._filesystem, f"{self.path}/{_METADATA}", text.encode())
             return
@@ -160,6 +157,13 @@ class Checkpoint:
             "You cannot use `Checkpoint` objects directly as paths. Use `Checkpoint.to_directory()` or "
             "`Checkpoint.as_directory()` instead."
         )
+
+
+def _named(metadata: Any) -> Mapping[str, Any]:
+    """The metadata; ValueError for what is no dict."""
+    if not isinstance(metadata, Mapping):
+        raise ValueError(f"`metadata` must be a dict, not {type(metadata).__name__}")
+    return metadata
 
 
 def _make_ours(directory: str) -> None:

@@ -19,13 +19,14 @@ _LARGE = 1000  # bytes; more is better broadcast by the framework
 
 
 def barrier() -> None:
-    """Returns when every worker has made the call."""
+    """Returns when every worker has made the call. RuntimeError outside of a training function; BroadcastCollectiveTimeoutError
+    where a limit is set (RAY_TRAIN_COLLECTIVE_TIMEOUT_S) and a rank does not come."""
     runtime.session("barrier").gather("barrier", b"")
 
 
 def broadcast_from_rank_zero(data: T) -> T:
     """Rank 0's `data`, on every worker, by pickle. What the other ranks give is not looked at. With num_workers=0, also
-    under a torchrun, each process gets its own `data` back."""
+    under a torchrun, each process gets its own `data` back. TypeError for what cannot be pickled; else as `barrier`."""
     session = runtime.session("broadcast_from_rank_zero")
     if session.local:
         return data

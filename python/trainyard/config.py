@@ -68,10 +68,17 @@ def _plain(field: str, value: Any) -> Any:
     raise ValueError(f"`{field}` must not be of type {type(value).__name__}: {value!r}")
 
 
+def mapping(value: Any, field: str) -> dict[str, Any]:
+    """A copy of what is given by name, {} for None; ValueError for what is no dict."""
+    if value is not None and not isinstance(value, Mapping):
+        raise ValueError(f"`{field}` must be a dict, not {type(value).__name__}")
+    return dict(value or {})
+
+
 _WORDS = {"null": "None", "true": "True", "false": "False", "map": "dict", "maps": "dicts"}
 
 
-def _in_python(message: str, config: ScalingConfig) -> str:
+def _in_python(message: str, config: Any) -> str:
     """A refusal of the C library, which speaks of JSON, in Python's words, with the value as it was given."""
     told = re.match(r"(`(\w+)`.* must be )(.*), not (.*)$", message, re.DOTALL)
     if not told:
@@ -85,7 +92,8 @@ def _in_python(message: str, config: ScalingConfig) -> str:
     return f"{start}{rule}, not {value}"
 
 
-def _fields_json(config: ScalingConfig) -> str:
+def fields_json(config: ScalingConfig) -> str:
+    """Its fields, as the C library takes them; ValueError for what JSON cannot carry."""
     if isinstance(config.num_workers, list):
         raise ValueError("`num_workers` must be an int or a tuple of two ints (MIN, MAX), not a list")
     names = [field.name for field in dataclasses.fields(config)]
@@ -130,7 +138,7 @@ class ScalingConfig:
 
     def _resolved(self) -> dict[str, Any]:
         """See ty_scaling_resolve. ValueError when the fields do not go together."""
-        fields = _fields_json(self)
+        fields = fields_json(self)
         try:
             return json.loads(_core.resolve(fields))
         except ValueError as error:
@@ -284,8 +292,8 @@ def _check_settings(config: Any, section: str | None = None) -> None:
     try:
         _core.check_run(json.dumps({section: given} if section else given))
     except ValueError as error:
-        told = re.match(r"`(\w+)`(.*)$", str(error), re.DOTALL)
-        raise ValueError(f"`{kind}.{told[1]}`{told[2]}" if told else str(error)) from None
+        told = _in_python(str(error), config)
+        raise ValueError(f"`{kind}.{told[1:]}" if told.startswith("`") else told) from None
 
 
 @dataclasses.dataclass(repr=False)

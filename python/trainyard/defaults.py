@@ -7,7 +7,7 @@ import os
 import re
 from typing import Any, Callable, Mapping, Sequence
 
-from . import config
+from . import config, paths
 
 ENGINES = ("auto", "local", "join", "slurm")
 
@@ -74,19 +74,26 @@ JOIN_VARIABLES = {
 
 @dataclasses.dataclass
 class Policy:
-    """What a RunConfig that does not say stands for; `trainyard.as_ray` sets another. storage_path None: ~/trainyard_runs.
-    run_name makes the name of a run, which the RunConfig then has from the start; without it the library gives one to each run.
-    logging_config makes that of a RunConfig, whose runtime environment then is {} and not None.
+    """What a RunConfig that does not say stands for; `trainyard.as_ray` sets another.
+
+    storage_path: where runs are kept; None: ~/trainyard_runs.
+    run_name: makes the name of a run, which the RunConfig then has from the start; without it the library gives one to each run.
+    logging_config: makes that of a RunConfig, whose runtime environment then is {} and not None.
     tracebacks: whether what `fit` raises tells them though the screen has shown them, and is chained to the first failure.
-    exits_fail: whether a SystemExit of a training function is its failure. manifest: where that of a checkpoint stands, "inside"
-    or "beside". storage_there: whether `get_storage()` of a run that is kept on another file system is that side of it. called,
-    package: what messages call it and the package. sharing: whether the workers of a node see each other's devices, by resource,
-    "AMD GPU" for GPUs of that vendor; shares_by_backend: of a kind that is not in it they do where their backend says so.
-    step_error makes what a data set raises of what a user's function in one of its steps raised. cpu_world: workers of JAX with
-    devices that JAX_PLATFORMS keeps on their CPUs are one world all the same. returned: what the result has of what a training
-    function returned; ValueError for what it may not return. words: what stands in refusals of a scaling config instead of others.
+    exits_fail: whether a SystemExit of a training function is its failure.
+    manifest: where that of a checkpoint stands, "inside" or "beside".
+    storage_there: whether `get_storage()` of a run that is kept on another file system is that side of it.
+    called, package: what messages call the project, and the package.
+    step_error: makes what a data set raises of what a user's function in one of its steps raised.
+    resume, quiet: as in RunConfig, of a run that says neither.
+    cpu_world: workers of JAX with devices that JAX_PLATFORMS keeps on their CPUs are one world all the same.
+    sharing: whether the workers of a node see each other's devices, by resource, "AMD GPU" for GPUs of that vendor.
+    shares_by_backend: of a kind that is not in `sharing` they do where their backend says so.
+    words: what stands in refusals of a scaling config instead of others.
     placeholders: whether of a checkpoint under NO_UPLOAD of which nothing is there the metrics count alone.
-    tolerates: whether what is deprecated, as the text says, works all the same."""
+    returned: what the result has of what a training function returned; ValueError for what it may not return.
+    tolerates: whether what is deprecated, as the text says, works all the same.
+    """
 
     storage_path: str | None = None
     run_name: Callable[[], str] | None = None
@@ -157,6 +164,8 @@ def _join(engine: str | None, nnodes: Any, node_rank: Any, rendezvous: Any) -> J
 
 
 def _hosts(hosts: Any, hostfile: Any, copy: Any) -> Hosts | None:
+    if not isinstance(copy, bool):
+        raise ValueError(f"`init(copy=...)` must be True or False, not {copy!r}")
     if hosts is None and hostfile is None:
         if copy:
             raise ValueError("`init(copy=True)` is for `hosts` or `hostfile`, and there are none")
@@ -170,10 +179,10 @@ def _hosts(hosts: Any, hostfile: Any, copy: Any) -> Hosts | None:
     if hosts == "":
         raise ValueError("`init(hosts=...)` names no host")
     if hostfile is not None:
-        hostfile = os.path.abspath(os.fspath(hostfile))
+        hostfile = os.path.abspath(paths.as_text(hostfile, "`init(hostfile=...)`"))
         if not os.path.exists(hostfile):
             raise ValueError(f"`init(hostfile=...)`: there is no file {hostfile}")
-    return Hosts(hosts, hostfile, bool(copy))
+    return Hosts(hosts, hostfile, copy)
 
 
 def joined() -> Join | None:
@@ -251,7 +260,7 @@ def init(
         raise ValueError(f"`init(engine=...)`={engine!r} must be one of {', '.join(ENGINES)}")
     made.engine = engine
     if cluster is not None:
-        made.cluster = os.path.abspath(os.fspath(cluster))
+        made.cluster = os.path.abspath(paths.as_text(cluster, "`init(cluster=...)`"))
         if not os.path.exists(made.cluster):
             raise ValueError(f"`init(cluster=...)`: there is no file {made.cluster}")
     made.join = _join(engine, nnodes, node_rank, rendezvous)

@@ -7,29 +7,35 @@ import dataclasses
 import importlib.util
 import json
 import os
-import resource
 import select
 import signal
 import subprocess
 import sys
-import threading
 import time
 import traceback
 import warnings
 from typing import TYPE_CHECKING, Any, Callable, Iterator
 
 from . import _command, _core, callbacks, defaults, failures, limits, payload, reports
-from .config import RunConfig, ScalingConfig, check_directory, check_environment, is_utf8, settings_of
-from .errors import ControllerError, InsufficientClusterResourcesError, PreemptionError
+from .config import (
+    RunConfig,
+    ScalingConfig,
+    check_directory,
+    check_environment,
+    fields_json,
+    is_utf8,
+    settings_of,
+)
+from .errors import ControllerError, InsufficientClusterResourcesError
 from .result import Result
-from .screen import harmless
+from .screen import barred, harmless, warn
+from .signals import Signals, pipe
 
 if TYPE_CHECKING:
     from .remote import Remote
     from .validation import Validations
 
 _EVENTS = ["log", "run", "attempt", "failure", "exited", "start_failed", "node_lost", "attempt_end"]
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _GRACE_S = 5.0  # where a run config gives none, as the library has it
 _LOOK_S = 1.0  # the longest time between two looks for the first nodes
 _TELL_S = 5.0  # between two lines that say what is missing, as the library has it where nodes join
@@ -38,7 +44,12 @@ _PACKAGE_HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 @dataclasses.dataclass
 class RunContext:
-    """What callbacks are told of the run."""
+    """What callbacks are told of the run.
+
+    run_id: its name. path: its directory. run_config, with the name in it, scaling_config, backend_config, train_loop_config,
+    dataset_config: as the trainer has them. report_number: which report of the ranks `after_report` is called for; they count from
+    1 on, through all attempts. 0 in an attempt that has none yet.
+    """
 
     run_id: str
     path: str
@@ -47,6 +58,7 @@ class RunContext:
     backend_config: Any
     train_loop_config: dict[str, Any] | None
     _dataset_config: Any = None
+    report_number: int = 0
 
     @property
     def dataset_config(self) -> Any:
@@ -114,7 +126,7 @@ class Driver:
             )
             if self._display is not None:
                 stack.enter_context(self._display)
-            signals = stack.enter_context(_Signals(self))
+            signals = stack.enter_context(Signals(self._config.preempt_signal, self.interrupt))
             self._prepare_remote()
             stack.callback(self._find_validations())
             self._run = self._begun(data)
@@ -179,7 +191,7 @@ class Driver:
                     raise
                 quiet = self._config.quiet or defaults.policy.quiet
                 if not quiet and (not told or time.monotonic() - told >= _TELL_S):
-                    _warn(f"{error.controller_failure}: the run waits for nodes")
+                    warn(f"{error.controller_failure}: the run waits for nodes")
                     told = time.monotonic()
                 time.sleep(min(self._scaling.elastic_resize_monitor_interval_s, _LOOK_S))
 
@@ -191,7 +203,7 @@ class Driver:
         from . import remote
 
         base, filesystem = remote.find(config.storage_path, config.storage_filesystem)
-        self._remote = remote.Remote(base, filesystem, _warn)
+        self._remote = remote.Remote(base, filesystem, warn)
 
     def _prepare_remote(self) -> None:
         """Tries it before anything is started."""
@@ -223,7 +235,7 @@ class Driver:
             path = os.path.join(self._storage_path() or _core.storage_path(), self._config.name)
             with contextlib.suppress(_core.Error, OSError, ValueError):  # the run itself will tell
                 for one in json.loads(_core.result_read(path))["checkpoints"]:
-                    made.resume(one["number"], result._directory(path, one["name"]), one["metrics"])
+                    made.resume(one["number"], result.place_of(path, one["name"]), one["metrics"])
         return made.stop
 
     def _finish_remote(self, error: Exception | None) -> None:
@@ -259,10 +271,18 @@ class Driver:
     def stop(self) -> None:
         """Ends the run, politely at first; from any thread."""
         self._stopped = True
-        if self._run is not None and not self._is_child():
-            with contextlib.suppress(ValueError):  # it has ended meanwhile
-                self._run.stop(0)
-            self.wake()
+        if not self._is_child():
+            self.interrupt(0)
+
+    def interrupt(self, number: int) -> bool:
+        """Hands a signal to the run, 0 ends it politely; False while there is none. Also from a signal's handler."""
+        if self._run is None:
+            return False
+        self._stopped = True
+        with contextlib.suppress(ValueError):  # it has ended meanwhile
+            self._run.stop(number)
+        self.wake()
+        return True
 
     def wake(self) -> None:
         if self._wakes(self._wake):
@@ -277,7 +297,7 @@ class Driver:
         backend = trainer.backend_config
         fork = config.start_method == "fork"
         request = {
-            "scaling": json.loads(_fields(self._scaling)),
+            "scaling": json.loads(fields_json(self._scaling)),
             **settings_of(config),
             "grace_s": self._grace(),
             "storage_path": self._storage_path(),
@@ -500,9 +520,7 @@ class Driver:
         """The traceback of an attempt that another follows; that of the last one is on the screen of the first cause."""
         rank, text = self._failures.first_traceback(event.get("rank"))
         if text is not None and not self._config.quiet:
-            lines = "".join(f"    | {line}\n" for line in harmless(text).rstrip("\n").split("\n"))
-            head = f"trainyard: attempt {event['attempt']} ended with rank {rank}:\n"
-            print(head + lines, end="", file=sys.stderr)
+            print(f"trainyard: attempt {event['attempt']} ended with rank {rank}:\n{barred(text)}", file=sys.stderr)
 
     def _tell_broken(self, error: Exception) -> None:
         text = "".join(traceback.format_exception_only(type(error), error)).strip()
@@ -571,6 +589,7 @@ class Driver:
             trainer.backend_config,
             trainer.train_loop_config,
             trainer.dataset_config,
+            self._reports.number if self._reports is not None else 0,
         )
 
     def _conclude(self, summary: dict[str, Any], error: Exception | None) -> Result:
@@ -599,42 +618,9 @@ def _tell_log(event: dict[str, Any]) -> None:
         print(f"trainyard: {harmless(event['text'])}", file=sys.stderr)
 
 
-def _pipe(flags: int) -> tuple[int, int]:
-    """The limit is named, as the library does, where the program has too many files open."""
-    try:
-        return os.pipe2(flags | os.O_CLOEXEC)
-    except OSError as error:
-        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        raise OSError(error.errno, f"cannot make a pipe: {error.strerror} (limit {most}: ulimit -n)") from None
-
-
-@contextlib.contextmanager
-def _told(meeting: dict[str, Any]) -> Iterator[None]:
-    """What the library says while it waits for nodes, line by line: it gives events only afterwards."""
-    read, write = _pipe(0)
-    meeting["told"] = write
-
-    def tell() -> None:
-        with open(read, encoding="utf-8", errors="replace") as lines:
-            for line in lines:
-                _warn(line.rstrip())
-
-    teller = threading.Thread(target=tell, daemon=True, name="trainyard-told")
-    teller.start()
-    try:
-        yield
-    finally:
-        os.close(write)
-        teller.join(1)  # a child that another thread forked may hold the other end
-
-
-def _warn(text: str) -> None:
-    print(f"trainyard: {harmless(text)}", file=sys.stderr, flush=True)
-
-
 def _open(request: dict[str, Any], data: bytes) -> Any:
     try:
-        with _Signals.awaited(request):
+        with Signals.awaited(request):
             return _core.Run(json.dumps(request), data)
     except _core.Error as error:
         raise failures.refusal(error) from None
@@ -648,17 +634,11 @@ def _close(run: Any) -> tuple[str | None, Exception | None]:
         return getattr(error, "result", None), error
 
 
-def _fields(scaling: ScalingConfig) -> str:
-    from .config import _fields_json
-
-    return _fields_json(scaling)
-
-
 def _interpreter() -> list[str]:
     """This interpreter with its flags; what lies in the working directory is not to hide what it imports."""
     safe = ["-P"] if sys.version_info >= (3, 11) else []
-    flags = [flag for flag in __import__("subprocess")._args_from_interpreter_flags() if flag != "-P"]
-    return [sys.executable, *safe, *flags]
+    flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    return [sys.executable, *safe, *(flag for flag in flags if flag != "-P")]
 
 
 def _own_environment() -> dict[str, str | None]:
@@ -696,7 +676,7 @@ def _refuse_input(config: RunConfig) -> None:
 @contextlib.contextmanager
 def _waker(driver: Driver) -> Iterator[int]:
     """A descriptor that `driver.wake` makes readable, from a signal handler too."""
-    read, write = _pipe(os.O_NONBLOCK)
+    read, write = pipe(os.O_NONBLOCK)
     driver._wake, driver._pipe = write, payload.file_of(write)  # which is that of both ends
     try:
         yield read
@@ -704,139 +684,3 @@ def _waker(driver: Driver) -> Iterator[int]:
         driver._wake = -1
         for fd in (read, write):
             payload.close_file(fd, driver._pipe)
-
-
-def _number(name: str | None) -> int:
-    """Of a signal that the library takes; SIGTERM for one that it will refuse."""
-    if name is None:
-        return signal.SIGTERM
-    found = getattr(signal, name if name.startswith("SIG") else f"SIG{name}", None)
-    caught = isinstance(found, signal.Signals) and found not in (signal.SIGKILL, signal.SIGSTOP)
-    return found if caught else signal.SIGTERM
-
-
-def _is_native(number: int) -> bool:
-    """Whether a library, as faulthandler, handles the signal without Python's knowing."""
-    if signal.getsignal(number) is not signal.SIG_DFL:
-        return False
-    with open("/proc/self/status", encoding="utf-8", errors="replace") as file:
-        caught = next((line for line in file if line.startswith("SigCgt:")), "SigCgt: 0")
-    return int(caught.split()[1], 16) >> (number - 1) & 1 == 1
-
-
-class _Signals:
-    """While a run is on, the signals that end this process end the run first; in the main thread only. A child that is forked
-    meanwhile has the handlers from before, and loses no signal on the way."""
-
-    on: _Signals | None = None  # the one of the run that is on
-    _mask: Any = None
-
-    def __init__(self, driver: Driver):
-        self._driver = driver
-        self._before: dict[int, Any] = {}
-        self._caught: int | None = None
-        self._awaited = False  # the library waits for nodes, and hears of signals itself
-
-    def __enter__(self) -> _Signals:
-        if threading.current_thread() is threading.main_thread():
-            for number in {*_SIGNALS, _number(self._driver._config.preempt_signal)}:
-                if signal.getsignal(number) not in (signal.SIG_IGN, None) and not _is_native(number):
-                    self._before[number] = signal.signal(number, self._handle)
-            _Signals.on = self
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        if _Signals.on is self:
-            _Signals.on = None
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _handle(self, number: int, frame: Any) -> None:
-        self._caught = self._caught or number
-        if self._driver._run is not None:
-            self._driver._stopped = True
-            with contextlib.suppress(ValueError):
-                self._driver._run.stop(number)
-            self._driver.wake()
-        elif not self._awaited:
-            self.__exit__()
-            signal.raise_signal(number)
-
-    @classmethod
-    @contextlib.contextmanager
-    def awaited(cls, request: dict[str, Any]) -> Iterator[None]:
-        """Around a call that may wait for nodes: who is missing is told. Python does no more there than note a signal: that ends
-        the wait, and then the signal does what it would have done without us."""
-        meeting = request.get("join") or request.get("hosts")
-        if not meeting:
-            yield
-            return
-        with _told(meeting):
-            yield from cls._noted(meeting)
-
-    @classmethod
-    def _noted(cls, meeting: dict[str, Any]) -> Iterator[None]:
-        on = cls.on
-        if on is None:
-            yield
-            return
-        read, write = _pipe(os.O_NONBLOCK)
-        before = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-        meeting["signals"] = read
-        on._awaited = True
-        try:
-            yield
-        except _core.Error as error:
-            if on._caught is not None:
-                _warn(str(error))
-            raise
-        finally:
-            on._awaited = False
-            signal.set_wakeup_fd(before)
-            os.close(read)
-            os.close(write)
-            if on._caught is not None:
-                on.__exit__()
-                signal.raise_signal(on._caught)
-
-    @classmethod
-    def hold(cls) -> None:
-        """Before a fork: an interpreter forgets what comes to a child before it is ready."""
-        if cls.on is not None:
-            cls._mask = signal.pthread_sigmask(signal.SIG_BLOCK, cls.on._before)
-
-    @classmethod
-    def release(cls, child: bool) -> None:
-        mask, cls._mask = cls._mask, None
-        if child and cls.on is not None:
-            cls.on.__exit__()
-        if mask is not None:
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-
-    def end_by_it(self) -> None:
-        """A PreemptionError that nobody catches ends this process as the signal would have, after it was told."""
-        number, told = self._caught, sys.excepthook
-        if number is None:
-            return
-
-        def tell_and_end(kind: type[BaseException], error: BaseException, trace: Any) -> None:
-            told(kind, error, trace)
-            if isinstance(error, PreemptionError):
-                sys.stderr.flush()
-                signal.signal(number, signal.SIG_DFL)
-                signal.raise_signal(number)
-
-        sys.excepthook = tell_and_end
-
-    def raise_again(self, error: Exception | None) -> None:
-        """After the end: does what the signal would have done without us, unless the run succeeded all the same."""
-        if self._caught is not None and error is not None:
-            signal.raise_signal(self._caught)
-            raise KeyboardInterrupt
-
-
-os.register_at_fork(
-    before=_Signals.hold,
-    after_in_parent=lambda: _Signals.release(child=False),
-    after_in_child=lambda: _Signals.release(child=True),
-)

@@ -126,11 +126,10 @@ def _names(metrics: Iterable[str], head: list[str]) -> dict[str, str]:
 def to_parquet(run: Run, output: str) -> None:
     """All reports, a row each: id, time (ns since the epoch), attempt, rank, number, `lost` of all, then the metrics, "a/b" for b
     in the dict a."""
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise SystemExit("trainyard.export: parquet needs pyarrow (pip install pyarrow)") from None
+    integrations.need("pyarrow", "parquet")
+    import pyarrow
+    import pyarrow.parquet
+
     head = [*rows.HEAD, *(["lost"] if run.history == "all" else [])]
     columns = _columns(_batches(run))
     names = _names(columns, head)
@@ -171,10 +170,14 @@ def main(words: list[str] | None = None) -> None:
     )
     parser.add_argument("--rank", type=int, help="of this rank (default: 0; parquet: all)")
     parser.add_argument(
-        "--history", choices=("effective", "all"), default="effective", help="what counts, or all"
+        "--history", choices=rows.HISTORIES, default="effective", help="what counts, or all"
     )
     parser.add_argument("--tracking-uri", help="mlflow: where to (default: as MLflow has it)")
     given = parser.parse_args(words)
+    if given.output is not None and given.kind == "mlflow":
+        parser.error("-o goes with parquet and wandb: mlflow writes to --tracking-uri")
+    if given.tracking_uri is not None and given.kind != "mlflow":
+        parser.error("--tracking-uri goes with mlflow")
     run = Run(given.name, given.storage_path, given.rank, given.history)
     try:
         if given.kind == "parquet":

@@ -10,7 +10,7 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Iterator, Sequence
 
-from .paths import lies_in
+from .paths import as_text, lies_in
 from .paths import local as local_path
 
 AT_A_TIME = 4  # files on their way
@@ -63,7 +63,7 @@ def find(path: str | os.PathLike[str], filesystem: Any, what: str) -> tuple[str,
 
     ValueError that begins with `what` where there is none, or it is no file system of pyarrow.
     """
-    text = os.fspath(path)
+    text = as_text(path, what)
     if filesystem is not None:
         check(filesystem, what)
         if is_address(text):

@@ -16,7 +16,7 @@ import time
 import warnings
 from typing import IO, Any, Callable, Protocol
 
-from . import _command, rows
+from . import _command, paths, rows
 from .callbacks import UserCallback
 from .screen import harmless
 
@@ -118,9 +118,19 @@ class _MLflowNames:
 
 
 class _Callback(UserCallback):
-    """What never ends a run."""
+    """What never ends a run. One that has failed is silent until the next run begins."""
 
     _silent = False
+
+    def on_run_start(self, run_context: Any) -> None:
+        self._silent = False
+        self._try(self._begin, run_context)
+
+    def _begin(self, run_context: Any) -> None:
+        raise NotImplementedError
+
+    def _give_up(self) -> None:
+        """After a failure: nothing stays open."""
 
     def _try(self, function: Callable[..., None], *arguments: Any) -> None:
         if self._silent:
@@ -129,6 +139,7 @@ class _Callback(UserCallback):
             function(*arguments)
         except Exception as error:
             self._silent = True
+            self._give_up()
             warnings.warn(
                 f"{type(self).__name__}: {harmless(str(error))}; the run goes on without it",
                 RuntimeWarning,
@@ -147,13 +158,9 @@ class _LoggingCallback(_Callback):
         self._writer: Writer | None = None
         self._batch: list[Row] = []
         self._written = 0.0
-        self._made = 0
-
-    def on_run_start(self, run_context: Any) -> None:
-        self._try(self._begin, run_context)
 
     def after_report(self, run_context: Any, metrics: list[dict[str, Any]], checkpoint: Any) -> None:
-        self._try(self._take, metrics[0])
+        self._try(self._take, run_context.report_number, metrics[0])
 
     def on_run_end(self, run_context: Any, result: Any, error: BaseException | None) -> None:
         self._try(self._end, error is None and result.error is None)
@@ -161,9 +168,8 @@ class _LoggingCallback(_Callback):
     def _begin(self, run_context: Any) -> None:
         self._writer = type(self)._kind(run_context.run_id, run_context.train_loop_config, self._options)
 
-    def _take(self, metrics: dict[str, Any]) -> None:
-        self._made += 1
-        self._batch.append((rows.step(metrics, self._made), time.time(), rows.numbers(metrics)))
+    def _take(self, number: int, metrics: dict[str, Any]) -> None:
+        self._batch.append((rows.step(metrics, number), time.time(), rows.numbers(metrics)))
         if time.monotonic() - self._written >= _BATCH_S:
             self._write()
 
@@ -175,8 +181,17 @@ class _LoggingCallback(_Callback):
 
     def _end(self, succeeded: bool) -> None:
         self._write()
-        if self._writer is not None:
-            self._writer.close(succeeded)
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close(succeeded)
+
+    def _give_up(self) -> None:
+        """The tool's run lacks something from here on: it has failed, and does not look as if it went on."""
+        writer, self._writer = self._writer, None
+        self._batch.clear()
+        if writer is not None:
+            with contextlib.suppress(Exception):
+                writer.close(succeeded=False)
 
 
 class WandbCallback(_LoggingCallback):
@@ -205,19 +220,16 @@ class TensorBoardCallback(_Callback):
     """
 
     def __init__(self, directory: str | os.PathLike[str] | None = None):
-        self._directory = None if directory is None else os.fspath(directory)
+        self._directory = None if directory is None else paths.as_text(directory, "`TensorBoardCallback(directory)`")
         self._process: subprocess.Popen[bytes] | None = None
         self._told: IO[bytes] | None = None  # what the command complains of
-
-    def on_run_start(self, run_context: Any) -> None:
-        self._try(self._begin, run_context.path)
 
     def on_run_end(self, run_context: Any, result: Any, error: BaseException | None) -> None:
         self._try(self._end)
 
-    def _begin(self, path: str) -> None:
-        place = self._directory or _free(os.path.join(path, "tensorboard"))
-        storage, name = os.path.split(os.path.abspath(path))
+    def _begin(self, run_context: Any) -> None:
+        place = self._directory or _free(os.path.join(run_context.path, "tensorboard"))
+        storage, name = os.path.split(os.path.abspath(run_context.path))
         words = [
             _command.path(),
             "metrics",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Mapping
+from typing import TYPE_CHECKING, Any, Callable, Mapping
 
-from . import runtime
+from . import reported, runtime
+from .reported import CheckpointUploadMode
 from .result import Result
 
 if TYPE_CHECKING:
@@ -37,12 +38,27 @@ class LocalSession(runtime.Session):
         self.local_world_size = max(1, _number("LOCAL_WORLD_SIZE"))
         self.node_rank = self.world_rank // self.local_world_size
 
-    def report(self, metrics: Mapping[str, Any], checkpoint: Checkpoint | None = None, **options: Any) -> None:
+    def report(
+        self,
+        metrics: Mapping[str, Any],
+        checkpoint: Checkpoint | None = None,
+        checkpoint_dir_name: str | None = None,
+        checkpoint_upload_mode: CheckpointUploadMode = CheckpointUploadMode.SYNC,
+        delete_local_checkpoint_after_upload: bool | None = None,
+        checkpoint_upload_fn: Callable[..., Any] | None = None,
+        validation: Any = False,
+    ) -> None:
+        """What a run would refuse is refused here."""
         from . import metrics as checks
 
-        if options.get("validation") and checkpoint is None:
-            raise ValueError("Validation requires a checkpoint to be provided: give `checkpoint` to `report`")
-        checks.dump(metrics)  # what a run would refuse is refused here
+        checks.dump(metrics)
+        runtime.named(checkpoint_dir_name)
+        if checkpoint is None and validation:
+            raise ValueError(runtime.UNVALIDATED)
+        if checkpoint is not None:
+            from . import upload
+
+            upload.check(checkpoint, checkpoint_upload_mode, delete_local_checkpoint_after_upload, checkpoint_upload_fn)
         self.last_metrics = metrics
         self.last_checkpoint = checkpoint
 
@@ -52,6 +68,7 @@ class LocalSession(runtime.Session):
     def checkpoints_reported(
         self, consistency_mode: CheckpointConsistencyMode, timeout_s: float | None
     ) -> list[ReportedCheckpoint]:
+        reported.check(consistency_mode, timeout_s)
         return []
 
     def gather(self, label: str, piece: bytes) -> list[bytes]:
@@ -91,7 +108,7 @@ def run(trainer: Any) -> Result:
 def _run_in(session: LocalSession, backend: Any, function: Any) -> Any:
     outer = runtime.current()
     if outer is not None and not outer.by_itself:
-        raise RuntimeError("`fit` with num_workers=0 was called inside of a training function")
+        raise RuntimeError("`fit` with num_workers=0 was called inside of a training function: call the function itself")
     if session.torchrun:
         backend.on_start(session)
     runtime.begin(session)

@@ -10,9 +10,17 @@ from typing import BinaryIO
 JOURNAL = "run.db"  # in a run's directory
 
 
+def as_text(path: object, what: str) -> str:
+    """ValueError that begins with `what` for what is no path."""
+    text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
+    if not isinstance(text, str):
+        raise ValueError(f"{what} must be a path, not {type(path).__name__}")
+    return text
+
+
 def local(path: str | os.PathLike[str], what: str) -> str:
     """`path` as text, "file://" taken off; ValueError that begins with `what` for an address of another file system."""
-    text = os.fspath(path)
+    text = as_text(path, what)
     if text.startswith("file://"):
         text = text[len("file://") :]
     if "://" in text:

@@ -22,9 +22,7 @@ import warnings
 from typing import Any, Callable, Iterator
 
 VARIABLE = "TRAINYARD_PAYLOAD_FD"
-prepare: list[
-    str
-] = []  # functions, "module:name", that workers call before they take the user's objects apart
+prepare: list[str] = []  # functions, "module:name", that workers call before they take the user's objects apart
 SENT_MAX = 31 << 20  # bytes; what is larger stays in the driver, where workers read it
 _CACHED = type(functools.lru_cache(len))
 _DEPTH = 4  # how far the search for what cannot be pickled goes

@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Sequence
 from typing import IO, Any
 
-from . import _command
+from . import _command, rows
 from .screen import harmless
 
 _COLOUR, _LOST, _ATTEMPT, _BAD = "#2563c9", "#999999", "#8b6bd6", "#c62f2f"
@@ -90,28 +90,31 @@ class Plot:
 def read(path: str, metrics: str | Sequence[str] | None, x: str, history: str) -> Plot:
     """The curves of the run in directory `path`; RuntimeError where they cannot be had, ValueError for what is no such choice."""
     words = _words(path, metrics, x, history)
-    finished = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=_LIMIT_S)
+    try:
+        finished = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        raise RuntimeError(f"the curves cannot be read: {harmless(path)} does not answer within {_LIMIT_S} s") from None
     if finished.returncode != 0:
         raise RuntimeError(f"the curves cannot be read: {harmless(finished.stderr.decode(errors='replace').strip())}")
     return Plot(json.loads(finished.stdout))
 
 
-def _words(path: str, metrics: str | Sequence[str] | None, x: str, history: str) -> list[str]:
-    if history not in ("effective", "all"):
+def _words(path: str, metrics: str | Sequence[str] | None, x: str, history: str, *more: str) -> list[str]:
+    if history not in rows.HISTORIES:
         raise ValueError(f'`history` must be "effective" or "all", not {history!r}')
-    names = [metrics] if isinstance(metrics, str) else list(metrics or ())
-    if not all(isinstance(name, str) for name in names):
+    names = [metrics] if isinstance(metrics, str) else [] if metrics is None else metrics
+    if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
         raise ValueError(f"`metrics` must be a name or a list of names, not {metrics!r}")
     storage, name = os.path.split(os.path.abspath(path))
     words = [_command.path(), "metrics", "--storage-path", storage, "--format=json", f"--history={history}", f"--x={x}"]
-    return [*words, *(f"--metric={name}" for name in names), "--", name]
+    return [*words, *(f"--metric={name}" for name in names), *more, "--", name]
 
 
 class Live:
     """The curves of a run that goes on, read beside it: nothing waits for them, and the last ones that came are shown."""
 
     def __init__(self, path: str):
-        self._words = [*_words(path, None, "step", "all")[:-2], f"--buckets={_LIVE_POINTS}", "--", os.path.basename(path)]
+        self._words = _words(path, None, "step", "all", f"--buckets={_LIVE_POINTS}")
         self._reading: subprocess.Popen[bytes] | None = None
         self._told: IO[bytes] | None = None
         self.plot = Plot([])

@@ -102,12 +102,10 @@ class profile:
 
 
 def _range(steps: int | range | None) -> range | None:
-    if isinstance(steps, int) and not isinstance(steps, bool):
-        steps = range(1, 1 + steps)
-    if steps is None or (
-        isinstance(steps, range) and len(steps) > 0 and steps.step == 1 and steps.start >= 0
-    ):
-        return steps
+    behind_first = isinstance(steps, int) and not isinstance(steps, bool)
+    found = range(1, 1 + steps) if behind_first else steps  # type: ignore[operator]
+    if found is None or (isinstance(found, range) and len(found) > 0 and found.step == 1 and found.start >= 0):
+        return found
     raise ValueError(
         f"`steps` must be a number from 1 on, a range such as range(10, 13), or None, not {steps!r}"
     )

@@ -21,6 +21,7 @@ class CheckpointUploadMode(enum.Enum):
     NO_UPLOAD = "NO_UPLOAD"  # already where it is to stay
 
     def default_delete_local_checkpoint_after_upload(self) -> bool:
+        """Whether the directory that was reported goes when its files are copied, where the report does not say."""
         return self is CheckpointUploadMode.ASYNC
 
 
@@ -51,13 +52,18 @@ class ReportedCheckpoint:
         return f"ReportedCheckpoint({self.checkpoint!r}, metrics={self.metrics!r}, status={self.status.name})"
 
 
-def check(consistency_mode: CheckpointConsistencyMode, timeout_s: float | None) -> None:
-    """ValueError for a mode that is none, or no number of seconds."""
-    CheckpointConsistencyMode(consistency_mode)
+def check(consistency_mode: Any, timeout_s: Any) -> CheckpointConsistencyMode:
+    """The mode; ValueError for one that is none, or no number of seconds."""
+    try:
+        mode = CheckpointConsistencyMode(consistency_mode)
+    except ValueError:
+        known = ", ".join(map(str, CheckpointConsistencyMode))
+        raise ValueError(f"`consistency_mode` must be one of {known}, not {consistency_mode!r}") from None
     if timeout_s is None:
-        return
+        return mode
     if isinstance(timeout_s, bool) or not isinstance(timeout_s, (int, float)) or not timeout_s >= 0:
         raise ValueError(f"`timeout_s`={timeout_s!r} must be a number of seconds, 0 or more, or None")
+    return mode
 
 
 def read(core: Any, end: float | None = None, there: There | None = None) -> list[ReportedCheckpoint]:

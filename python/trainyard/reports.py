@@ -17,6 +17,7 @@ class Reports:
     def __init__(self, world_size: int, there: _there.There | None = None):
         self._world_size = world_size
         self._there = there
+        self.number = 0  # of the row that was given last
         self._metrics: dict[int, dict[int, Any]] = {}
         self._with_checkpoint: set[int] = set()
         self._paths: dict[int, str | None] = {}
@@ -31,7 +32,7 @@ class Reports:
             if event.get("checkpoint"):
                 self._with_checkpoint.add(number)
         while self._metrics and self._is_complete(first := min(self._metrics)):
-            by_rank = self._metrics.pop(first)
+            self.number, by_rank = first, self._metrics.pop(first)
             path = self._paths.pop(first, None)
             checkpoint = _there.found(path, self._there) if path else None
             yield [by_rank[rank] for rank in range(self._world_size)], checkpoint

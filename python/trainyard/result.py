@@ -123,6 +123,8 @@ class Result:
 
         RuntimeError when no checkpoint is kept, or no report of one has the metric.
         """
+        if not isinstance(metric, str):
+            raise ValueError(f"`metric` must be a name, not {metric!r}")
         if mode not in ("max", "min"):
             raise ValueError(f'`mode` must be "max" or "min", not {mode!r}')
         if not self.best_checkpoints:
@@ -166,16 +168,15 @@ class Result:
 def told(summary: dict[str, Any], checkpoint_config: Any, remote: Remote | None = None) -> Result:
     """The result that a run's controller, or its journal, tells (ty_result_json); of a run that is kept on another file system,
     as it is there."""
-    rows = [(one["name"], one["metrics"]) for one in summary["checkpoints"]]
     history = [Attempt.told(one) for one in summary["history"]]
     run = summary["path"]
     kept = []
-    for name, metrics in rows:
-        found = None
+    for one in summary["checkpoints"]:
+        name, metrics, found = one["name"], one["metrics"], None
         if remote is not None and "/" not in name.removeprefix("./"):
             found = remote.checkpoint(name.removeprefix("./"))
         elif _is_whole(run, name):
-            found = Checkpoint(_directory(run, name))
+            found = Checkpoint(place_of(run, name))
         if found is not None:
             kept.append((found, _metrics.restore(metrics) if metrics else {}))
     last = _last(summary["metrics"], kept[-1][1] if kept else {})
@@ -247,7 +248,7 @@ def _recorded_config(summary: dict[str, Any]) -> CheckpointConfig:
     )
 
 
-def _directory(run: str, name: str) -> str:
+def place_of(run: str, name: str) -> str:
     """Where the checkpoint of this name lies. A name with a "/", as no other has one, is a place of a user's: absolute, or
     "./mine" in the run's directory."""
     return os.path.join(run, name[2:] if name.startswith("./") else name)
@@ -255,7 +256,7 @@ def _directory(run: str, name: str) -> str:
 
 def _is_whole(run: str, name: str) -> bool:
     """Whether the checkpoint is there; one that is damaged is told. What is to be in a place of a user's nobody knows."""
-    directory = _directory(run, name)
+    directory = place_of(run, name)
     if not os.path.isdir(directory):
         return False
     why = vacancy(directory) if "/" in name else damage(directory)

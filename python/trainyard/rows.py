@@ -14,6 +14,7 @@ from . import metrics as _metrics
 from .screen import harmless
 
 HEAD = ("id", "time", "attempt", "rank", "number")
+HISTORIES = ("effective", "all")  # of the reports that count, and with those that later attempts took back
 _STEPS = ("step", "global_step", "iteration", "training_iteration")
 
 
@@ -23,7 +24,7 @@ def read(
     """Of a run where runs are kept (None: as the command finds them), rows with id, time (ns since the epoch), attempt, rank,
     number, `lost` where `history` is "all", and metrics, a dict with the types that were reported. rank None: of all. ValueError
     for what is no such choice, RuntimeError where they cannot be read."""
-    if history not in ("effective", "all"):
+    if history not in HISTORIES:
         raise ValueError(f'`history` must be "effective" or "all", not {history!r}')
     if rank is not None and (not isinstance(rank, int) or isinstance(rank, bool) or rank < 0):
         raise ValueError(f"`rank` must be a rank from 0 on, or None for all, not {rank!r}")

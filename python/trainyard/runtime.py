@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from .reported import CheckpointConsistencyMode, ReportedCheckpoint
     from .there import There
 
+UNVALIDATED = "Validation requires a checkpoint to be provided: give `checkpoint` to `report`"
+
 _session: Session | None = None
 _inherited: Session | None = None  # in a child, its parent's, until the child's own first call
 _beginning = threading.Lock()
@@ -110,9 +112,8 @@ class WorkerSession(Session):
         self.metadata = facts.get("metadata", {})
         self._resume_from: Checkpoint | None = facts.get("resume_from")
         self._validates = facts.get("validates", False)
-        self._score: tuple[str, str] | None = facts.get(
-            "score"
-        )  # by which checkpoints are ranked, and the order
+        # The metric by which checkpoints are ranked, and the order.
+        self._score: tuple[str, str] | None = facts.get("score")
         self._uploads: upload.Uploads | None = None
         self._uploads_of = 0  # their process: the threads are not in its children
         self._interrupts = True  # Ctrl-C is KeyboardInterrupt
@@ -141,9 +142,7 @@ class WorkerSession(Session):
             checkpoint = _unless_placeholder(checkpoint)
         if checkpoint is None:
             if validation:
-                raise ValueError(
-                    "Validation requires a checkpoint to be provided: give `checkpoint` to `report`"
-                )
+                raise ValueError(UNVALIDATED)
             lost = self._report(_metrics.dump(metrics), None, named(checkpoint_dir_name))
             self.made += 1
             self._tell_lost(lost)
@@ -198,14 +197,11 @@ class WorkerSession(Session):
     ) -> list[ReportedCheckpoint]:
         from . import reported, waiting
 
-        reported.check(consistency_mode, timeout_s)
+        mode = reported.check(consistency_mode, timeout_s)
         end = None if timeout_s is None else time.monotonic() + timeout_s
         with waiting.watched(self, "get_all_reported_checkpoints"):
             found = reported.read(self.core, end, self.there)
-        if (
-            reported.CheckpointConsistencyMode(consistency_mode)
-            is reported.CheckpointConsistencyMode.VALIDATED
-        ):
+        if mode is reported.CheckpointConsistencyMode.VALIDATED:
             found = waiting.until_validated(self, found, end)
         if self._score is None:
             return found

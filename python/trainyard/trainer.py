@@ -8,7 +8,7 @@ import inspect
 from typing import TYPE_CHECKING, Any, Callable, Mapping, NoReturn
 
 from . import defaults
-from .config import RunConfig, ScalingConfig
+from .config import RunConfig, ScalingConfig, mapping
 
 if TYPE_CHECKING:
     from .backend import Backend
@@ -143,11 +143,19 @@ _GO_ON = "give `RunConfig(name=..., storage_path=..., resume=True)` and call `fi
 
 
 class DataParallelTrainer:
-    """Runs one function on every worker.
+    """Runs one function on every worker. Nothing starts before `fit`.
 
-    `train_loop_per_worker` takes no argument, or one: `train_loop_config`. Nothing starts before `fit`.
-    `resume_from_checkpoint`, what `get_checkpoint` gives as long as the run has none of its own, and `metadata`, what the context's
-    `get_metadata` gives, are refused, but in programs of the first Ray Train (docs/as-ray.md).
+    train_loop_per_worker: the function, of no argument, or of one: `train_loop_config`, {} where there is none.
+    backend_config: what a framework needs of the run; None: nothing.
+    scaling_config: how many workers, and what each holds; default: one, with a CPU. run_config: how the run is named, stored and
+        bounded.
+    datasets: data sets by name, whose shards `get_dataset_shard` gives; dataset_config: a `trainyard.data.DataConfig`, which says
+        how they are divided (default: so that all ranks get as many rows).
+    validation_config: how checkpoints are validated that a report asks it for.
+    resume_from_checkpoint, what `get_checkpoint` gives as long as the run has none of its own, and metadata, what the context's
+        `get_metadata` gives, are refused, but in programs of the first Ray Train (docs/as-ray.md).
+
+    ValueError, which names the argument, for what is none of these.
     """
 
     _saves = False  # checkpoints by itself, as the config of programs of the first Ray Train may ask for
@@ -185,11 +193,11 @@ class DataParallelTrainer:
         self.backend_config = _of(backend_config, BackendConfig, "backend_config")
         self.scaling_config = _of(scaling_config, ScalingConfig, "scaling_config")
         self.run_config = _of(run_config, RunConfig, "run_config")
-        self.datasets = dict(datasets or {})
+        self.datasets = mapping(datasets, "datasets")
         self.dataset_config = dataset_config
         self.validation_config: ValidationConfig | None = validation_config
         self.resume_from_checkpoint: Checkpoint | None = resume_from_checkpoint
-        self.metadata = dict(metadata or {})
+        self.metadata = mapping(metadata, "metadata")
         self._driver: Driver | None = None
 
     def fit(self) -> Result:

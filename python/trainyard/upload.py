@@ -46,14 +46,10 @@ class Uploads:
         function: Callable[[Checkpoint, str], Checkpoint] | None,
     ) -> None:
         """See context.report. `function(checkpoint, name)` gives the Checkpoint of where it put the files."""
-        check(checkpoint, mode, function)
+        check(checkpoint, mode, delete, function)
         is_local = filesystem.is_local(checkpoint._filesystem)
         if is_local and mode is not CheckpointUploadMode.NO_UPLOAD and not os.path.exists(checkpoint.path):
             raise FileNotFoundError(f"checkpoint {checkpoint.path}: No such file or directory")
-        if not isinstance(delete, (bool, type(None))):
-            raise ValueError(
-                f"`delete_local_checkpoint_after_upload` must be True, False or None, not {delete!r}"
-            )
         if delete is None:
             delete = mode.default_delete_local_checkpoint_after_upload()
         if mode is CheckpointUploadMode.NO_UPLOAD and not is_local:
@@ -197,13 +193,15 @@ class Uploads:
             future.result()
 
 
-def check(checkpoint: Any, mode: Any, function: Any) -> None:
-    """ValueError for what is no checkpoint, no mode or no function."""
+def check(checkpoint: Any, mode: Any, delete: Any, function: Any) -> None:
+    """ValueError for what is no checkpoint, no mode, no choice or no function."""
     if not isinstance(checkpoint, Checkpoint):
         raise ValueError(f"`checkpoint` must be a Checkpoint or None, not {type(checkpoint).__name__}")
     if not isinstance(mode, CheckpointUploadMode):
         known = ", ".join(str(known) for known in CheckpointUploadMode)
         raise ValueError(f"`checkpoint_upload_mode` must be one of {known}, not {mode!r}")
+    if not isinstance(delete, (bool, type(None))):
+        raise ValueError(f"`delete_local_checkpoint_after_upload` must be True, False or None, not {delete!r}")
     if function is not None and not callable(function):
         raise ValueError(f"`checkpoint_upload_fn` must be a function, not {type(function).__name__}")
 

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, Callable, Mapping, Protocol
 
 from . import metrics as _metrics
 from . import payload
+from .config import check_environment, mapping
 from .reported import ReportedCheckpointStatus
-from .screen import harmless
+from .screen import barred
 
 if TYPE_CHECKING:
     from .checkpoint import Checkpoint
@@ -45,10 +46,10 @@ class ValidationTaskConfig:
     timeout_s: float | None = None
 
     def __post_init__(self) -> None:
-        if self.fn_kwargs is None:
-            self.fn_kwargs = {}
-        if not isinstance(self.fn_kwargs, Mapping):
-            raise ValueError(f"`fn_kwargs` must be a dict, not {type(self.fn_kwargs).__name__}")
+        self.fn_kwargs = mapping(self.fn_kwargs, "fn_kwargs")
+        self.timeout_s = _metrics.unboxed(self.timeout_s)
+        if isinstance(self.timeout_s, bool) or not isinstance(self.timeout_s, (int, float, type(None))):
+            raise ValueError(f"`timeout_s` must be a number of seconds or None, not {self.timeout_s!r}")
         assert self.timeout_s is None or self.timeout_s > 0, (
             f"The `timeout_s` should be None or greater than zero, actual value: {self.timeout_s}"
         )
@@ -76,7 +77,21 @@ class ValidationConfig:
             raise ValueError(f"`ValidationConfig.task_config` must be a ValidationTaskConfig, not {given}")
         self.fn = fn
         self.task_config = ValidationTaskConfig() if task_config is None else task_config
-        self.ray_remote_kwargs = dict(ray_remote_kwargs or {})
+        self.ray_remote_kwargs = mapping(ray_remote_kwargs, "ValidationConfig.ray_remote_kwargs")
+        _check_options(self.ray_remote_kwargs)
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    """ValueError for an option that has an effect, and is none that a task of Ray's may have."""
+    what = "ValidationConfig.ray_remote_kwargs"
+    retries, again = options.get("max_retries"), options.get("retry_exceptions")
+    if isinstance(retries, bool) or not isinstance(retries, (int, type(None))) or (retries or 0) < -1:
+        raise ValueError(f"`{what}['max_retries']` must be a whole number from 0 on, or -1 for any, not {retries!r}")
+    classes = again if isinstance(again, (list, tuple)) else ()
+    is_class = (isinstance(one, type) and issubclass(one, BaseException) for one in classes)
+    if not isinstance(again, (bool, list, tuple, type(None))) or not all(is_class):
+        raise ValueError(f"`{what}['retry_exceptions']` must be True, False or a list of classes of exceptions, not {again!r}")
+    check_environment(options.get("runtime_env"), f"{what}['runtime_env']")
 
 
 def wish(validation: bool | ValidationTaskConfig) -> dict[str, Any]:
@@ -128,12 +143,11 @@ class Validations:
         call = {
             "validation": config.fn,
             "defaults": config.task_config.fn_kwargs,
-            "retry_exceptions": options.get("retry_exceptions", False),
+            "retry_exceptions": options.get("retry_exceptions"),
         }
         self._call = payload.nameless(payload.dump_objects(call, facts))
-        self._asked: dict[
-            int, dict[str, Any]
-        ] = {}  # by ranks that are not 0, whose metrics the journal does not keep
+        # By ranks that are not 0, whose metrics the journal does not keep.
+        self._asked: dict[int, dict[str, Any]] = {}
         self._queue: list[_Task] = []
         self._process: _Process | None = None
 
@@ -255,8 +269,7 @@ class Validations:
         else:
             status = ReportedCheckpointStatus.VALIDATION_FAILED
             why = answer.get("failure") or f"its process ended with status {popen.returncode}\n"
-            lines = "".join(f"    | {line}\n" for line in harmless(why).rstrip("\n").split("\n"))
-            _tell(f"the validation of {task.path} failed:\n{lines}".rstrip("\n"))
+            _tell(f"the validation of {task.path} failed:\n{barred(why)}")
         merged = {**_metrics.restore(task.metrics), **metrics}
         run.checkpoint_metrics(task.number, _metrics.dump(merged, status.value))
 

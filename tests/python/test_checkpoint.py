@@ -4,6 +4,7 @@ import enum
 import importlib.util
 import os
 import pickle
+import re
 import resource
 import shutil
 import subprocess
@@ -254,3 +255,20 @@ def test_metadata_that_find_no_room_leave_nothing(source):
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert checkpoint.get_metadata() == {"a": 1}
     assert sorted(os.listdir(source)) == [".metadata.json", "model.txt", "sub"]
+
+
+def test_what_is_no_path_and_no_metadata(tmp_path):
+    checkpoint = Checkpoint.from_directory(tmp_path)
+    for call, what in (
+        (Checkpoint, "Checkpoint(path)"),
+        (Checkpoint.from_directory, "Checkpoint.from_directory(path)"),
+        (checkpoint.to_directory, "Checkpoint.to_directory(path)"),
+    ):
+        with pytest.raises(ValueError, match=rf"^`{re.escape(what)}` must be a path, not int$"):
+            call(3)
+    checkpoint.set_metadata({"a": 1})
+    with pytest.raises(ValueError, match="^`metadata` must be a dict, not list"):
+        checkpoint.update_metadata([1])
+    with pytest.raises(TypeError, match="^`metadata` must be what JSON can carry: .*object"):
+        checkpoint.update_metadata({"b": object()})
+    assert checkpoint.get_metadata() == {"a": 1} and os.listdir(tmp_path) == [".metadata.json"]

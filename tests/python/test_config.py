@@ -420,6 +420,9 @@ def test_run_config():
         ({"hosts": "a", "hostfile": "/etc/hosts"}, "one of the two"),
         ({"hostfile": "/nowhere"}, "/nowhere"),
         ({"copy": True}, "copy"),
+        ({"copy": "no"}, r"`init\(copy=...\)` must be True or False, not 'no'"),
+        ({"cluster": 5}, r"`init\(cluster=...\)` must be a path, not int"),
+        ({"hostfile": b"/etc/hosts"}, r"`init\(hostfile=...\)` must be a path, not bytes"),
         ({"hosts": "a", "engine": "local"}, "engine='local'"),
         ({"hosts": "a", "cluster": "/etc/hosts"}, "cluster"),
     ],
@@ -456,6 +459,23 @@ def test_import_is_light():
     code = f"import sys, trainyard; print([name for name in sys.modules if name.split('.')[0] in {heavy}])"
     finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert finished.stdout == "[]\n"
+
+
+def test_refusals_of_a_run_config_speak_python():
+    with pytest.raises(ValueError, match="^`RunConfig.resume` must be True or False, not 'yes'$"):
+        RunConfig(resume="yes")
+    with pytest.raises(ValueError, match="^`CheckpointConfig.num_to_keep` must be a whole number from 1 to 1000000, not '2'$"):
+        CheckpointConfig(num_to_keep="2")
+
+
+def test_modules_are_there_without_an_import_of_their_own():
+    import subprocess
+    import sys
+
+    code = "import trainyard; print(trainyard.data.range(3).count(), trainyard.collective.barrier, trainyard.integrations.Wandb, "
+    code += "trainyard.jax.JaxTrainer, trainyard.torch.TorchTrainer)"
+    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert finished.stdout.startswith("3 ") and finished.returncode == 0, finished.stderr
 
 
 def test_every_name_is_there():

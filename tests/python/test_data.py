@@ -525,3 +525,21 @@ def test_what_a_data_set_says_of_itself():
 def test_a_large_range_is_never_held_as_a_whole():
     first = data.range(1 << 30).random_shuffle(seed=1).take(1)[0]["id"]
     assert 0 <= first < 1 << 30
+
+
+@pytest.mark.parametrize(
+    "call, words",
+    [
+        (lambda rows: rows.limit("x"), "`limit` must be a whole number, 0 or more, not 'x'"),
+        (lambda rows: rows.take("x"), "`limit` must be a whole number, not 'x'"),
+        (lambda rows: rows.take_batch(0), "`batch_size` must be a whole number, 1 or more, not 0"),
+        (lambda rows: rows.split("x"), "`n` must be a whole number, not 'x'"),
+        (lambda rows: rows.repartition("x"), "`num_blocks` must be a whole number, 1 or more, not 'x'"),
+        (lambda rows: rows.union(3), "`union` takes data sets, not builtins.int"),
+        (lambda rows: rows.zip([1]), "`zip` takes data sets, not builtins.list"),
+        (lambda rows: next(iter(rows.iter_batches(prefetch_batches="x"))), "`prefetch_batches` must be a whole number"),
+    ],
+)
+def test_what_no_step_can_be_told(call, words):
+    with pytest.raises(ValueError, match=words):
+        call(data.range(3))

@@ -7,6 +7,7 @@ import pytest
 from trainyard import data
 
 pa = pytest.importorskip("pyarrow")
+import pyarrow.compute  # noqa: E402
 import pyarrow.fs  # noqa: E402
 import pyarrow.parquet as pq  # noqa: E402
 
@@ -198,3 +199,20 @@ def test_what_is_wrong_with_a_file_names_it(tables):
     (tables / "3.parquet").unlink()
     with pytest.raises(FileNotFoundError, match="/3.parquet"):
         dataset.take_all()
+
+
+def test_what_would_leave_rows_out_is_refused_and_not_passed_over(tables):
+    with pytest.raises(NotImplementedError, match=r"read_parquet\(filter=...\).*use `filter\(expr=...\)`"):
+        data.read_parquet(str(tables), filter=pyarrow.compute.field("id") > 3)
+    with pytest.raises(NotImplementedError, match="`partition_filter`.*name the files"):
+        data.read_csv(str(tables), partition_filter=len)
+    assert data.read_parquet(str(tables), filter=None, partition_filter=None).count() == 500
+
+
+def test_what_is_no_path_and_no_table(place):
+    with pytest.raises(ValueError, match="`paths` must be a path, not int"):
+        data.read_parquet(3)
+    with pytest.raises(ValueError, match="`path` must be a path, not int"):
+        data.range(3).write_parquet(3)
+    with pytest.raises(ValueError, match="from_arrow takes tables of pyarrow, not builtins.int"):
+        data.from_arrow(3)

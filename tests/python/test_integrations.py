@@ -5,6 +5,7 @@ import gc
 import json
 import os
 import pathlib
+import re
 import sys
 import types
 import warnings
@@ -114,6 +115,11 @@ def test_tensorboard_leaves_nothing_open(storage, tmp_path, monkeypatch):
             del callback
             gc.collect()
     assert [warning.category for warning in told] == [RuntimeWarning, RuntimeWarning]
+
+
+def test_a_directory_that_is_no_path():
+    with pytest.raises(ValueError, match=r"`TensorBoardCallback\(directory\)` must be a path, not int"):
+        integrations.TensorBoardCallback(3)
 
 
 def test_what_is_not_installed(monkeypatch):
@@ -249,3 +255,58 @@ def test_an_export_that_fails_is_a_line_and_a_failed_run(tools, storage, monkeyp
     for tool in ("mlflow", "wandb"):
         with pytest.raises(SystemExit, match=rf"needs {tool} \(pip install {tool}\)"):
             export.main([tool, "b", "--storage-path", str(storage)])
+
+
+def test_a_tool_s_run_that_lacks_something_is_closed_as_failed(tools, storage):
+    """Not left as one that still goes on; the next run of the same callback is a new one, and whole."""
+    callback = integrations.MLflowCallback()
+
+    def fit(name):
+        run_config = RunConfig(name=name, storage_path=storage, callbacks=[callback])
+        return trainyard.DataParallelTrainer(train, train_loop_config={}, run_config=run_config).fit()
+
+    tools.mlflow.wrong = ("log_batch",)
+    with pytest.warns(RuntimeWarning, match="MLflowCallback: .*No space left") as told:
+        fit("first")
+    assert len(told) == 1
+    ended = [words for name, words, _ in tools.mlflow.calls if name == "set_terminated"]
+    assert ended == [("r", "FAILED")]
+    tools.mlflow.wrong = ()
+    tools.mlflow.calls.clear()
+    fit("second")
+    logged = [metric for name, _, options in tools.mlflow.calls if name == "log_batch" for metric in options["metrics"]]
+    assert [step for name, _, _, step in logged if name == "loss"] == [0, 10, 20, 30, 40]
+    assert tools.mlflow.calls[-1][:2] == ("set_terminated", ("r", "FINISHED"))
+
+
+def test_steps_of_reports_without_one_are_their_numbers(tools, storage):
+    """Also in a run that is gone on with, by a callback that was used before: as an export has them."""
+    callback = integrations.WandbCallback()
+
+    def report():
+        for i in range(3):
+            trainyard.report({"loss": i})
+
+    for resume in (False, True):
+        run_config = RunConfig(name="n", storage_path=storage, callbacks=[callback], resume=resume)
+        result = trainyard.DataParallelTrainer(report, run_config=run_config).fit()
+    steps = [words[0]["trainyard_step"] for name, words, _ in tools.wandb if name == "log"]
+    assert steps == list(result.reports(history="all")["number"]) == [1, 2, 3, 4, 5, 6]
+
+
+def test_the_callbacks_of_the_page(tools):
+    page = (pathlib.Path(__file__).resolve().parents[2] / "docs" / "seeing.md").read_text()
+    [program] = [text for text in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "WandbCallback" in text]
+    names = {}
+    exec(program, names)
+    assert [type(one).__name__ for one in names["config"].callbacks] == ["WandbCallback", "MLflowCallback", "TensorBoardCallback"]
+
+
+def test_options_of_another_export_are_refused(storage, capsys):
+    for words, told in (
+        (["mlflow", "-o", "there"], "-o goes with parquet and wandb"),
+        (["parquet", "--tracking-uri", "sqlite:///a"], "--tracking-uri goes with mlflow"),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            export.main([words[0], "none", "--storage-path", str(storage), *words[1:]])
+        assert ended.value.code == 2 and told in capsys.readouterr().err

@@ -138,3 +138,26 @@ def test_inside_of_a_training_function():
         assert trainyard.get_context().get_world_size() == 1
 
     fit(train)
+
+
+@pytest.mark.parametrize(
+    "wrong, words",
+    [
+        ({"checkpoint": "model"}, "`checkpoint` must be a Checkpoint or None, not str"),
+        ({"checkpoint_dir_name": 3}, "`checkpoint_dir_name` must be text or None, not int"),
+        ({"checkpoint": Checkpoint("model"), "checkpoint_upload_mode": "SYNC"}, "must be one of CheckpointUploadMode.SYNC, "),
+        ({"checkpoint": Checkpoint("model"), "checkpoint_upload_fn": 3}, "`checkpoint_upload_fn` must be a function"),
+        ({"checkpoint": Checkpoint("model"), "delete_local_checkpoint_after_upload": 3}, "must be True, False or None, not 3"),
+    ],
+)
+def test_a_report_is_refused_as_in_a_run(wrong, words):
+    def train():
+        trainyard.report({"a": 1}, **wrong)
+
+    with pytest.raises(ValueError, match=words):
+        fit(train)
+
+
+def test_a_mode_of_a_list_of_checkpoints_is_checked_as_in_a_run():
+    with pytest.raises(ValueError, match="must be one of CheckpointConsistencyMode.COMMITTED, .*VALIDATED, not 'SOMETIMES'"):
+        fit(lambda: trainyard.get_all_reported_checkpoints("SOMETIMES"))

@@ -410,3 +410,23 @@ def test_chosen_curves(place):
         result.plot()
     with pytest.raises(RuntimeError, match="num_workers=0"):
         Result(None, None, None, None).plot()
+
+
+def test_what_is_no_name_of_a_metric(place):
+    result = Result.from_path(write_curves(place))
+    with pytest.raises(ValueError, match="`metrics` must be a name or a list of names, not 3"):
+        result.plot(3)
+    with pytest.raises(ValueError, match="`metric` must be a name, not 3"):
+        result.get_best_checkpoint(3, "max")
+    with pytest.raises(ValueError, match=r"`Result.from_path\(path\)` must be a path, not int"):
+        Result.from_path(3)
+
+
+def test_curves_that_do_not_come(place, monkeypatch):
+    command = place / "command"
+    command.write_text("#!/bin/sh\nexec sleep 600\n")
+    command.chmod(0o755)
+    monkeypatch.setattr("trainyard.plot._command.path", lambda: str(command))
+    monkeypatch.setattr("trainyard.plot._LIMIT_S", 0.2)
+    with pytest.raises(RuntimeError, match="the curves cannot be read: .*/run does not answer within 0.2 s"):
+        Result.from_path(write_curves(place)).plot()

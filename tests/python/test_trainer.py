@@ -334,3 +334,8 @@ def test_the_limit_of_open_files_is_named(storage, limit):
         assert (ended.stdout, limit > 20) == ("{'a': 1}\n", True)
     else:
         assert limit < 64 and f"Too many open files (limit {limit}: ulimit -n)" in ended.stderr.splitlines()[-1], ended.stderr
+
+
+def test_what_is_given_by_name_is_a_dict():
+    with pytest.raises(ValueError, match="`datasets` must be a dict, not list"):
+        DataParallelTrainer(print, datasets=[1, 2])

@@ -293,3 +293,26 @@ def test_the_last_report_has_what_was_found_of_its_checkpoint(storage):
 
     assert last(True, "validated") == {"loss": 2, "found": 7}
     assert last(False, "not") == {"loss": 2}
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        (3, "ray_remote_kwargs` must be a dict, not int"),
+        ({"max_retries": "x"}, r"\['max_retries'\]` must be a whole number from 0 on, or -1 for any, not 'x'"),
+        ({"max_retries": -2}, "max_retries.*-2"),
+        ({"max_retries": True}, "max_retries.*True"),
+        ({"retry_exceptions": [3]}, r"\['retry_exceptions'\]` must be True, False or a list of classes of exceptions, not \[3\]"),
+        ({"retry_exceptions": OSError}, "retry_exceptions"),
+        ({"runtime_env": 3}, r"\['runtime_env'\]` must be a dict"),
+    ],
+)
+def test_options_that_would_only_be_found_wrong_in_the_midst_of_a_run(options, words):
+    with pytest.raises(ValueError, match=words):
+        ValidationConfig(len, ray_remote_kwargs=options)
+
+
+def test_a_timeout_that_is_no_number():
+    for wrong in ("10", True, [1]):
+        with pytest.raises(ValueError, match="`timeout_s` must be a number of seconds or None"):
+            ValidationTaskConfig(timeout_s=wrong)

@@ -78,6 +78,16 @@ def train_data(config: Options) -> None:
     print([(reported.checkpoint.path, reported.metrics) for reported in get_all_reported_checkpoints()])
 
 
+def by_whole_names() -> int:
+    """As those write it who import the package alone."""
+    trainer = trainyard.torch.TorchTrainer(train, torch_config=trainyard.torch.TorchConfig(backend="gloo"))
+    tools = [trainyard.integrations.WandbCallback(project="a"), trainyard.integrations.TensorBoardCallback()]
+    run_config = trainyard.RunConfig(callbacks=tools)
+    trainyard.jax.JaxTrainer(train, run_config=run_config).fit()
+    trainer.shutdown()
+    return trainyard.data.range(3).count()
+
+
 def kept() -> int:
     doubled: Expr = 1 + col("id") * 2
     wanted: Expr = (col("id") > 3) & ~(doubled == 11) | col("id").is_in([0])

@@ -22,8 +22,8 @@ HINTS = {
     "ray.put": (TASKS, "hand the value over in train_loop_config, or load it in the training function"),
     "ray.actor": (TASKS, "keep the state in the training function, one process per worker"),
     "ray.air.integrations": (
-        "Trainyard wraps no experiment tracker",
-        "call the tracker's own API in the training function where get_context().get_world_rank() is 0",
+        "Trainyard's own callbacks for W&B, MLflow and TensorBoard are in trainyard.integrations",
+        "give RunConfig(callbacks=) one, or call the tracker's own API in the training function where get_world_rank() is 0",
     ),
     "ray.autoscaler": ("Trainyard starts no machines", "ask the cluster's own scheduler for them"),
     "ray.data": (

@@ -178,7 +178,7 @@ class Dataset:
 
     def random_sample(self, fraction: float, *, seed: Any = None) -> Dataset:
         """Each row with this chance."""
-        if not 0 <= fraction <= 1:
+        if not isinstance(fraction, (int, float)) or not 0 <= fraction <= 1:
             raise ValueError("Fraction must be between 0 and 1.")
         return self._then(steps.Sample(fraction, self._draw(seed).seed))
 
@@ -211,6 +211,9 @@ class Dataset:
         """In so many parts, or parts of so many rows."""
         if (num_blocks is None) == (target_num_rows_per_block is None):
             raise ValueError("Either `num_blocks` or `target_num_rows_per_block` must be set, and not both")
+        for name, value in (("num_blocks", num_blocks), ("target_num_rows_per_block", target_num_rows_per_block)):
+            if value is not None:
+                _check_whole(name, value, 1)
         if options.get("keys"):
             raise NotImplementedError(
                 "repartition(keys=...) is not provided: sort by the column, or group where it is read"
@@ -220,16 +223,17 @@ class Dataset:
 
     def limit(self, limit: int) -> Dataset:
         """The first rows."""
-        if limit < 0:
-            raise ValueError(f"`limit` must be 0 or more, not {limit}")
+        _check_whole("limit", limit, 0)
         return Dataset(plans.Between(self.plan, 0, limit, f"Limit({limit})"), self._name)
 
     def union(self, *other: Dataset) -> Dataset:
         """These rows, and then those of the others."""
+        _check_datasets("union", other)
         return Dataset(plans.Union(self.plan, *(one.plan for one in other)), self._name)
 
     def zip(self, *other: Dataset) -> Dataset:
         """Columns side by side; both must have as many rows."""
+        _check_datasets("zip", other)
         return Dataset(plans.Zip(self.plan, *(one.plan for one in other)), self._name)
 
     def sort(
@@ -290,8 +294,7 @@ class Dataset:
 
     def split(self, n: int, *, equal: bool = False, locality_hints: Any = None) -> list[Dataset]:
         """In so many; with `equal` of as many rows each, and what is over is left out."""
-        if n <= 0:
-            raise ValueError(f"The number of splits {n} is not positive.")
+        _check_splits(n)
         if locality_hints is not None and len(locality_hints) != n:
             raise ValueError("The length of locality_hints must equal the number of splits")
         rows = self.count()
@@ -377,8 +380,7 @@ class Dataset:
         self, n: int, *, equal: bool = False, locality_hints: Any = None
     ) -> list[DataIterator]:
         """An iterator for each of `n` readers, together over all rows; with `equal` of as many rows each."""
-        if n <= 0:
-            raise ValueError(f"The number of splits {n} is not positive.")
+        _check_splits(n)
         return [DataIterator(Shard(self, rank, n, equal)) for rank in range(n)]
 
     # What is in it
@@ -414,6 +416,7 @@ class Dataset:
 
     def take(self, limit: int = 20) -> list[dict[str, Any]]:
         """The first rows."""
+        _check_whole("limit", limit)
         found: list[dict[str, Any]] = []
         for block in self._blocks() if limit > 0 else ():
             found += block.slice(0, limit - len(found)).records()
@@ -433,6 +436,7 @@ class Dataset:
         return found
 
     def take_batch(self, batch_size: int = 20, *, batch_format: str | None = "default") -> Any:
+        _check_whole("batch_size", batch_size, 1)
         found, rows = [], 0
         for block in self._blocks():
             found.append(block.slice(0, batch_size - rows))
@@ -670,6 +674,24 @@ def _known_schema(plan: Plan) -> Schema | None:
     if isinstance(source, (Held, Range, Rows)) and len(source):
         return Schema(described(source.block(slice(0, 1))))
     return None
+
+
+def _check_whole(name: str, value: Any, least: int | None = None) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or (least is not None and value < least):
+        bound = "" if least is None else f", {least} or more"
+        raise ValueError(f"`{name}` must be a whole number{bound}, not {value!r}")
+
+
+def _check_splits(n: Any) -> None:
+    _check_whole("n", n)
+    if n <= 0:
+        raise ValueError(f"The number of splits {n} is not positive.")
+
+
+def _check_datasets(method: str, given: tuple[Any, ...]) -> None:
+    for one in given:
+        if not isinstance(one, Dataset):
+            raise ValueError(f"`{method}` takes data sets, not {type(one).__module__}.{type(one).__name__}")
 
 
 def _names(names: Any, what: str) -> list[str]:

@@ -10,11 +10,12 @@ import os
 import posixpath
 import re
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Iterator
+from typing import Any, Iterable, Iterator
 from urllib.parse import unquote
 
 import numpy as np
 
+from ..paths import as_text
 from .block import Block, gathered, needed, of_records, of_table, of_values
 from .parts import Bundle, Part
 from .sources import Source
@@ -310,7 +311,7 @@ def listed(
     paths: Any, filesystem: Any, extensions: list[str] | None, ignore_missing: bool
 ) -> tuple[Any, list[tuple[str, str]]]:
     """The file system, None for this machine's, and every file with the directory that was given for it."""
-    given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    given = list(paths) if isinstance(paths, Iterable) and not isinstance(paths, str) else [as_text(paths, "`paths`")]
     if not given:
         raise ValueError("Must provide at least one path.")
     found: list[tuple[str, str]] = []
@@ -329,10 +330,6 @@ def listed(
 def _place(path: Any, filesystem: Any) -> tuple[str, Any]:
     from .. import filesystem as places
 
-    if filesystem is not None and not hasattr(filesystem, "get_file_info"):  # one of fsspec
-        from pyarrow.fs import FSSpecHandler, PyFileSystem
-
-        filesystem = PyFileSystem(FSSpecHandler(filesystem))
     text = os.fspath(path)
     if text.startswith(("local://", "example://")):
         text = text.partition("://")[2]

@@ -282,8 +282,8 @@ def _mixed(blocks: Iterator[Block], least: int, size: int, numbers: np.random.Ge
 
 def read_ahead(make: Callable[[], Iterator[Any]], ahead: int) -> Generator[Any, None, None]:
     """What `make()` gives, of which a thread makes up to `ahead` things before they are asked for; 0 is without a thread."""
-    if ahead < 0:
-        raise ValueError(f"`prefetch_batches` must be 0 or more, not {ahead}")
+    if not isinstance(ahead, (int, np.integer)) or ahead < 0:
+        raise ValueError(f"`prefetch_batches` must be a whole number, 0 or more, not {ahead!r}")
     if ahead == 0:
         yield from make()
         return

@@ -115,6 +115,8 @@ def _files(
     for name in options:
         if name not in _PLACES:
             raise TypeError(f"got an unexpected keyword argument {name!r}")
+    if options.get("partition_filter") is not None:
+        raise NotImplementedError("`partition_filter` is not provided: name the files, or `filter` by what their directories say")
     shuffle = options.get("shuffle")
     if shuffle is not None and shuffle != "files" and not isinstance(shuffle, FileShuffleConfig):
         raise ValueError(
@@ -150,6 +152,8 @@ def read_parquet(
     **options: Any,
 ) -> Dataset:
     """Parquet files, each row group a part. Directories like year=2020 are columns."""
+    if options.get("filter") is not None:
+        raise NotImplementedError("`read_parquet(filter=...)` is not provided: use `filter(expr=...)` of the data set")
     given = {"batch_size": batch_size} if batch_size else {}
     options = {
         name: value

@@ -233,6 +233,8 @@ def _table(pa: Any, table: Any) -> Any:
     if isinstance(table, bytes):
         with pa.ipc.open_stream(table) as reader:
             return reader.read_all()
+    if not isinstance(table, (pa.Table, pa.RecordBatch)):
+        raise ValueError(f"from_arrow takes tables of pyarrow, not {type(table).__module__}.{type(table).__name__}")
     return pa.Table.from_batches([table]) if isinstance(table, pa.RecordBatch) else table
 
 

@@ -10,6 +10,7 @@ import uuid
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping
 
 from .. import filesystem as places
+from ..paths import as_text
 from .block import Block, as_numpy, needed, rebatched
 from .files import NULL_FOLDER
 
@@ -71,7 +72,7 @@ class Target:
     """A directory, here or on a file system of pyarrow."""
 
     def __init__(self, path: Any, filesystem: Any):
-        text = os.fspath(path)
+        text = as_text(path, "`path`")
         self.path, found = places.find(text.removeprefix("local://"), filesystem, "`path`")
         needed("pyarrow.fs", "writing a data set")
         self.is_local = found is None

@@ -12,7 +12,7 @@ import socket
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from .. import ending, limits, runtime
+from .. import ending, limits, missing, runtime
 from . import devices
 
 if TYPE_CHECKING:
@@ -80,17 +80,11 @@ def _backend(config: TorchConfig, session: runtime.Session) -> str:
     for part in backend.split(","):
         name = part.rpartition(":")[2].strip().lower()
         if name not in Backend.backend_list:
-            known = _nearest(name, Backend.backend_list)
-            raise ValueError(f"`TorchConfig.backend`={config.backend!r}: torch knows no {name!r}; {known}")
+            near = missing.nearest(name, Backend.backend_list)
+            allowed = ", ".join(one for one in Backend.backend_list if one != "undefined")
+            hint = f"did you mean {near!r}?" if near is not None else f"it knows {allowed}"
+            raise ValueError(f"`TorchConfig.backend`={config.backend!r}: torch knows no {name!r}; {hint}")
     return backend
-
-
-def _nearest(name: str, known: list[str]) -> str:
-    from difflib import get_close_matches
-
-    close = get_close_matches(name, known, 1)
-    allowed = ", ".join(one for one in known if one != "undefined")
-    return f"did you mean {close[0]!r}?" if close else f"it knows {allowed}"
 
 
 def _import_first(*modules: str) -> None:
