@@ -154,36 +154,6 @@ static int say_share(struct words *line, const struct demand *demand, const stru
     return result;
 }
 
-/* A program that calls fit() says itself what is of the run: the options say what pods are. */
-static int check_fit(const struct kube_command *command, const struct arguments *arguments, ty_error *err) {
-    static const char *const taken[] = {"name", "env", "storage-path"};
-    for (size_t i = 0; i < arguments->n_given && command->request.fit; i++) {
-        const struct option_given *given = &arguments->given[i];
-        bool of_run = groups[given->group] == &run_group || groups[given->group] == &run_policy_group;
-        if (of_run && str_find(given->option->name, taken, ARRAY_SIZE(taken)) < 0)
-            return ty_fail(err, TY_EUSAGE, "--%s: with --fit the program says that itself, in its RunConfig",
-                           given->option->name);
-    }
-    return 0;
-}
-
-/* Of --env and --storage-path. */
-static int make_variables(struct kube_command *command, const struct arguments *arguments,
-                          struct words *variables, ty_error *err) {
-    int result = 0;
-    for (size_t i = 0; i < arguments->n_given && command->request.fit && result >= 0; i++) {
-        const char *name = arguments->given[i].option->name, *value = arguments->given[i].value;
-        if (str_equal(name, "storage-path"))
-            result = words_add(variables, str_format("TRAINYARD_STORAGE=%s", value));
-        else if (str_equal(name, "env"))
-            result =
-                words_add(variables, strchr(value, '=') != NULL ? strdup(value)
-                                                                : str_format("%s=%s", value, getenv(value)));
-    }
-    command->request.variables = (const char *const *)variables->items;
-    return result < 0 ? ty_fail_memory(err) : 0;
-}
-
 static int make_line(const struct kube_command *command, const struct demand *demand,
                      const struct kubernetes_layout *layout, const struct arguments *arguments,
                      struct words *line, ty_error *err) {
@@ -223,7 +193,8 @@ static int make_text(struct kube_command *command, const struct arguments *argum
     int result = kubernetes_lay_out(&command->request, demand, layout, err);
     if (result >= 0 && path != NULL) result = file_read(path, CONFIG_FILE_MAX, &config, err);
     if (path != NULL) command->request.config = config.size > 0 ? config.data : "";
-    if (result >= 0) result = make_variables(command, arguments, &variables, err);
+    if (result >= 0 && command->request.fit) result = fit_variables(arguments, &variables, err);
+    command->request.variables = (const char *const *)variables.items;
     if (result >= 0 && !command->request.fit)
         result = make_line(command, demand, layout, arguments, &line, err);
     if (result >= 0)
@@ -469,7 +440,7 @@ static int kube_run(const struct arguments *arguments, ty_error *err) {
     result = options_apply(
         arguments, (void *[]){&command, &command.scaling, &command.run, &command.run, &command.format}, err);
     if (result >= 0) result = check(&command, err);
-    if (result >= 0) result = check_fit(&command, arguments, err);
+    if (result >= 0 && command.request.fit) result = fit_check(arguments, groups, err);
     if (result >= 0) result = scaling_resolve(&command.scaling.scaling, scaling_train_v1(), &demand, err);
     if (result >= 0 && demand.deprecation != NULL) terminal_warning("kube", demand.deprecation);
     if (result >= 0 && demand.warning != NULL) terminal_warning("kube", demand.warning);

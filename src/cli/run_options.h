@@ -117,6 +117,14 @@ struct run_options {
 
 extern const struct option_group run_group, run_policy_group;
 
+struct words;
+
+/* Of a program that calls fit() itself: TY_EUSAGE for an option, of the command's groups, that is for the
+ * program to say. */
+int fit_check(const struct arguments *arguments, const struct option_group *const *groups, ty_error *err);
+/* What --env and --storage-path come to for it: appended as "K=V". */
+int fit_variables(const struct arguments *arguments, struct words *variables, ty_error *err);
+
 /* Drives the run, and tells its end in the name of the command: the exit status. `arguments`: of the command
  * line that goes on with it. Of a success torchrun is silent, and so is `torchrun` here. */
 struct run_request;

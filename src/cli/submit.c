@@ -17,6 +17,7 @@
 #include "cli/terminal.h"
 #include "controller/run_directory.h"
 
+#define NOTICE "USR1" /* tells `trainyard run`; a program with fit() hears of a preemption by SIGTERM */
 enum { NOTICE_BESIDE_S = 60, REQUEUES_DEFAULT = 3, REQUEUES_MAX = 1000000, STATE_LOOKS = 4 };
 
 struct submit_command {
@@ -24,7 +25,7 @@ struct submit_command {
     struct cluster_options cluster;
     struct run_options run;
     int64_t max_requeues;
-    bool print;
+    bool print, fit;
     char name[256];
 };
 
@@ -36,13 +37,18 @@ static int set_requeues(const struct option_spec *option, void *target, const ch
 static const struct option_spec specs[] = {
     {"print-script", 0, NULL, "print the batch script, and submit nothing", option_flag,
      offsetof(struct submit_command, print), NULL},
+    {"fit", 0, NULL, "PROG calls fit() itself: the job executes it as it is, and it drives the run",
+     option_flag, offsetof(struct submit_command, fit), NULL},
     {"max-requeues", 0, "N",
      "how often the job may go back into the queue when its machines are taken away (default: 3)", set_requeues,
      0, NULL},
 };
 static const struct option_group submit_group = {"Batch job", specs, ARRAY_SIZE(specs)};
 
-/* A name that was used is gone on with only if that was asked for. */
+static const struct option_group *const groups[] = {&submit_group,     &scaling_group, &cluster_group,
+                                                    &run_policy_group, &run_group,     NULL};
+
+/* A name that was used is gone on with only if that was asked for. With --fit it is that of the job alone. */
 static int check_name(struct submit_command *command, char **storage, ty_error *err) {
     const struct run_settings *settings = &command->run.settings;
     if (settings->name != NULL)
@@ -52,7 +58,7 @@ static int check_name(struct submit_command *command, char **storage, ty_error *
     CLEANUP_FREE char *path = run_directory_path(settings->storage_path, command->name, FACE_COMMAND, err);
     if (path == NULL) return err->code;
     struct stat status;
-    if (settings->resume == NULL && stat(path, &status) == 0)
+    if (!command->fit && settings->resume == NULL && stat(path, &status) == 0)
         return ty_fail(err, TY_EEXISTS, "the run %s exists: give --resume to go on with it, or another --name",
                        command->name);
     *storage = run_directory_storage(settings->storage_path, err);
@@ -69,7 +75,8 @@ static int tell(const struct submit_command *command, const struct arguments *ar
     if (kept != NULL) buffer_text(&run, "--storage-path ");
     if (kept != NULL) cli_quote(kept, false, &run);
     buffer_printf(&run, "%s%s", kept != NULL ? " " : "", command->name);
-    buffer_printf(&text, "job %lld, run %s\n", (long long)job_id, command->name);
+    buffer_printf(&text, "job %lld%s%s\n", (long long)job_id, command->fit ? "" : ", run ",
+                  command->fit ? "" : command->name);
     int result = cli_print(&text, err);
     if (result < 0) return result;
     buffer_clear(&text);
@@ -88,10 +95,11 @@ static int tell(const struct submit_command *command, const struct arguments *ar
         if (state.failed || strstr(state.data, "(None)") == NULL) break;
         (void)nanosleep(&(struct timespec){.tv_nsec = 300 * 1000 * 1000}, NULL);
     }
-    buffer_printf(&text,
-                  "job %lld %s; once it runs, `trainyard status %s` and `trainyard logs %s` show it; its own "
-                  "output is in %s; scancel %lld ends it",
-                  (long long)job_id, state.data, run.data, run.data, path.data, (long long)job_id);
+    buffer_printf(&text, "job %lld %s; ", (long long)job_id, state.data);
+    if (!command->fit)
+        buffer_printf(&text, "once it runs, `trainyard status %s` and `trainyard logs %s` show it; ", run.data,
+                      run.data);
+    buffer_printf(&text, "its own output is in %s; scancel %lld ends it", path.data, (long long)job_id);
     if (!text.failed) terminal_error("submit", text.data);
     return 0;
 }
@@ -102,25 +110,49 @@ static void add_pattern(const char *text, struct buffer *out) {
         buffer_printf(out, *text == '%' ? "%%%%" : "%c", *text);
 }
 
+/* `trainyard run` with the same options, but for those that are for this process. */
+static int write_run(const struct submit_command *command, const struct arguments *arguments,
+                     struct buffer *line, ty_error *err) {
+    static const char *const less[] = {"print-script", "max-requeues",   "slurm-option",
+                                       "engine",       "preempt-signal", NULL};
+    char program[PATH_MAX];
+    ssize_t size = readlink("/proc/self/exe", program, sizeof program - 1);
+    if (size <= 0) return ty_fail(err, TY_ESTART, "cannot tell where trainyard is: %s", strerror(errno));
+    program[size] = '\0';
+    const struct go_on_line again = {program, command_run.name, " --engine slurm --preempt-signal " NOTICE,
+                                     less, true};
+    go_on_format_line(&again, arguments, command->name, line);
+    return line->failed ? ty_fail_memory(err) : 0;
+}
+
+/* The program behind its variables; it plans on the allocation, also on one of one node. */
+static int write_fit(const struct arguments *arguments, struct buffer *line, ty_error *err) {
+    CLEANUP(words_done) struct words variables = {0};
+    int result = fit_variables(arguments, &variables, err);
+    if (result < 0) return result;
+    buffer_text(line, ENGINE_VARIABLE "=slurm");
+    for (size_t i = 0; i < variables.n; i++) {
+        const char *value = strchr(variables.items[i], '=') + 1;
+        buffer_printf(line, " %.*s", (int)(value - variables.items[i]), variables.items[i]);
+        cli_quote(value, true, line);
+    }
+    for (size_t i = 0; i < arguments->n_words; i++) {
+        buffer_char(line, ' ');
+        cli_quote(arguments->words[i], true, line);
+    }
+    return line->failed ? ty_fail_memory(err) : 0;
+}
+
 static int submit(struct submit_command *command, const struct arguments *arguments,
                   const struct slurm_request *request, ty_error *err) {
     CLEANUP_FREE char *storage = NULL;
     CLEANUP(buffer_done) struct buffer line = {0};
     CLEANUP(buffer_done) struct buffer output = {0};
     CLEANUP(buffer_done) struct buffer script = {0};
-    static const char *const less[] = {"print-script", "max-requeues",   "slurm-option",
-                                       "engine",       "preempt-signal", NULL};
-    char program[PATH_MAX];
     int result = check_name(command, &storage, err);
+    if (result >= 0)
+        result = command->fit ? write_fit(arguments, &line, err) : write_run(command, arguments, &line, err);
     if (result < 0) return result;
-    /* The job itself runs `trainyard run` with the same options, but for those that are for this process. */
-    ssize_t size = readlink("/proc/self/exe", program, sizeof program - 1);
-    if (size <= 0) return ty_fail(err, TY_ESTART, "cannot tell where trainyard is: %s", strerror(errno));
-    program[size] = '\0';
-    const struct go_on_line again = {program, command_run.name, " --engine slurm --preempt-signal USR1", less,
-                                     true};
-    go_on_format_line(&again, arguments, command->name, &line);
-    if (line.failed) return ty_fail_memory(err);
     add_pattern(storage, &output);
     buffer_char(&output, '/');
     add_pattern(command->name, &output);
@@ -128,6 +160,7 @@ static int submit(struct submit_command *command, const struct arguments *argume
     const struct slurm_batch batch = {.name = command->name,
                                       .output = output.data,
                                       .command = line.data,
+                                      .preempt_signal = command->fit ? "TERM" : NOTICE,
                                       .max_requeues = command->max_requeues,
                                       .notice_s =
                                           (int64_t)(command->run.settings.grace / NS_PER_S) + NOTICE_BESIDE_S};
@@ -150,6 +183,7 @@ static int submit_run(const struct arguments *arguments, ty_error *err) {
     result = options_apply(
         arguments, (void *[]){&command, &command.scaling, &command.cluster, &command.run, &command.run}, err);
     if (result >= 0) result = settings_finish(&command.run.settings, FACE_COMMAND, err);
+    if (result >= 0 && command.fit) result = fit_check(arguments, groups, err);
     if (result >= 0) result = cluster_options_check(&command.cluster, err);
     if (result >= 0) result = scaling_resolve(&command.scaling.scaling, scaling_train_v1(), &demand, err);
     if (result >= 0) result = slurm_view_look(&command.cluster, &demand, &view, err);
@@ -174,7 +208,7 @@ const struct command command_submit = {
     .description = "Asks Slurm for what the workers need, and submits a job that runs PROG on it as `trainyard "
                    "run` does. The job goes on when you log "
                    "out. When its machines are taken away it goes back into the queue, and the run goes on "
-                   "from its latest checkpoint. What no node can "
+                   "from its latest checkpoint; with --fit that is the program's to ask for. What no node can "
                    "ever give is refused before; why a job waits is said in words. `trainyard plan --engine "
                    "slurm` shows the request line by line.",
     .examples =
@@ -182,9 +216,10 @@ const struct command command_submit = {
             "trainyard submit -n 16 --use-gpu --accelerator-type A100 --name bert -- python train.py",
             "sixteen workers with a GPU each, on nodes that Slurm chooses",
             "trainyard submit -n 8 --slurm-option partition=long --slurm-option time=2-0 -- ./train",
-            "with options of sbatch", NULL},
-    .groups = (const struct option_group *const[]){&submit_group, &scaling_group, &cluster_group,
-                                                   &run_policy_group, &run_group, NULL},
+            "with options of sbatch",
+            "trainyard submit -n 16 --use-gpu --fit -- python -m trainyard.as_ray train.py",
+            "a program for Ray Train", NULL},
+    .groups = groups,
     .min_words = 1,
     .rest = true,
     .missing = "which program? It goes behind the options: trainyard submit -n 4 -- PROG ARG...",

@@ -1,6 +1,8 @@
 /* Engines by name. */
 #include "engine/engine.h"
 
+#include <stdlib.h>
+
 #include "base/error.h"
 #include "base/str.h"
 #include "engine/join.h"
@@ -12,6 +14,11 @@ int engine_find(const char *name, const struct engine_options *options, const st
     bool automatic = name == NULL || str_equal(name, "auto");
     bool joins = options != NULL && options->max_nodes > 1;
     bool hosts = options != NULL && options->hosts != NULL;
+    const char *variable = getenv(ENGINE_VARIABLE);
+    if (automatic && !joins && !hosts && variable != NULL) {
+        name = variable;
+        automatic = str_equal(name, "auto");
+    }
     bool slurm = str_equal(name, engine_slurm.name) || (automatic && !joins && !hosts && slurm_is_chosen());
     if (!automatic && !slurm && !str_equal(name, engine_local.name) && !str_equal(name, engine_join.name) &&
         !str_equal(name, engine_ssh.name))

@@ -75,8 +75,12 @@ struct engine {
     void (*close)(void);
 };
 
+/* Says which engine "auto" is, where no option says where the run goes; workers do not find it. */
+#define ENGINE_VARIABLE "TRAINYARD_ENGINE"
+
 /* "auto", "local", "join" or "slurm"; TY_EUSAGE names what is allowed. "auto" is join where there is a
- * rendezvous among the options (NULL: there are none), slurm in an allocation of several nodes, else local. */
+ * rendezvous among the options (NULL: there are none), then what the variable says, slurm in an allocation of
+ * several nodes, else local. */
 int engine_find(const char *name, const struct engine_options *options, const struct engine **engine,
                 ty_error *err);
 

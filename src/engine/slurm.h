@@ -123,10 +123,11 @@ int slurm_plan(const struct slurm_site *site, const struct demand *demand, struc
 /* -- slurm_batch.c */
 
 struct slurm_batch {
-    const char *name, *output; /* of the job; the path of its output */
-    const char *command;       /* `trainyard run ...`, quoted for a shell */
+    const char *name, *output;  /* of the job; the path of its output */
+    const char *command;        /* `trainyard run ...`, or a program with fit(); quoted for a shell */
+    const char *preempt_signal; /* by which it is told that the time is nearly over */
     int64_t max_requeues;
-    int64_t notice_s; /* between the signal that tells of the end, and the end */
+    int64_t notice_s; /* between that and the end */
 };
 
 int slurm_batch_format(const struct slurm_batch *batch, const struct slurm_request *request,

@@ -48,11 +48,12 @@ static void add_body(const struct slurm_batch *batch, struct buffer *out) {
         "    exit 143\n"
         "fi\n"
         "run= told=\n"
-        "trap 'told=USR1; [ -z \"$run\" ] || kill -USR1 $run 2>/dev/null' USR1\n"
-        "trap 'told=TERM; [ -z \"$run\" ] || kill -TERM $run 2>/dev/null' TERM\n"
+        "tell() { [ -z \"$run\" ] || kill -$signal $run 2>/dev/null; }\n"
+        "trap 'told=USR1 signal=%s; tell' USR1\n"
+        "trap 'told=TERM signal=TERM; tell' TERM\n"
         "%s &\n"
         "run=$!\n"
-        "[ -z \"$told\" ] || kill -$told $run\n"
+        "[ -z \"$told\" ] || tell\n"
         "while :; do\n"
         "    wait $run\n"
         "    status=$?\n"
@@ -61,16 +62,18 @@ static void add_body(const struct slurm_batch *batch, struct buffer *out) {
         "wait $run 2>/dev/null\n"
         "again=$?\n"
         "[ $again = 127 ] || status=$again # the first wait ended with a signal's trap\n"
-        "# 128 + USR1: the time is over. 128 + TERM, of which this shell was not told as by scancel: Slurm "
-        "told the\n"
-        "# agents that others want their machines. Either way the run can be gone on with.\n"
+        "# 128 + USR1, or TERM in its place: the time is over. 128 + TERM, of which this shell was not told "
+        "as\n"
+        "# by scancel: Slurm told the agents that others want their machines. Either way the run can be gone "
+        "on "
+        "with.\n"
         "[ $status != 143 ] || [ \"$told\" = TERM ] || status=138\n"
         "if [ $status = 138 ] && [ \"$restarts\" -lt $budget ]; then\n"
         "    echo \"job $SLURM_JOB_ID goes back into the queue ($((restarts + 1)) of $budget times)\" >&2\n"
         "    scontrol requeue \"$SLURM_JOB_ID\" && sleep 60\n"
         "fi\n"
         "exit $status\n",
-        (long long)batch->max_requeues, batch->command);
+        (long long)batch->max_requeues, batch->preempt_signal, batch->command);
 }
 
 int slurm_batch_format(const struct slurm_batch *batch, const struct slurm_request *request,

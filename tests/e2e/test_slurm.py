@@ -98,6 +98,14 @@ class Requests(Case):
             self.assertEqual(self.storage + "/a b.slurm-" + job + ".out", re.search("StdOut=(.*)", shown)[1])
             self.assertFalse(os.path.exists(self.storage), "printing made something")
             self.slurm.run("head", "scancel", job)
+        with self.subTest("a batch script of a program with fit()"):
+            fit = ("submit", "--print-script", "-n", "2", "--storage-path", self.storage, "--fit")
+            script = self.slurm.trainyard("head", *fit, "--env", "A=it's $B", "--", "prog", "it's").out
+            line = next(line for line in script.splitlines() if line.endswith(" &"))
+            self.assertEqual(["TRAINYARD_ENGINE=slurm", "TRAINYARD_STORAGE=" + self.storage, "A=it's $B", "prog", "it's", "&"], shlex.split(line))
+            refused = self.slurm.trainyard("head", *fit, "--max-failures", "3", "--", "prog")
+            self.assert_status(2, refused)
+            self.assert_line(refused, "submit", "--max-failures", "RunConfig")
         with self.subTest("a command whose path has a quote"):
             copy = os.path.join(self.place, "it's")
             os.mkdir(copy)

@@ -3,12 +3,13 @@ go on where they were (docs/spec/slurm.md 4.4, 4.8, 4.9)."""
 
 import contextlib
 import os
+import shutil
 import signal
 import sqlite3
 import time
 
-from harness import COMMAND, Case, main
-from hosts import Slurm
+from harness import BUILD, COMMAND, Case, main
+from hosts import SCRIPTS, Slurm
 
 SHOW = 'echo "$RANK $TRAINYARD_NODE ${CUDA_VISIBLE_DEVICES-none} ${TRAINYARD_DEVICES:-none} $SLURM_PROCID"'
 # Saves a checkpoint as soon as it was told to end; ends well when it goes on for the second time.
@@ -20,6 +21,31 @@ save() { trap '' TERM; mkdir "$PLACE/$step-$RANK" && echo $step >"$PLACE/$step-$
 trap save TERM
 : >"$PLACE/began-$step-$RANK"
 while :; do sleep 0.05; done
+"""
+
+
+# The same in Python, with fit().
+FIT = """
+import os, time
+import trainyard
+from trainyard import Checkpoint, DataParallelTrainer, RunConfig, ScalingConfig
+
+def train():
+    rank = trainyard.get_context().get_world_rank()
+    place = os.environ["PLACE"]
+    checkpoint, step = trainyard.get_checkpoint(), 1
+    if checkpoint:
+        step = int(open(f"{checkpoint.path}/step-{rank}").read()) + 1
+    open(f"{place}/began-{step}-{rank}", "w").close()
+    while step < 2 and not trainyard.stop_requested():
+        time.sleep(0.05)
+    os.mkdir(f"{place}/{step}-{rank}")
+    with open(f"{place}/{step}-{rank}/step-{rank}", "w") as file:
+        file.write(str(step))
+    trainyard.report({"step": step}, checkpoint=Checkpoint(f"{place}/{step}-{rank}"))
+
+DataParallelTrainer(train, scaling_config=ScalingConfig(num_workers=2, placement_strategy="SPREAD"),
+                    run_config=RunConfig(name="fitted", resume=True, progress="none")).fit()
 """
 
 
@@ -53,10 +79,13 @@ class SlurmRuns(Case):
         self.wait_for(lambda: not self.agents(), "the end of all agents")
         self.wait_for(lambda: not self.slurm.run("head", "squeue", "--noheader").out.strip(), "an empty queue")
 
+    def rows(self, name, query):
+        with contextlib.closing(sqlite3.connect("file:%s?mode=ro" % os.path.join(self.storage, name, "run.db"), uri=True)) as journal:
+            return [row[0] for row in journal.execute(query)]
+
     def kinds(self, name):
         """Of the events on record."""
-        with contextlib.closing(sqlite3.connect("file:%s?mode=ro" % os.path.join(self.storage, name, "run.db"), uri=True)) as journal:
-            return [row[0] for row in journal.execute("SELECT kind FROM events")]
+        return self.rows(name, "SELECT kind FROM events")
 
     def test_runs(self):
         self.slurm = Slurm(self)
@@ -179,6 +208,22 @@ class SlurmRuns(Case):
             self.nothing_left()
             status = self.slurm.trainyard("head", "status", "--storage-path", self.storage, "three", "--format", "json").json
             self.assertEqual(("succeeded", 2), (status["state"], status["checkpoints"]), status)
+
+        with self.subTest("a program with fit() saves when its time is over, and goes on"):
+            for name in ("began-1-0", "began-1-1", "began-2-0", "began-2-1"):
+                os.unlink(os.path.join(self.place, name))
+            for name in ("1-0", "1-1", "2-0", "2-1"):
+                shutil.rmtree(os.path.join(self.place, name))
+            self.assert_status(0, self.slurm.trainyard("head", *submit, "--env", "PLACE=" + self.place, "--env",
+                                                       "PYTHONPATH=" + os.path.join(BUILD, "python"), "--fit", "--", os.path.join(SCRIPTS, "python"), self.write("fit.py", FIT)))
+            self.began(1)
+            job = self.slurm.run("head", "squeue", "--noheader", "--format=%i").out.strip()
+            self.slurm.run("head", "scancel", "--batch", "--signal=USR1", job)
+            self.start_again(job, 1)
+            self.began(2)
+            self.nothing_left()
+            status = self.slurm.trainyard("head", "status", "--storage-path", self.storage, "fitted", "--format", "json").json
+            self.assertEqual(("succeeded", 2, "slurm"), (status["state"], status["checkpoints"], self.rows("fitted", "SELECT data->>'engine' FROM events WHERE kind = 'run'")[-1]), status)
 
     def began(self, step):
         for rank in range(2):
