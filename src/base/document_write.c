@@ -71,7 +71,7 @@ static int write_list(yaml_emitter_t *emitter, const json_t *list) {
 }
 
 static int write_value(yaml_emitter_t *emitter, const json_t *value) {
-    char number[32];
+    char number[STR_REAL_SIZE];
     switch (json_typeof(value)) {
     case JSON_OBJECT:
         return write_map(emitter, value);
@@ -83,7 +83,7 @@ static int write_value(yaml_emitter_t *emitter, const json_t *value) {
         (void)snprintf(number, sizeof number, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
         break;
     case JSON_REAL:
-        (void)str_print(number, sizeof number, "%.17g", json_real_value(value));
+        str_from_double(json_real_value(value), number);
         break;
     default:
         (void)snprintf(number, sizeof number, "%s",

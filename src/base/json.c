@@ -20,20 +20,16 @@ json_t *json_parse(const char *text, size_t size, size_t flags, json_error_t *er
     return tree;
 }
 
-/* With 15 digits what was written with as many comes back, with 17 every number. */
 static void add_real(const char *text, size_t size, struct buffer *out) {
-    char number[64], shorter[64];
+    char number[64], shorter[STR_REAL_SIZE];
+    double value = 0;
     if (size >= sizeof number) {
         buffer_append(out, text, size);
         return;
     }
     (void)snprintf(number, sizeof number, "%.*s", (int)size, text);
-    double value = 0, again = 0;
     (void)str_to_double(number, &value);
-    int digits = 15;
-    do
-        (void)str_print(shorter, sizeof shorter, "%.*g", digits, value);
-    while (str_to_double(shorter, &again) && again != value && ++digits <= 17);
+    str_from_double(value, shorter);
     buffer_text(out, shorter);
     if (strpbrk(shorter, ".en") == NULL) buffer_text(out, ".0"); /* the number stays a real */
 }

@@ -4,6 +4,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <float.h>
 #include <locale.h>
 #include <math.h>
 #include <stdarg.h>
@@ -133,6 +134,17 @@ bool str_to_double(const char *text, double *value) {
     if (!isfinite(number)) return false;
     *value = number;
     return true;
+}
+
+/* 15 digits name every number that has a shorter form than 17, but for those so small that their precision
+ * shrinks. */
+void str_from_double(double value, char text[STR_REAL_SIZE]) {
+    int digits = fabs(value) < DBL_MIN ? 1 : DBL_DIG;
+    locale_t before = uselocale(c_locale());
+    do
+        (void)snprintf(text, STR_REAL_SIZE, "%.*g", digits, value);
+    while (digits++ < DBL_DECIMAL_DIG && strtod(text, NULL) != value);
+    (void)uselocale(before);
 }
 
 enum { LONGEST_WORD = 63, BEGINNING_MIN = 3 };

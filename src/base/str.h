@@ -30,6 +30,9 @@ int str_split(const char *text, char separator, int (*each)(void *context, char 
  * min >= 0, trailing text, overflow). */
 bool str_to_int64(const char *text, int64_t min, int64_t max, int64_t *value);
 bool str_to_double(const char *text, double *value); /* C locale; refuses NaN, Inf, hex and trailing text */
+/* The shortest decimal that reads back as the same double, which is finite. */
+enum { STR_REAL_SIZE = 32 };
+void str_from_double(double value, char text[STR_REAL_SIZE]);
 
 /* True for a decimal number in any of the usual forms: "-1", ".5", "5.", "1e-3"; it may be too large for a
  * double. */

@@ -88,6 +88,29 @@ static void real_numbers(void **state) {
     assert_true(str_to_double("1e-999", &value) && value == 0);
 }
 
+static void real_numbers_are_short(void **state) {
+    (void)state;
+    static const struct {
+        double value;
+        const char *text;
+    } cases[] = {{0.98, "0.98"},
+                 {0.1, "0.1"},
+                 {-2.5, "-2.5"},
+                 {1e300, "1e+300"},
+                 {5e-324, "5e-324"},
+                 {0.30000000000000004, "0.30000000000000004"},
+                 {-1e-310, "-1e-310"},
+                 {2.2250738585072014e-308, "2.2250738585072014e-308"},
+                 {1.7976931348623157e308, "1.7976931348623157e+308"}};
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        char text[STR_REAL_SIZE];
+        double again;
+        str_from_double(cases[i].value, text);
+        assert_string_equal(text, cases[i].text);
+        assert_true(str_to_double(text, &again) && again == cases[i].value);
+    }
+}
+
 static void nearest_name(void **state) {
     (void)state;
     static const char *const names[] = {"num_workers", "resources", "labels", "CPU", "GPU", "memory"};
@@ -200,6 +223,7 @@ int main(void) {
         cmocka_unit_test(equality_knows_null),
         cmocka_unit_test(whole_numbers),
         cmocka_unit_test(real_numbers),
+        cmocka_unit_test(real_numbers_are_short),
         cmocka_unit_test(nearest_name),
         cmocka_unit_test(hints_name_the_nearest),
         cmocka_unit_test(fnv_vectors),
