@@ -271,6 +271,8 @@ static int make_frame(struct top_view *top, bool ascii, struct buffer *out, ty_e
     const char *error = view_runs_storage_error(top->runs, 0, &path);
     if (n > 0)
         table_format(&table, out);
+    else if (error == NULL && top->run_filter[0] != '\0')
+        buffer_text(out, "No run's name has that in it: / and Esc show all.\n");
     else if (error == NULL)
         buffer_text(out, "No runs here. To begin: trainyard run -n 4 -- PROG\n");
     if (error != NULL) buffer_printf(out, "%s: %s\n", path, error);

@@ -64,6 +64,18 @@ class Top(Case):
         self.see("status 0")
         self.check_restored()
 
+    def test_a_filter_that_leaves_none(self):
+        self.begin(80, 24)
+        self.see("2 runs", "NAME")
+        self.tmux("send-keys", "/", "z", "z")
+        shown = self.see("0 runs", "filter: zz", "No run's name has that in it")
+        self.assertNotIn("No runs here", shown)
+        self.tmux("send-keys", "Escape")
+        self.see("2 runs", "NAME")
+        self.tmux("send-keys", "q")
+        self.see("status 0")
+        self.check_restored()
+
     def test_a_small_terminal_and_a_signal(self):
         self.begin(40, 10, "a")
         shown = self.see("run a", "loss")
