@@ -16,7 +16,7 @@ import threading
 import traceback
 from typing import TYPE_CHECKING, Any, Callable, TypeVar
 
-from . import accelerators, ending
+from . import accelerators, ending, runtime
 from .errors import RemoteTraceback
 
 if TYPE_CHECKING:
@@ -261,5 +261,5 @@ def _key(session: WorkerSession, number: int) -> str:
 
 def _metadata() -> WorkerMetadata:
     host = socket.gethostname()
-    node, address = os.environ.get("TRAINYARD_NODE") or host, os.environ.get("MASTER_ADDR", "127.0.0.1")
-    return WorkerMetadata(host, node, address, os.getpid(), accelerators.assigned())
+    node = os.environ.get("TRAINYARD_NODE") or host
+    return WorkerMetadata(host, node, runtime.node_address(), os.getpid(), accelerators.assigned())

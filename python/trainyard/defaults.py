@@ -33,7 +33,8 @@ class Hosts:
 @dataclasses.dataclass
 class Defaults:
     """What `init` was given. The amounts are of this machine, instead of what was found on it. grows: nodes are added to the
-    cluster file while the program goes on, so that a run waits where there are too few."""
+    cluster file while the program goes on, so that a run waits where there are too few. seen: this machine as the driver found it,
+    for a worker, which may see its own devices alone."""
 
     num_cpus: float | None = None
     num_gpus: float | None = None
@@ -45,12 +46,17 @@ class Defaults:
     join: Join | None = None
     hosts: Hosts | None = None
     grows: bool = False
+    seen: list[dict[str, Any]] | None = None
 
     def nodes(self) -> list[dict[str, Any]]:
         """The nodes that a run would have: name, resources, available, labels, accelerator_type."""
+        import copy
         import json
 
         from . import _core
+
+        if self.seen is not None and os.environ.get("TRAINYARD_NODE") in (None, *(node["name"] for node in self.seen)):
+            return copy.deepcopy(self.seen)
 
         request = {
             "cluster": self.cluster,
@@ -93,6 +99,7 @@ class Policy:
     placeholders: whether of a checkpoint under NO_UPLOAD of which nothing is there the metrics count alone.
     returned: what the result has of what a training function returned; ValueError for what it may not return.
     tolerates: whether what is deprecated, as the text says, works all the same.
+    shows_nodes: whether workers may ask for nodes.
     """
 
     storage_path: str | None = None
@@ -114,6 +121,7 @@ class Policy:
     placeholders: bool = False
     returned: Callable[[Any], Any] | None = None
     tolerates: Callable[[str], bool] | None = None
+    shows_nodes: bool = False
 
     @property
     def isolate_devices(self) -> bool:

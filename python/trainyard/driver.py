@@ -85,13 +85,16 @@ def _serve(join: defaults.Join) -> int:
             return agent.wait()
 
 
+going: list[Driver] = []  # the fits of this process, and in a child those of its parent
+
+
 class Driver:
     """One `fit`."""
 
     def __init__(self, trainer: Any):
         self._trainer = trainer
         self._config: RunConfig = trainer.run_config
-        self._scaling: ScalingConfig = trainer.scaling_config
+        self.scaling: ScalingConfig = trainer.scaling_config
         self._callbacks = callbacks.from_environment() + list(self._config.callbacks or [])
         self._run: Any = None
         self._broken: Exception | None = None  # what a callback raised
@@ -109,6 +112,7 @@ class Driver:
         self._pipe: tuple[int, int] | None = None  # which file that is
         self.name = ""
         self.path = ""
+        self.workers = 0  # of the attempt that is under way
 
     def run(self) -> Result:
         """See DataParallelTrainer.fit."""
@@ -135,7 +139,7 @@ class Driver:
                     self._run.stop(0)
                 self._loop()
             except BaseException:
-                if not self._is_child():
+                if not self.is_child():
                     self._give_up()
                     if self._remote is not None:
                         self._remote.give_up()
@@ -193,7 +197,7 @@ class Driver:
                 if not quiet and (not told or time.monotonic() - told >= _TELL_S):
                     warn(f"{error.controller_failure}: the run waits for nodes")
                     told = time.monotonic()
-                time.sleep(min(self._scaling.elastic_resize_monitor_interval_s, _LOOK_S))
+                time.sleep(min(self.scaling.elastic_resize_monitor_interval_s, _LOOK_S))
 
     def _find_remote(self) -> None:
         """The other side of a run that is kept on another file system."""
@@ -264,14 +268,14 @@ class Driver:
             with contextlib.suppress(Exception):
                 self._run.close()
 
-    def _is_child(self) -> bool:
+    def is_child(self) -> bool:
         """Whether this is a child that a callback forked: the run is none of its business, whatever it raises or returns."""
         return os.getpid() != self._pid
 
     def stop(self) -> None:
         """Ends the run, politely at first; from any thread."""
         self._stopped = True
-        if not self._is_child():
+        if not self.is_child():
             self.interrupt(0)
 
     def interrupt(self, number: int) -> bool:
@@ -297,7 +301,7 @@ class Driver:
         backend = trainer.backend_config
         fork = config.start_method == "fork"
         request = {
-            "scaling": json.loads(fields_json(self._scaling)),
+            "scaling": json.loads(fields_json(self.scaling)),
             **settings_of(config),
             "grace_s": self._grace(),
             "storage_path": self._storage_path(),
@@ -320,7 +324,7 @@ class Driver:
             else [*_interpreter(), "-m", "trainyard._template", *self._preload()],
             "environment": self._environment(),
             "framework": backend.framework,
-            "backend": backend.comm_backend(self._scaling),
+            "backend": backend.comm_backend(self.scaling),
             "isolate_devices": self._isolates(),
             "quiet": config.quiet or defaults.policy.quiet,
             "progress": "none" if self._display is not None else config.progress,
@@ -336,7 +340,7 @@ class Driver:
         """Whether a worker sees its own devices alone."""
         if self._config.isolate_devices:
             return True
-        sharing, kinds = defaults.policy.sharing, set(self._scaling._resources_per_worker_not_none)
+        sharing, kinds = defaults.policy.sharing, set(self.scaling._resources_per_worker_not_none)
         if "GPU" in kinds and sharing.get("AMD GPU") != sharing.get("GPU") and self._is_on_amd():
             kinds = kinds - {"GPU"} | {"AMD GPU"}
         said = [sharing[kind] for kind in kinds if kind in sharing]
@@ -348,7 +352,7 @@ class Driver:
 
     def _is_on_amd(self) -> bool:
         """Whether the GPUs are AMD's: those that are asked for, else those of any node."""
-        asked = self._scaling.accelerator_type
+        asked = self.scaling.accelerator_type
         if asked is not None:
             return asked.startswith("AMD-")
         return any(node.get("accelerator_type", "").startswith("AMD-") for node in defaults.current.nodes())
@@ -397,11 +401,15 @@ class Driver:
         directory = check_directory(self._config.worker_runtime_env, "RunConfig.worker_runtime_env")
         score = self._config.checkpoint_config.checkpoint_score_attribute
         # A `fit` of a worker is of its machine.
-        here = dataclasses.replace(defaults.current, join=None, hosts=None)
+        given = defaults.current
+        here = dataclasses.replace(given, join=None, hosts=None)
         if here.engine == "join":
             here.engine = None
+        if defaults.policy.shows_nodes and self._join is None and given.hosts is None and given.cluster is None:
+            here.seen = given.nodes()
         return {
-            "resources": self._scaling._resources_per_worker_not_none,
+            "resources": self.scaling._resources_per_worker_not_none,
+            "trainer_resources": self.scaling._trainer_resources_not_none,
             "directory": directory or defaults.current.directory,
             "defaults": dataclasses.asdict(here) if here != defaults.Defaults() else None,
             "returned": self._returned.place,
@@ -428,7 +436,7 @@ class Driver:
     def _environment(self) -> dict[str, str | None]:
         """Of all workers: this process's, then the backend's, then what `init` and the run config say."""
         environment = _own_environment()
-        environment.update(self._trainer.backend_config.environment(self._scaling))
+        environment.update(self._trainer.backend_config.environment(self.scaling))
         environment.update(defaults.current.environment)
         environment.update(check_environment(self._config.worker_runtime_env, "RunConfig.worker_runtime_env"))
         limits.check(environment)
@@ -495,8 +503,11 @@ class Driver:
             self.name = event["name"]
         elif kind == "attempt_end":
             self._attempt_end = event
-        elif kind == "attempt" and self._attempt_end is not None:
-            self._tell_attempt(self._attempt_end)
+            self.workers = 0
+        elif kind == "attempt":
+            self.workers = event["workers"]
+            if self._attempt_end is not None:
+                self._tell_attempt(self._attempt_end)
         if self._remote is not None:
             self._tell_remote(kind, event)
         if self._validations is not None and kind in reports.KINDS:
@@ -510,7 +521,7 @@ class Driver:
             try:
                 self._call_back(kind, event)
             except Exception as error:
-                if self._is_child():
+                if self.is_child():
                     raise
                 self._broken = error
                 self._tell_broken(error)
@@ -585,7 +596,7 @@ class Driver:
             self.name,
             self._run_path(),
             config,
-            self._scaling,
+            self.scaling,
             trainer.backend_config,
             trainer.train_loop_config,
             trainer.dataset_config,

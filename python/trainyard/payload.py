@@ -42,8 +42,8 @@ _TRAVELLERS = {
 @dataclasses.dataclass
 class Payload:
     """The training function and its company, in a worker. `datasets` are those of a trainer with their config, as `data.travel`
-    sends them, or None. `facts` are plain: {"resources": {...}, "directory": where to
-    start, or None, "defaults": what `init` was told in the driver, "returned": the place of a `Returned`, "exits_fail": as in
+    sends them, or None. `facts` are plain: {"resources": {...}, "trainer_resources": {...}, "directory": where
+    to start, or None, "defaults": what `init` was told in the driver, "returned": the place of a `Returned`, "exits_fail": as in
     defaults.Policy, "validates": whether checkpoints may be, "score": the metric that ranks them and its order, or None}."""
 
     function: Callable[..., Any]

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .there import There
 
 UNVALIDATED = "Validation requires a checkpoint to be provided: give `checkpoint` to `report`"
+LOOPBACK = "127.0.0.1"
 
 _session: Session | None = None
 _inherited: Session | None = None  # in a child, its parent's, until the child's own first call
@@ -54,6 +55,7 @@ class Session:
     run_path: str | None = None
     devices: list[int] = []
     resources: dict[str, float] = {}
+    trainer_resources: dict[str, float] = {}  # what is held beside rank 0
     datasets: Any = None  # what trainyard.data makes the shards of
     there: There | None = None  # the run's other side
     storage_there = False  # whether that is its storage
@@ -106,6 +108,7 @@ class WorkerSession(Session):
         self.core = _core
         self.__dict__.update(_core.worker())
         self.resources = facts.get("resources", {})
+        self.trainer_resources = facts.get("trainer_resources", {})
         self._storage = facts.get("storage")
         self.storage_there = facts.get("storage_there", False)
         self._report = _core.report
@@ -380,6 +383,11 @@ def current() -> Session | None:
 
 def in_session() -> bool:
     return current() is not None
+
+
+def node_address() -> str:
+    """By which workers of other nodes reach this worker's."""
+    return os.environ.get("TRAINYARD_ADDRESS") or os.environ.get("MASTER_ADDR") or LOOPBACK
 
 
 def in_worker() -> bool:

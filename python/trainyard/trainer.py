@@ -219,9 +219,11 @@ class DataParallelTrainer:
         from . import driver
 
         self._driver = driver.Driver(self)
+        driver.going.append(self._driver)
         try:
             return self._driver.run()
         finally:
+            driver.going.remove(self._driver)
             self._driver = None
 
     def data(self) -> dict[str, Any]:

@@ -29,6 +29,7 @@ struct launch {
     uint32_t *ranks;
     const char *const *argv; /* the request's, or `executed` */
     const char **executed;   /* owned list: the framework's command in front */
+    const char **addresses;  /* owned list: of each rank's node */
     char directory[4096];
     struct digest work; /* what workers are to do */
 };
@@ -49,6 +50,16 @@ static int group_ranks(struct launch *launch) {
         launch->first[node + 2] += launch->first[node + 1];
     for (size_t rank = 0; rank < plan->n_workers; rank++)
         launch->ranks[launch->first[plan->workers[rank].node_rank + 1]++] = (uint32_t)rank;
+    return 0;
+}
+
+static int find_addresses(struct launch *launch) {
+    const struct ty_run *run = launch->run;
+    launch->addresses = calloc(run->prepared.plan->n_workers, sizeof *launch->addresses);
+    if (launch->addresses == NULL) return -1;
+    for (size_t rank = 0; rank < run->prepared.plan->n_workers; rank++)
+        launch->addresses[rank] = run->agents.peers[run->agents.node_of[rank]].address;
+    launch->framework.addresses = launch->addresses;
     return 0;
 }
 
@@ -114,7 +125,7 @@ int launch_create(const struct ty_run *run, int attempt, struct launch **out, ty
     };
     int result = file_working_directory(launch->directory, sizeof launch->directory, err);
     if (run->prepared.engine->adopts) adoption_name_work(run, launch->directory, &launch->work);
-    if (result >= 0 && group_ranks(launch) < 0) result = ty_fail_memory(err);
+    if (result >= 0 && (group_ranks(launch) < 0 || find_addresses(launch) < 0)) result = ty_fail_memory(err);
     if (result >= 0) result = choose_argv(launch, err);
     if (result >= 0) result = fill_shared(launch, err);
     if (result < 0) {
@@ -131,6 +142,7 @@ void launch_destroy(struct launch *launch) {
     free(launch->first);
     free(launch->ranks);
     free(launch->executed);
+    free(launch->addresses);
     free(launch);
 }
 

@@ -16,7 +16,8 @@ struct framework_context {
     int attempt, max_failures;
     const char *master_address;
     uint16_t master_port;
-    const uint16_t *ports; /* a free one of each rank, 0 where none was to be had; NULL: none is known */
+    const char *const *addresses; /* of each rank's node; NULL: all have the master's */
+    const uint16_t *ports;        /* a free one of each rank, 0 where none was to be had; NULL: none is known */
     bool isolate_devices;
     const char *backend; /* NULL: by default */
     /* What workers inherit (K=V, NULL-terminated): what is set there stays (OMP_NUM_THREADS, JAX_PLATFORMS). */

@@ -1,5 +1,5 @@
 /* tensorflow: what plain sets, and TF_CONFIG with the address of each worker, for MultiWorkerMirroredStrategy.
- * A worker serves at its own free port; rank 0 is the chief, as the first worker is. No options. */
+ * A worker serves at its node's address and its own free port; rank 0 is the chief. No options. */
 #include "framework/framework.h"
 
 #include <errno.h>
@@ -18,9 +18,10 @@ static int worker(const struct framework_context *context, size_t rank, environm
             return ty_fail(err, TY_ESTART, "there are not enough free ports for TF_CONFIG of %zu workers",
                            context->plan->n_workers);
         }
-        bool bare = strchr(context->master_address, ':') != NULL; /* an IPv6 address */
-        buffer_printf(&config, "%s\"%s%s%s:%u\"", other > 0 ? ", " : "", bare ? "[" : "",
-                      context->master_address, bare ? "]" : "", context->ports[other]);
+        const char *address = context->addresses != NULL ? context->addresses[other] : context->master_address;
+        bool bare = strchr(address, ':') != NULL; /* an IPv6 address */
+        buffer_printf(&config, "%s\"%s%s%s:%u\"", other > 0 ? ", " : "", bare ? "[" : "", address,
+                      bare ? "]" : "", context->ports[other]);
     }
     buffer_printf(&config, "]}, \"task\": {\"type\": \"worker\", \"index\": %zu}}", rank);
     if (config.failed) out.result = -ENOMEM;

@@ -75,6 +75,14 @@ class Network(harness.Case):
         self.assertIn("\n\nThe network\n  " + table["tried"][0], shown)
         self.assertEqual(3, shown.count("MASTER_ADDR=%s\n" % address))
 
+    def test_tensorflow_is_told_the_address_of_each_node(self):
+        hosts = Hosts(self, 2)
+        told = self.told(self.end(self.begin(hosts, (0, 1), "--framework", "tensorflow", "--", "sh", "-c", "echo $TF_CONFIG")))
+        found = sorted((json.loads(text) for text in told), key=lambda one: one["task"]["index"])
+        self.assertEqual([0, 1], [one["task"]["index"] for one in found])
+        self.assertEqual(found[0]["cluster"], found[1]["cluster"])
+        self.assertEqual(2, len({address.rpartition(":")[0] for address in found[0]["cluster"]["worker"]}))
+
     def test_nodes_that_were_given_their_ranks_are_tried_as_well(self):
         hosts = Hosts(self, 3, networks=2)
         cut = hosts.run("h2", "sh", "-ec", "ip route add blackhole 10.77.0.3/32; ip -6 route add blackhole fd77::3/128")

@@ -190,7 +190,7 @@ def test_the_table_of_the_page_has_every_name_of_ray_train():
         rows = [line.split("|")[1] for line in page if line.startswith("| `ray.train")]
     told = {name.rpartition(".")[2] for row in rows for name in re.findall(r"`([\w.]+)", row)}
     parts = ["", ".torch", ".collective", ".lightning", ".huggingface.transformers", ".v2.jax", ".data_parallel_trainer"]
-    parts += [".xgboost", ".lightgbm"]
+    parts += [".xgboost", ".lightgbm", ".tensorflow"]
     missing = [name for part in parts for name in finder.names_of("ray.train" + part) if name not in told]
     assert missing == []
 

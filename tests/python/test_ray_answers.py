@@ -464,6 +464,69 @@ def test_workers_know_their_node_s_labels_and_its_address(ray):
         assert worker["mine"][0] == worker["mine"][1] and worker["all"] == 2
 
 
+def test_a_worker_s_address_is_that_of_its_node(monkeypatch):
+    from trainyard import backend
+    from trainyard.as_ray.context import get_node_ip_address
+
+    monkeypatch.setenv("TRAINYARD_ADDRESS", "10.0.0.2")
+    monkeypatch.setenv("MASTER_ADDR", "10.0.0.1")
+    assert get_node_ip_address() == "127.0.0.1"  # of the driver
+    monkeypatch.setenv("TRAINYARD_FD", "99")
+    assert get_node_ip_address() == "10.0.0.2" and backend._metadata().node_ip == "10.0.0.2"
+    monkeypatch.delenv("TRAINYARD_ADDRESS")  # on one machine alone
+    assert get_node_ip_address() == "10.0.0.1"
+
+
+@pytest.mark.parametrize("version", ["1", "0"])
+@pytest.mark.parametrize("on_a_cluster", [False, True])
+def test_what_a_run_holds_is_not_available_in_its_workers_nor_its_driver(ray, monkeypatch, on_a_cluster, version):
+    monkeypatch.setenv("RAY_TRAIN_V2_ENABLED", version)
+    told = ray(f"""
+        import threading, time
+        from ray.cluster_utils import Cluster
+
+        if {on_a_cluster}:
+            cluster = Cluster()
+            for _ in range(2):
+                cluster.add_node(num_cpus=4, num_gpus=1, resources={{"special": 2}})
+            ray.init(address=cluster.address)
+        else:
+            ray.init(num_gpus=2, resources={{"special": 4}})
+        names = ("CPU", "GPU", "special")
+        def left():
+            free = ray.available_resources()
+            return [free.get(name, 0) for name in names]
+        def all_of_it():
+            return [ray.cluster_resources()[name] for name in names]
+
+        def train(folder):
+            with open(f"{{folder}}/worker.{{ray.train.get_context().get_world_rank()}}.new", "w") as file:
+                json.dump([left(), all_of_it()], file)
+            os.rename(file.name, file.name[:-4])
+            while not os.path.exists(f"{{folder}}/seen"):
+                time.sleep(0.01)
+        def look():
+            while len([name for name in os.listdir(folder) if name[-1].isdigit()]) < 2:
+                time.sleep(0.01)
+            during.extend(left())
+            open(f"{{folder}}/seen", "w").close()
+
+        folder, during = tempfile.mkdtemp(), []
+        before = left()
+        thread = threading.Thread(target=look, daemon=True)
+        thread.start()
+        scale = ScalingConfig(num_workers=2, use_gpu=True, resources_per_worker={{"CPU": 1, "GPU": 0.5, "special": 1.5}})
+        DataParallelTrainer(train, train_loop_config=folder, scaling_config=scale).fit()
+        thread.join()
+        workers = [json.load(open(f"{{folder}}/worker.{{rank}}")) for rank in range(2)]
+        print(json.dumps({{"before": before, "during": during, "after": left(), "workers": workers}}))
+    """)
+    everything = [8.0, 2.0, 4.0]
+    assert told["before"] == everything and told["after"] == everything
+    rest = [6.0 if version == "1" else 5.0, 1.0, 1.0]  # the trainer of the first Ray Train holds a CPU
+    assert told["during"] == rest and told["workers"] == [[rest, everything]] * 2
+
+
 # -- failures
 
 

@@ -237,6 +237,18 @@ static void test_tensorflow(void **state) {
     expect("TRAINYARD_PORT", "1003");
 }
 
+static void test_tensorflow_on_several_machines(void **state) {
+    static const uint16_t ports[] = {1001, 1002, 1003, 1004};
+    static const char *const addresses[] = {"10.0.0.1", "10.0.0.1", "10.0.0.2", "fd00::2"};
+    (void)state;
+    make_plan(gpu_nodes, &four_with_gpus);
+    fixture.context.ports = ports;
+    fixture.context.addresses = addresses;
+    find("tensorflow", 3, NULL);
+    expect("TF_CONFIG", "{\"cluster\": {\"worker\": [\"10.0.0.1:1001\", \"10.0.0.1:1002\", \"10.0.0.2:1003\", "
+                        "\"[fd00::2]:1004\"]}, \"task\": {\"type\": \"worker\", \"index\": 3}}");
+}
+
 static void test_jax_platform(void **state) {
     char *cpu[] = {"JAX_PLATFORMS=cpu", NULL}, *empty[] = {"JAX_PLATFORMS=", NULL};
     const ty_scaling_config plain = {.num_workers = 2};
@@ -310,6 +322,7 @@ int main(void) {
         cmocka_unit_test_teardown(test_torch, drop_plan),
         cmocka_unit_test_teardown(test_jax_finds_the_run, drop_plan),
         cmocka_unit_test_teardown(test_tensorflow, drop_plan),
+        cmocka_unit_test_teardown(test_tensorflow_on_several_machines, drop_plan),
         cmocka_unit_test_teardown(test_jax_platform, drop_plan),
         cmocka_unit_test_teardown(test_several_slices, drop_plan),
         cmocka_unit_test_teardown(test_one_slice_has_no_megascale, drop_plan),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 TASKS = "Trainyard is not a task system: it runs one training function on many workers"
-TRAINERS = "Trainyard brings trainers for PyTorch, JAX, XGBoost and LightGBM"
+TRAINERS = "Trainyard brings trainers for PyTorch, JAX, TensorFlow, XGBoost and LightGBM"
 _SINKS = (
     "Trainyard writes parquet, csv, json and numpy files",
     "write them, or give the batches of iter_batches to the library that writes the rest",
@@ -63,6 +63,14 @@ HINTS = {
     "ray.train.lightgbm": (
         "it needs the package lightgbm, which is not installed",
         "install it, or call your library in the training function of a DataParallelTrainer",
+    ),
+    "ray.train.tensorflow": (
+        "it needs the package tensorflow, which is not installed",
+        "install it, or call your library in the training function of a DataParallelTrainer",
+    ),
+    "ray.train.tensorflow.TensorflowPredictor": (
+        "a model is asked by its own methods",
+        "load it by TensorflowCheckpoint.get_model and call it in map_batches",
     ),
     "ray.train.xgboost": (
         "it needs the package xgboost, which is not installed",

@@ -11,7 +11,7 @@ import shutil
 import tempfile
 from typing import Any, Mapping
 
-from .. import defaults
+from .. import defaults, driver, runtime
 
 _files: set[str] = set()  # of all Clusters
 SCHEME = "trainyard-nodes:"
@@ -64,7 +64,31 @@ def cluster_resources() -> dict[str, float]:
 
 def available_resources() -> dict[str, float]:
     """What of them no run holds."""
-    return {name: amount for name, amount in _sum("available").items() if amount > 0}
+    held = _held()
+    left = {name: amount - held.get(name, 0.0) for name, amount in _sum("available").items()}
+    return {name: amount for name, amount in left.items() if amount > 0}
+
+
+def _held() -> dict[str, float]:
+    """What the run holds whose worker this process is, and those that it drives; not devices of which leases have told."""
+    from .context import KINDS
+
+    bundles: list[tuple[dict[str, float], int]] = []
+    session, given = runtime.current(), defaults.current
+    if session is not None and not session.local:
+        on_others = given.cluster is None and session.world_size > session.local_world_size  # which are not told of here
+        bundles.append((session.resources, session.local_world_size if on_others else session.world_size))
+        bundles.append((session.trainer_resources, 0 if on_others and session.node_rank > 0 else 1))
+    for one in driver.going:
+        if one.workers > 0 and not one.is_child():
+            bundles += [(one.scaling._resources_per_worker_not_none, one.workers), (one.scaling._trainer_resources_not_none, 1)]
+    leased = given.cluster is None and given.seen is None
+    held: dict[str, float] = {}
+    for resources, times in bundles:
+        for name, amount in resources.items():
+            if not leased or name not in KINDS:
+                held[name] = held.get(name, 0.0) + amount * times
+    return held
 
 
 def node_id(name: str) -> str:

@@ -10,9 +10,8 @@ from .. import accelerators, runtime
 from .cluster import node_id
 
 # Every kind of device has an entry in get_accelerator_ids, as in Ray.
-_KINDS = ("GPU", "TPU", "NPU", "HPU", "neuron_cores", "RBLN", "FURIOSA")
+KINDS = ("GPU", "TPU", "NPU", "HPU", "neuron_cores", "RBLN", "FURIOSA")
 _logged: set[str] = set()
-LOOPBACK = "127.0.0.1"
 
 
 def get_gpu_ids() -> list[int] | list[str]:
@@ -22,9 +21,8 @@ def get_gpu_ids() -> list[int] | list[str]:
 
 
 def get_node_ip_address() -> str:
-    """The address by which the workers of a run reach this machine: nodes are all this machine, and what it listens on for them
-    (MASTER_ADDR, MEGASCALE_COORDINATOR_ADDRESS) is not for others."""
-    return os.environ.get("MASTER_ADDR", LOOPBACK) if runtime.in_worker() else LOOPBACK
+    """The address by which the workers of a run reach this machine: on one machine alone it is not for others."""
+    return runtime.node_address() if runtime.in_worker() else runtime.LOOPBACK
 
 
 def log_once(key: str) -> bool:
@@ -64,7 +62,7 @@ class RuntimeContext:
 
     def get_accelerator_ids(self) -> dict[str, list[str]]:
         """The ids of this worker's devices by resource; every known resource has an entry."""
-        return {kind: [] for kind in _KINDS} | accelerators.assigned()
+        return {kind: [] for kind in KINDS} | accelerators.assigned()
 
     def get_assigned_resources(self) -> dict[str, float]:
         """What this worker holds; {} in the driver."""

@@ -115,4 +115,5 @@ def apply() -> None:
         placeholders=True,
         returned=train.returned,
         tolerates=first.tolerates,
+        shows_nodes=True,
     )

@@ -13,6 +13,7 @@ from typing import Any, Callable, Mapping
 
 import lightgbm
 
+from .. import runtime
 from ..checkpoint import Checkpoint
 from ..config import RunConfig, ScalingConfig
 from ..runtime import Session
@@ -30,20 +31,10 @@ class LightGBMConfig(BackendConfig):
     def on_start(self, session: Session) -> None:
         with socket.socket() as held:
             held.bind(("", 0))
-            own = (os.environ.get("MASTER_ADDR", "127.0.0.1"), held.getsockname()[1])
-            if not own[0].startswith("127."):
-                own = (_address_towards(own[0]), own[1])
+            own = (runtime.node_address(), held.getsockname()[1])
             pieces = session.gather("lightgbm", json.dumps(own).encode())
         machines = ",".join("{}:{}".format(*json.loads(piece)) for piece in pieces)
         _network.update(num_machines=session.world_size, local_listen_port=own[1], machines=machines)
-
-
-def _address_towards(host: str) -> str:
-    """By which this machine is known to that one; nothing is sent."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
-        asked.connect((host, 9))
-        address: str = asked.getsockname()[0]
-    return address
 
 
 def get_network_params() -> dict[str, Any]:

@@ -65,6 +65,7 @@ _XGBOOST = "RayTrainReportCallback XGBoostCheckpoint XGBoostConfig XGBoostTraine
 _LIGHTGBM = (
     "LightGBMCheckpoint LightGBMConfig LightGBMTrainer RayTrainReportCallback get_network_params normalize_pandas_for_lightgbm"
 )
+_TENSORFLOW = "TensorflowCheckpoint TensorflowConfig TensorflowTrainer prepare_dataset_shard"
 _TABLE: dict[str, dict[str, str]] = {
     "ray": {
         f"{HERE}.session": "init shutdown is_initialized __version__ LOCAL_MODE SCRIPT_MODE WORKER_MODE LoggingConfig logger get",
@@ -165,6 +166,12 @@ _TABLE: dict[str, dict[str, str]] = {
     "ray.train.lightgbm.config": {f"{HERE}.lightgbm": "LightGBMConfig get_network_params"},
     "ray.train.lightgbm.lightgbm_checkpoint": {f"{HERE}.lightgbm": "LightGBMCheckpoint"},
     "ray.train.lightgbm.lightgbm_trainer": {f"{HERE}.lightgbm": "LightGBMTrainer"},
+    "ray.train.tensorflow": {f"{HERE}.tensorflow": _TENSORFLOW, ABSENT: "TensorflowPredictor"},
+    "ray.train.tensorflow.config": {f"{HERE}.tensorflow": "TensorflowConfig"},
+    "ray.train.tensorflow.keras": {f"{HERE}.keras": "ReportCheckpointCallback"},
+    "ray.train.tensorflow.tensorflow_checkpoint": {f"{HERE}.tensorflow": "TensorflowCheckpoint"},
+    "ray.train.tensorflow.tensorflow_trainer": {f"{HERE}.tensorflow": "TensorflowTrainer"},
+    "ray.train.tensorflow.train_loop_utils": {f"{HERE}.tensorflow": "prepare_dataset_shard"},
     "ray.train.huggingface": {ABSENT: "AccelerateTrainer TransformersTrainer"},
     "ray.train.huggingface.transformers": {f"{HERE}.transformers": _TRANSFORMERS},
     "ray.train.huggingface.transformers._transformers_utils": {f"{HERE}.transformers": _TRANSFORMERS},
@@ -200,6 +207,8 @@ _TABLE: dict[str, dict[str, str]] = {
     "ray.train.v2.xgboost.config": {f"{HERE}.xgboost": "XGBoostConfig"},
     "ray.train.v2.lightgbm": {},
     "ray.train.v2.lightgbm.lightgbm_trainer": {f"{HERE}.lightgbm": "LightGBMTrainer"},
+    "ray.train.v2.tensorflow": {},
+    "ray.train.v2.tensorflow.tensorflow_trainer": {f"{HERE}.tensorflow": "TensorflowTrainer"},
     "ray.train.v2._internal": {},
     "ray.train.v2._internal.constants": {f"{HERE}.train_constants": "* is_v2_enabled"},
     # AIR: the first Ray Train
@@ -225,6 +234,8 @@ NEEDS = {
     f"{HERE}.transformers": ("transformers",),
     f"{HERE}.xgboost": ("xgboost",),
     f"{HERE}.lightgbm": ("lightgbm",),
+    f"{HERE}.tensorflow": ("tensorflow",),
+    f"{HERE}.keras": ("tensorflow",),
 }
 
 # There in name only, and so is all below them.
@@ -243,11 +254,8 @@ ABSENT_MODULES = (
         f"ray.train.{name}"
         for name in "_internal batch_predictor examples horovod predictor sklearn".split()
     ),
-    *(f"ray.train.{name}" for name in "tensorflow tests torch.xla".split()),
-    *(
-        f"ray.train.v2.{name}"
-        for name in "horovod tensorflow tests torch.torchft_config".split()
-    ),
+    *(f"ray.train.{name}" for name in "tests torch.xla".split()),
+    *(f"ray.train.v2.{name}" for name in "horovod tests torch.torchft_config".split()),
     *(
         f"ray.util.{name}"
         for name in "actor_group actor_pool client collective dask debug helpers joblib".split()

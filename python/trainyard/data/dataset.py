@@ -411,6 +411,12 @@ class Dataset:
     def to_torch(self, **options: Any) -> Any:
         return self._own().to_torch(**options)
 
+    def iter_tf_batches(self, **options: Any) -> Iterable[Any]:
+        return self._own().iter_tf_batches(**options)
+
+    def to_tf(self, *columns: Any, **options: Any) -> Any:
+        return self._own().to_tf(*columns, **options)
+
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_passes": None}
 

@@ -6,6 +6,7 @@ drawn anew. `state_dict` says how far the current one is, and `load_state_dict` 
 
 from __future__ import annotations
 
+import importlib.util
 import queue
 import threading
 from typing import Any, Callable, Generator, Iterable, Iterator
@@ -182,6 +183,23 @@ class DataIterator:
         _check(batch_size, local_shuffle_buffer_size)
         options = _Batching(batch_size, form, drop_last, local_shuffle_buffer_size, local_shuffle_seed)
         return Passes(lambda: self._run(options, prefetch_batches, collate_fn, made.handed))
+
+    def iter_tf_batches(self, **options: Any) -> Iterable[Any]:
+        """Batches of TensorFlow's tensors, {"column": tensor}: `tensorflow.batches`."""
+        return self._in_tensorflow("iter_tf_batches").batches(self, **options)
+
+    def to_tf(self, *columns: Any, **options: Any) -> Any:
+        """A `tf.data.Dataset` of pairs, features and labels: `tensorflow.dataset`."""
+        return self._in_tensorflow("to_tf").dataset(self, *columns, **options)
+
+    @staticmethod
+    def _in_tensorflow(method: str) -> Any:
+        """The module with what needs TensorFlow; NotImplementedError where that is not installed."""
+        if importlib.util.find_spec("tensorflow") is None:
+            refuse(method, "DataIterator")
+        from . import tensorflow
+
+        return tensorflow
 
     def materialize(self) -> Any:
         """The rows of this shard, in memory."""

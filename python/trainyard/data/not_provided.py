@@ -10,7 +10,7 @@ _ADVICE = {
     "join summary": _GROUP,
     "get_internal_block_refs iter_internal_ref_bundles to_arrow_refs to_numpy_refs to_pandas_refs": "there is no object store",
     "deserialize_lineage has_serializable_lineage serialize_lineage": _LINEAGE,
-    "iter_tf_batches to_tf": "there are trainers for PyTorch and JAX: iter_batches gives arrays",
+    "iter_tf_batches to_tf": "it needs the package tensorflow, which is not installed; iter_batches gives arrays",
     "mix": "use union and random_shuffle",
     "streaming_train_test_split": "use train_test_split",
     "to_daft to_dask to_mars to_modin to_random_access_dataset to_spark": _READ,
