@@ -172,7 +172,10 @@ static int open_run(const struct run_request *request, struct request *read, str
     if ((request->events & 1u << EVENTS_LOG) != 0) log_set_sink(tell_log, run);
     int code = opening_begin(run, err);
     if (code < 0) {
+        run->error.code = code;
         close_parts(run);
+        rendezvous_close(TAKE(run->prepared.rendezvous),
+                         ty_error_exit_status(code)); /* without a loop of the run's own */
         destroy(run);
         return code;
     }

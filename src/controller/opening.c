@@ -133,9 +133,10 @@ static int open_directory(struct ty_run *run, ty_error *err) {
 }
 
 /* What an earlier controller left here is looked for, and ended where it does not answer, by who has the run
- * alone: one that is there already is locked first. */
+ * alone: one that is there already is locked first, or refused, before nodes are waited for. */
 static int gather(struct ty_run *run, ty_error *err) {
-    bool there = run->request->settings.resume != NULL && access(run->path, F_OK) == 0;
+    bool waits = run->prepared.engine->prepare != NULL;
+    bool there = (waits || run->request->settings.resume != NULL) && access(run->path, F_OK) == 0;
     int result = there ? open_directory(run, err) : 0;
     return result < 0 ? result : prepare_gather(run->request, there ? run->path : NULL, &run->prepared, err);
 }

@@ -118,6 +118,15 @@ class Joined(JoinCase):
         ended = self.all_nodes("-n", 500, "--", "true")
         self.assert_statuses(3, [ended[0]])
         self.assertNotEqual(0, ended[1].status)
+        self.assert_statuses(3, ended)
+
+    def test_a_name_that_is_taken_keeps_nobody_waiting(self):
+        """It is refused before the other node is there."""
+        os.makedirs(os.path.join(self.storage, "r"))
+        finished = self.finish(self.node(0, "--name", "r", "-n", 2, "--", "true"))
+        self.assert_status(2, finished)
+        self.assertEqual(1, len(finished.err.splitlines()), finished)
+        self.assert_line(finished, "run", "exists already", "--resume")
 
 
 class Asked(JoinCase):
