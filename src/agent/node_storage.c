@@ -208,9 +208,9 @@ static void end_look(struct storage_job *job) {
         storage->logs->apart = true;
         outbox_log(
             storage->outbox, LOG_LEVEL_WARNING,
-            "%s of this node is not that of the controller's node: logs and checkpoints go there over the "
-            "network",
-            storage->path);
+            "node %s: %s of this node is not that of the controller's node: logs and checkpoints go there over "
+            "the network",
+            storage->node_name, storage->path);
     }
     if (storage->launch == NULL) return;
     if (preparing->err.code < 0)

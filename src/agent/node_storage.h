@@ -12,7 +12,8 @@
 
 enum node_storage_state { STORAGE_UNKNOWN, STORAGE_SHARED, STORAGE_APART };
 
-struct node_storage { /* zero-initialised but for the first five */
+struct node_storage {      /* zero-initialised but for the first six */
+    const char *node_name; /* borrowed */
     struct outbox *outbox;
     struct logs *logs;
     struct worker_channels *channels;

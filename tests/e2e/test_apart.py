@@ -57,7 +57,7 @@ class Apart(harness.Case):
         home, away = self.both("--max-failures", "1")
         self.assert_status(0, home)
         self.assert_status(0, away)
-        self.assertIn(STORAGE + "/r of this node is not that of the controller's node", home.err)
+        self.assertIn("node h2: " + STORAGE + "/r of this node is not that of the controller's node", home.err)
         for rank in range(4):
             log = self.shell("h1", "cat %s/r/logs/rank-%d.log" % (STORAGE, rank))
             self.assertIn("rank %d of attempt 1 on h%d\n" % (rank, 2 if rank > 1 else 1), log)
