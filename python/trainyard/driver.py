@@ -559,8 +559,8 @@ class Driver:
                 function(run_context=self._context(), **arguments)
 
     def _tell_how_to_go_on(self, summary: dict[str, Any]) -> None:
-        """What to write after a run that was stopped from outside."""
-        if summary.get("outcome") not in ("interrupted", "preempted", "time_limit"):
+        """What to write after a run that was stopped from outside, or lost a node."""
+        if summary.get("outcome") not in ("interrupted", "preempted", "time_limit", "node_lost"):
             return
         there = self._config.storage_path if self._remote is not None else self._storage_path()
         fields = {"name": summary["name"], "storage_path": there}

@@ -56,7 +56,8 @@ static int tell_outcome(const char *command, int code, const ty_result *result,
     } else {
         terminal_error(command, err->message);
     }
-    bool from_outside = code == TY_EINTERRUPTED || code == TY_EPREEMPTED || code == TY_ETIMEOUT;
+    bool from_outside =
+        code == TY_EINTERRUPTED || code == TY_EPREEMPTED || code == TY_ETIMEOUT || code == TY_ENODE;
     if (result != NULL && from_outside) tell_how_to_go_on(command, arguments, result->name);
     bool of_workers =
         (code == TY_EWORKER || code == TY_EINTERRUPTED || code == TY_EPREEMPTED) && result != NULL;

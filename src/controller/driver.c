@@ -67,7 +67,7 @@ static void tell_log(void *context, enum log_level level, const char *subsystem,
     tell_line(text);
 }
 
-/* The way on after a run that was stopped from outside. */
+/* The way on after a run that was stopped from outside, or lost a node. */
 static void tell_how_to_go_on(const ty_result *result, const ty_run_config *run) {
     CLEANUP(buffer_done) struct buffer line = {0};
     buffer_text(&line, "to go on: ");
@@ -125,7 +125,8 @@ static int fit(const ty_trainer_config *trainer, ty_result **result, ty_error *e
         if (!run->quiet) log_set_sink(tell_log, NULL);
         code = controller_run(&request, result, err);
         if (code >= 0 && !run->quiet && (*result)->summary != NULL) tell_line((*result)->summary);
-        bool from_outside = code == TY_EINTERRUPTED || code == TY_EPREEMPTED || code == TY_ETIMEOUT;
+        bool from_outside =
+            code == TY_EINTERRUPTED || code == TY_EPREEMPTED || code == TY_ETIMEOUT || code == TY_ENODE;
         if (from_outside && !run->quiet && *result != NULL) tell_how_to_go_on(*result, run);
         log_set_sink(NULL, NULL);
     }

@@ -40,6 +40,16 @@ class Losses(NodeCase):
         self.assertEqual(5, one["exit_status"])
         self.assertIn("n03", one["cause"])
 
+    def test_how_it_goes_on_is_told(self):
+        """The program has not failed: as after an interruption, a line does it."""
+        process = self.nodes(2, "[ $TRAINYARD_ATTEMPT = 2 ] && exit; " + POLITE)
+        os.kill(self.agent_of(process, "n02"), signal.SIGKILL)
+        finished = self.assert_status(5, self.finish(process))
+        (line,) = [line.partition("to go on: ")[2] for line in finished.err.splitlines() if "to go on: " in line]
+        again = self.finish(self.start("-c", line, command="sh", cwd=self.work))
+        self.assertIn("run succeeded in ", self.assert_status(0, again).err)
+        self.assert_clean()
+
     def test_several_at_once(self):
         process = self.nodes(4, POLITE)
         for pid in [self.agent_of(process, node) for node in ("n01", "n02", "n04")]:
