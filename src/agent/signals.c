@@ -77,7 +77,7 @@ static void add_ranks(const struct node_run *run, struct buffer *text) {
 /* {"deadline", "ranks", "nodes", "ranks_of"}: this node and its workers. */
 static void describe_preemption(struct node_run *run) {
     CLEANUP(buffer_done) struct buffer text = {0};
-    double deadline = (double)(clock_wall() + attempt_grace(run)) / (double)NS_PER_S;
+    double deadline = duration_seconds(clock_wall() + attempt_grace(run));
     buffer_printf(&text, "{\"deadline\": %.3f, \"ranks\": [", deadline);
     add_ranks(run, &text);
     buffer_text(&text, "], \"nodes\": [");

@@ -30,6 +30,10 @@ void duration_format_clock(nanoseconds duration, struct buffer *out);
 /* The largest there is for what does not fit. */
 nanoseconds duration_of_ms(int64_t ms);
 
+static inline double duration_seconds(nanoseconds duration) {
+    return (double)duration / (double)NS_PER_S;
+}
+
 nanoseconds clock_monotonic(void); /* CLOCK_MONOTONIC; drives every decision */
 nanoseconds clock_boot(void);      /* CLOCK_BOOTTIME: goes on while the machine is suspended; for leases */
 nanoseconds clock_wall(void);      /* CLOCK_REALTIME since the epoch; only stored and shown */

@@ -305,7 +305,7 @@ void storage_take(struct storage *storage) {
 static void describe(const struct storage *storage, nanoseconds now, const char *what_follows,
                      struct buffer *out) {
     const struct storage_job *job = first(storage);
-    double seconds = (double)(now - storage->since) / (double)NS_PER_S;
+    double seconds = duration_seconds(now - storage->since);
     buffer_printf(out,
                   job->lengthy ? "%s %s takes long: %.1f s by now%s"
                                : "the storage hangs: %s %s has not returned for %.1f s%s",

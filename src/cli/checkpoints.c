@@ -77,10 +77,10 @@ static json_t *add_entry(struct survey *survey, const struct journal_checkpoint 
                          bool best, bool latest) {
     double score = retention_score(row->metrics, survey->attribute);
     json_t *metrics = row->metrics != NULL ? metrics_read(row->metrics, strlen(row->metrics)) : NULL;
-    json_t *entry = json_pack("{s:I, s:s, s:s, s:i, s:f, s:o, s:b, s:b}", "number", (json_int_t)row->number,
-                              "name", row->name, "path", path, "attempt", row->attempt, "time",
-                              (double)row->time / (double)NS_PER_S, "metrics",
-                              metrics != NULL ? metrics : json_null(), "best", best, "latest", latest);
+    json_t *entry =
+        json_pack("{s:I, s:s, s:s, s:i, s:f, s:o, s:b, s:b}", "number", (json_int_t)row->number, "name",
+                  row->name, "path", path, "attempt", row->attempt, "time", duration_seconds(row->time),
+                  "metrics", metrics != NULL ? metrics : json_null(), "best", best, "latest", latest);
     /* JSON has no number for what is infinite; metrics have these words. */
     const char *infinite = isinf(score) ? score > 0 ? "Infinity" : "-Infinity" : NULL;
     if (survey->attribute != NULL)

@@ -80,8 +80,7 @@ static int set_interval(const struct option_spec *option, void *target, const ch
     nanoseconds interval = 0;
     int result = duration_parse(value, &interval, err);
     if (result < 0) return result;
-    ((struct scaling_options *)target)->scaling.elastic_resize_monitor_interval_s =
-        (double)interval / (double)NS_PER_S;
+    ((struct scaling_options *)target)->scaling.elastic_resize_monitor_interval_s = duration_seconds(interval);
     return 0;
 }
 

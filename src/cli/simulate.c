@@ -146,31 +146,29 @@ static int try_intervals(const struct sim_training *asked, struct trial trials[T
     return 0;
 }
 
-static double seconds(nanoseconds time) {
-    return (double)time / (double)NS_PER_S;
-}
-
 static void format_json(const struct sim_training *training, const struct sim_training_result *result,
                         const struct trial trials[TRIAL_COUNT], struct buffer *out) {
     buffer_printf(out, "{\"nodes\": %u, \"workers_per_node\": %u, \"seed\": %llu, ", training->n_nodes,
                   training->workers_per_node, (unsigned long long)training->seed);
-    buffer_printf(out, "\"mtbf_s\": %.9g, \"checkpoint_every_s\": %.9g, ", seconds(training->mtbf),
-                  seconds(training->interval));
+    buffer_printf(out, "\"mtbf_s\": %.9g, \"checkpoint_every_s\": %.9g, ", duration_seconds(training->mtbf),
+                  duration_seconds(training->interval));
     buffer_printf(out, "\"checkpoint_cost_s\": %.9g, \"restart_cost_s\": %.9g, \"length_s\": %.9g,\n ",
-                  seconds(training->cost), seconds(training->restart), seconds(training->length));
+                  duration_seconds(training->cost), duration_seconds(training->restart),
+                  duration_seconds(training->length));
     buffer_printf(out, "\"goodput\": %.6f, \"expected\": %.6f, \"attempts\": %d, \"failures\": %llu, ",
                   sim_training_goodput(result), sim_training_expected(training), result->attempts,
                   (unsigned long long)result->failures);
     buffer_printf(out, "\"checkpoints\": %llu,\n ", (unsigned long long)result->checkpoints);
     buffer_printf(out,
                   "\"useful_s\": %.3f, \"lost_s\": %.3f, \"checkpointing_s\": %.3f, \"restarting_s\": %.3f,\n ",
-                  seconds(result->useful), seconds(result->lost), seconds(result->checkpointing),
-                  seconds(result->restarting));
+                  duration_seconds(result->useful), duration_seconds(result->lost),
+                  duration_seconds(result->checkpointing), duration_seconds(result->restarting));
     buffer_printf(out, "\"best_checkpoint_every_s\": %.3f, \"trials\": [",
-                  seconds(trials[TRIAL_BEST].interval));
+                  duration_seconds(trials[TRIAL_BEST].interval));
     for (int i = 0; i < TRIAL_COUNT; i++)
         buffer_printf(out, "%s{\"checkpoint_every_s\": %.3f, \"goodput\": %.6f, \"expected\": %.6f}",
-                      i > 0 ? ", " : "", seconds(trials[i].interval), trials[i].goodput, trials[i].expected);
+                      i > 0 ? ", " : "", duration_seconds(trials[i].interval), trials[i].goodput,
+                      trials[i].expected);
     buffer_text(out, "]}\n");
 }
 

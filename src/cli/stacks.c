@@ -145,8 +145,8 @@ static int save_all(const char *name, const char *run_path, const struct stack_s
         if (result < 0) return result;
         buffer_text(&frames, "");
         stack_text_frames(whole.data + begin, whole.size - begin, &frames);
-        result = stack_groups_add(&groups, workers[i].rank, buffer_take(&frames),
-                                  (double)clock_wall() / (double)NS_PER_S);
+        result =
+            stack_groups_add(&groups, workers[i].rank, buffer_take(&frames), duration_seconds(clock_wall()));
     }
     stack_groups_sort(&groups);
     if (format == STACKS_JSON) {
@@ -170,8 +170,8 @@ static void sampled_json(const char *name, const struct stacks_options *options,
                          const struct stack_sampled *workers, size_t n, struct buffer *out) {
     buffer_text(out, "{\"run\": ");
     buffer_json_text(out, name);
-    buffer_printf(out, ", \"seconds\": %.3f, \"rate\": %lld, \"ranks\": [",
-                  (double)options->length / (double)NS_PER_S, (long long)options->rate);
+    buffer_printf(out, ", \"seconds\": %.3f, \"rate\": %lld, \"ranks\": [", duration_seconds(options->length),
+                  (long long)options->rate);
     for (size_t i = 0; i < n; i++) {
         size_t at = 0;
         uintptr_t times;

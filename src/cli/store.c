@@ -49,8 +49,7 @@ static int do_get(const struct store_call *call, ty_error *err) {
 static int do_wait(const struct store_call *call, ty_error *err) {
     CLEANUP_FREE void *value = NULL;
     size_t size = 0;
-    int result =
-        ty_store_wait(call->worker, call->key, (double)call->timeout / (double)NS_PER_S, &value, &size, err);
+    int result = ty_store_wait(call->worker, call->key, duration_seconds(call->timeout), &value, &size, err);
     return result < 0 ? result : print_value(value, size, err);
 }
 

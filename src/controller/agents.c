@@ -242,8 +242,8 @@ static void compare_clocks(struct peer *peer, const Wire__Hello *hello, struct e
     nanoseconds there = hello->heard - peer->asked, back = clock_wall() - hello->said;
     nanoseconds ahead = there / 2 - back / 2, unsure = there / 2 + back / 2;
     if (unsure < 0) return; /* ours was set meanwhile */
-    about->clock_offset = (double)ahead / (double)NS_PER_S;
-    about->clock_uncertainty = (double)unsure / (double)NS_PER_S;
+    about->clock_offset = duration_seconds(ahead);
+    about->clock_uncertainty = duration_seconds(unsure);
     if (ahead > unsure || ahead < -unsure) peer->clock_ahead = ahead;
 }
 

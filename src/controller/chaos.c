@@ -23,8 +23,8 @@ static void on_timer(void *context) {
     bool lives = worker->state == WORKER_STARTED || worker->state == WORKER_READY;
     bool happens = run_state_of(run->core) == RUN_RUNNING && lives;
     struct buffer text = {0};
-    buffer_printf(&text, "chaos at %.2f s: rank %u ",
-                  (double)(loop_now(run->loop) - chaos->began) / (double)NS_PER_S, fault->rank);
+    buffer_printf(&text, "chaos at %.2f s: rank %u ", duration_seconds(loop_now(run->loop) - chaos->began),
+                  fault->rank);
     if (happens) buffer_printf(&text, "(pid %d) ", worker->pid);
     buffer_printf(&text, "%s", chaos_kind_text(fault->kind));
     if (fault->kind != CHAOS_KILL) {
@@ -42,7 +42,7 @@ static void on_timer(void *context) {
         event.attempt = run_attempt(run->core);
         event.rank = (int)fault->rank;
         event.of.chaos.fault = chaos_kind_name(fault->kind);
-        event.of.chaos.seconds = fault->kind == CHAOS_KILL ? 0 : (double)fault->length / (double)NS_PER_S;
+        event.of.chaos.seconds = fault->kind == CHAOS_KILL ? 0 : duration_seconds(fault->length);
         note_event(run, &event, NULL);
         Wire__Disturb body = WIRE__DISTURB__INIT;
         body.kind = (Wire__Disturb__Kind)fault->kind;

@@ -76,7 +76,7 @@ void events_add(struct events *events, const struct run_event *event, const char
     buffer_printf(&text, "{\"event\": \"%s\", \"attempt\": %d", run_event_name(event->kind), event->attempt);
     if (event->rank >= 0) buffer_printf(&text, ", \"rank\": %d", event->rank);
     if (event->node >= 0) buffer_printf(&text, ", \"node\": %d", event->node);
-    buffer_printf(&text, ", \"time\": %.6f", (double)event->time / (double)NS_PER_S);
+    buffer_printf(&text, ", \"time\": %.6f", duration_seconds(event->time));
     if (metrics != NULL) buffer_printf(&text, ", \"metrics\": %s", metrics);
     if (run_event_members(event, &values)) {
         buffer_text(&text, ", ");

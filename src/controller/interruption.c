@@ -42,7 +42,7 @@ static void add_nodes(const struct ty_run *run, int node, bool with_ranks, struc
 /* Notes what workers are to be told: all ranks and nodes, or those of one node (its number, else -1). */
 static void describe_preemption(struct ty_run *run, int node) {
     struct buffer *out = &run->interruption.told;
-    double deadline = (double)(clock_wall() + run->request->settings.grace) / (double)NS_PER_S;
+    double deadline = duration_seconds(clock_wall() + run->request->settings.grace);
     buffer_clear(out);
     buffer_printf(out, "{\"deadline\": %.3f, \"ranks\": [", deadline);
     add_ranks(run, node, out);

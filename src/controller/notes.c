@@ -138,7 +138,7 @@ static void tell_restart(const struct ty_run *run, int attempt) {
     nanoseconds pause;
     char when[32] = "";
     if (!run_retries(run->core, &pause)) return;
-    if (pause > 0) (void)str_print(when, sizeof when, " in %.1f s", (double)pause / (double)NS_PER_S);
+    if (pause > 0) (void)str_print(when, sizeof when, " in %.1f s", duration_seconds(pause));
     CLEANUP(buffer_done) struct buffer why = {0};
     if (run_outcome(run->core) == OUTCOME_RESIZED)
         buffer_text(&why, run_resize_text(run->core));

@@ -70,7 +70,7 @@ static struct holder this_process(void) {
     ssize_t size = readlink("/proc/self/ns/pid", holder.processes, sizeof holder.processes - 1);
     holder.processes[size > 0 ? size : 0] = '\0';
     (void)gethostname(holder.host, sizeof holder.host - 1);
-    holder.since = (double)clock_wall() / (double)NS_PER_S;
+    holder.since = duration_seconds(clock_wall());
     return holder;
 }
 
@@ -142,7 +142,7 @@ static double age_of(int fd, const char *path, bool exactly) {
         (void)unlink(beside);
     }
     return (double)(now.st_mtim.tv_sec - touched.st_mtim.tv_sec) +
-           (double)(now.st_mtim.tv_nsec - touched.st_mtim.tv_nsec) / (double)NS_PER_S;
+           duration_seconds(now.st_mtim.tv_nsec - touched.st_mtim.tv_nsec);
 }
 
 static int name_of(const char *run_path, char path[PATH_MAX]) {

@@ -126,7 +126,7 @@ void run_record_late_checkpoint(struct run *run, const struct pending *pending, 
     idset_format(ranks, &text);
     event.of.checkpoint_late = (struct event_checkpoint_late){
         .number = (int64_t)pending->number,
-        .seconds = (double)(run->ops->now(run->context) - pending->since) / (double)NS_PER_S,
+        .seconds = duration_seconds(run->ops->now(run->context) - pending->since),
         .ranks = text.failed ? NULL : text.data,
         .what = what,
     };
@@ -166,7 +166,7 @@ void run_record_attempt_end(struct run *run) {
     if (run->retries) {
         end->lost_seconds = run->resize.lost_seconds;
         end->lost_reports = (int64_t)run->resize.lost_reports;
-        end->retry = (double)run->pause / (double)NS_PER_S;
+        end->retry = duration_seconds(run->pause);
     }
     record(run, &event);
 }

@@ -11,10 +11,6 @@
 
 enum { WORKERS_MAX = 10 * 1000 * 1000, NODES_MAX = 100 * 1000 };
 
-static double seconds(nanoseconds time) {
-    return (double)time / (double)NS_PER_S;
-}
-
 /* NULL without. */
 static char *copy_text(struct run_replay *replay, const char *text) {
     char *copy = text == NULL ? NULL : strdup(text);
@@ -69,7 +65,7 @@ static void begin_attempt(struct run_replay *replay, const struct run_event *eve
         replay->attempts[replay->n_attempts++] =
             (struct ty_attempt_info){.attempt = event->attempt,
                                      .num_workers = (int)n,
-                                     .began = seconds(event->time),
+                                     .began = duration_seconds(event->time),
                                      .rank = -1,
                                      .checkpoint = copy_text(replay, told->checkpoint)};
     if (!make_room(replay, &replay->workers, &replay->n_workers, n, sizeof *replay->workers)) return;
@@ -89,7 +85,7 @@ static void end_attempt(struct run_replay *replay, const struct run_event *event
     struct ty_attempt_info *attempt = current(replay);
     const struct event_attempt_end *told = &event->of.attempt_end;
     if (attempt == NULL) return;
-    attempt->ended = seconds(event->time);
+    attempt->ended = duration_seconds(event->time);
     attempt->outcome = copy_text(replay, told->outcome);
     if (told->rank >= 0 && told->rank < INT_MAX) attempt->rank = (int)told->rank;
     const struct event_texts *names = &replay->plan.event.of.plan.nodes;
@@ -111,13 +107,13 @@ static void go_on(struct run_replay *replay, const struct run_event *event) {
 void replay_close(struct run_replay *replay) {
     struct ty_attempt_info *attempt = current(replay);
     if (attempt == NULL) return;
-    attempt->ended = seconds(replay->last);
+    attempt->ended = duration_seconds(replay->last);
     attempt->outcome = copy_text(replay, "died");
     attempt->cause = copy_text(replay, "its controller died");
 }
 
 double attempt_seconds(const struct ty_attempt_info *attempt, nanoseconds now) {
-    double end = attempt->outcome != NULL ? attempt->ended : seconds(now);
+    double end = attempt->outcome != NULL ? attempt->ended : duration_seconds(now);
     return end > attempt->began ? end - attempt->began : 0;
 }
 

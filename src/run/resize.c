@@ -120,7 +120,7 @@ void run_resize_after_report(struct run *run) {
 void run_count_lost(struct run *run, nanoseconds until) {
     struct run_resize *resize = &run->resize;
     nanoseconds lost = until - resize->saved;
-    resize->lost_seconds = lost > 0 ? (double)lost / (double)NS_PER_S : 0;
+    resize->lost_seconds = lost > 0 ? duration_seconds(lost) : 0;
     resize->lost_reports =
         run->last_number > resize->saved_number ? run->last_number - resize->saved_number : 0;
 }

@@ -202,7 +202,7 @@ static int set_duration(const struct setting *setting, void *member, const char 
     nanoseconds duration = 0;
     int result = duration_parse(text, &duration, err);
     if (result < 0) return result;
-    if (set_seconds(setting, member, (double)duration / (double)NS_PER_S, NULL) == 0) return 0;
+    if (set_seconds(setting, member, duration_seconds(duration), NULL) == 0) return 0;
     duration_format((nanoseconds)(setting->high * (double)NS_PER_S), &most);
     return ty_fail(err, TY_EUSAGE, "must be at most %s", most.failed ? "what --help tells" : most.data);
 }
@@ -223,7 +223,7 @@ static int parse_period(const struct setting *setting, nanoseconds *member, cons
         return 0;
     }
     (void)duration_parse(text, &period, NULL);
-    return set_period(setting, member, (double)period / (double)NS_PER_S, err);
+    return set_period(setting, member, duration_seconds(period), err);
 }
 
 static int set_count(const struct setting *setting, void *member, bool whole, int64_t number, ty_error *err) {

@@ -74,7 +74,7 @@ void usage_workers_look(struct usage_workers *workers, struct usage_sample *samp
     if (groups == NULL || workers->n == 0) return;
     qsort(workers->targets, workers->n, sizeof *workers->targets, compare_groups);
     walk(workers, groups);
-    double passed = (double)(now - workers->looked_at) / (double)NS_PER_S * (double)sysconf(_SC_CLK_TCK);
+    double passed = duration_seconds(now - workers->looked_at) * (double)sysconf(_SC_CLK_TCK);
     for (size_t i = 0; i < workers->n; i++) {
         const struct usage_target *target = &workers->targets[i];
         uint64_t before;
