@@ -319,6 +319,8 @@ def session(function: str = "this") -> Session:
 
 def _begin_here(function: str) -> None:
     """In a program that is a worker by itself, and in a child of any worker: nobody else looks after its end."""
+    from . import _template, _worker  # noqa: F401 # what the end needs: an interpreter that ends cannot import it all
+
     global _session
     own = _inherited
     if own is None:

@@ -120,6 +120,15 @@ def test_a_checkpoint_that_is_lost_at_the_end_is_a_failure(run):
     assert "the other side is full" in finished.stderr, finished
 
 
+@pytest.mark.parametrize("end", ["", "raise ValueError('mine')"])
+def test_the_shortest_program_has_its_own_end_alone(run, end):
+    """It imports nothing else, and what the end needs is not to be imported by an interpreter that ends."""
+    finished = run(f"import trainyard\ntrainyard.report({{'i': 1}})\n{end}\n")
+    tracebacks = [line for line in finished.stderr.splitlines() if line.startswith("[rank 0] Traceback")]
+    assert (finished.returncode, len(tracebacks)) == ((1, 1) if end else (0, 0)), finished
+    assert "RuntimeError" not in finished.stderr, finished
+
+
 def test_children_of_a_worker(run):
     finished = run(
         """
