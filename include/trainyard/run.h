@@ -11,9 +11,9 @@
  *     ... the last events
  *     ty_run_close(run, &result, &err);
  *
- * While a run is open the process is a sub-reaper (restored by ty_run_close): what a dead agent leaves behind
- * becomes its child, and is ended. One run at a time in a process, as ty_fit; all calls from one thread at a
- * time.
+ * While a run is open the process is a sub-reaper (restored when its last one is closed): what a dead agent
+ * leaves behind becomes its child, and is ended. Several runs may be open, one within the events of another or
+ * each in a thread of its own; all calls of one from one thread at a time.
  *
  * A child that the process forks has no part in the run: nothing of it stays open there, however the child ends
  * is nothing to the run, and each call with it is TY_EUSAGE (ty_run_fd is -1, ty_run_close frees nothing). */

@@ -653,8 +653,9 @@ def _interpreter() -> list[str]:
 
 
 def _own_environment() -> dict[str, str | None]:
-    """This process's variables; None for a value that is no UTF-8, which JSON cannot carry and the library takes by itself."""
-    return {name: text if is_utf8(text) else None for name, text in os.environ.items() if is_utf8(name)}
+    """This process's variables; None for a value that is no UTF-8, which JSON cannot carry and the library takes by itself. One
+    without a name, which a parent may have left there, is none."""
+    return {name: text if is_utf8(text) else None for name, text in os.environ.items() if name and is_utf8(name)}
 
 
 def _python_path(given: str) -> str:

@@ -69,7 +69,7 @@ class Signals:
     """While a run is on, the signals that end this process end the run first; in the main thread only. A child that is forked
     meanwhile has the handlers from before, and loses no signal on the way."""
 
-    on: Signals | None = None  # the one of the run that is on
+    on: Signals | None = None  # those of the run that is on, of several within each other the innermost
     _mask: Any = None
 
     def __init__(self, preempt_signal: str | None, deliver: Callable[[int], bool]):
@@ -77,6 +77,7 @@ class Signals:
         self._preempt_signal = preempt_signal
         self._deliver = deliver
         self._before: dict[int, Any] = {}
+        self._outer: Signals | None = None
         self._caught: int | None = None
         self._awaited = False  # the library waits for nodes, and hears of signals itself
 
@@ -85,14 +86,15 @@ class Signals:
             for number in {*_ENDING, _number(self._preempt_signal)}:
                 if signal.getsignal(number) not in (signal.SIG_IGN, None) and not _is_native(number):
                     self._before[number] = signal.signal(number, self._handle)
-            Signals.on = self
+            self._outer, Signals.on = Signals.on, self
         return self
 
     def __exit__(self, *error: Any) -> None:
         if Signals.on is self:
-            Signals.on = None
+            Signals.on = self._outer
         for number, handler in self._before.items():
-            signal.signal(number, handler)
+            if signal.getsignal(number) == self._handle:  # and none that a callback has put in its place
+                signal.signal(number, handler)
 
     def _handle(self, number: int, frame: Any) -> None:
         self._caught = self._caught or number
@@ -146,7 +148,7 @@ class Signals:
     @classmethod
     def release(cls, child: bool) -> None:
         mask, cls._mask = cls._mask, None
-        if child and cls.on is not None:
+        while child and cls.on is not None:
             cls.on.__exit__()
         if mask is not None:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)

@@ -1,5 +1,5 @@
-/* Hands every message to the one sink of this process. The sink and the level are set once, before threads
- * start. */
+/* Hands every message to one sink: that of the thread, as several runs of a process may be driven by a thread
+ * each, or one within another; else that of the process, which is set once, before threads start. */
 #include "base/log.h"
 
 #include <errno.h>
@@ -11,11 +11,8 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 
-static struct {
-    log_sink *sink;
-    void *context;
-    enum log_level level;
-} state;
+static struct log_target of_process;
+static _Thread_local struct log_target of_thread;
 
 /* -1: what is wanted is no level. */
 static int level_of_environment(void) {
@@ -31,21 +28,30 @@ int log_check_level(ty_error *err) {
                    getenv("TRAINYARD_LOG"));
 }
 
-void log_set_sink(log_sink *sink, void *context) {
-    state.sink = sink;
-    state.context = context;
+struct log_target log_target(log_sink *sink, void *context) {
     int level = level_of_environment();
-    state.level = level < 0 ? LOG_LEVEL_WARNING : (enum log_level)level;
+    return (struct log_target){sink, context, level < 0 ? LOG_LEVEL_WARNING : (enum log_level)level};
+}
+
+void log_set_sink(log_sink *sink, void *context) {
+    of_process = log_target(sink, context);
+}
+
+struct log_target log_divert(struct log_target target) {
+    struct log_target before = of_thread;
+    of_thread = target;
+    return before;
 }
 
 void log_write(enum log_level level, const char *subsystem, const char *format, ...) {
-    if (state.sink == NULL || level > state.level) return;
+    const struct log_target *target = of_thread.sink != NULL ? &of_thread : &of_process;
+    if (target->sink == NULL || level > target->level) return;
     int saved = errno;
     char text[1024]; /* longer messages are cut; logging never allocates */
     va_list args;
     va_start(args, format);
     int size = str_vprint(text, sizeof text, format, args);
     va_end(args);
-    if (size >= 0) state.sink(state.context, level, subsystem, text);
+    if (size >= 0) target->sink(target->context, level, subsystem, text);
     errno = saved;
 }

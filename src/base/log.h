@@ -9,9 +9,21 @@ enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARNING, LOG_LEVEL_INFO, LOG_LEVEL_D
 
 typedef void log_sink(void *context, enum log_level level, const char *subsystem, const char *text);
 
-/* NULL silences (the default: a library does not print). The level comes from
- * TRAINYARD_LOG=error|warning|info|debug. */
+/* Where messages of all threads go; NULL silences (the default: a library does not print). The level comes from
+ * TRAINYARD_LOG=error|warning|info|debug, as it is at this call. */
 void log_set_sink(log_sink *sink, void *context);
+
+struct log_target {
+    log_sink *sink; /* NULL: none of its own */
+    void *context;
+    enum log_level level;
+};
+
+/* A target with the level of the environment. */
+struct log_target log_target(log_sink *sink, void *context);
+/* Messages of this thread go to the target, in place of where those of all threads do, until what was before,
+ * which is returned, is put back in the same way. */
+struct log_target log_divert(struct log_target target);
 /* TY_EUSAGE where TRAINYARD_LOG is none of these words; empty is unset. */
 int log_check_level(ty_error *err);
 

@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 #include <limits.h>
 #include <link.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,16 +34,22 @@ static void cut_name(char *path) {
     slash[slash == path ? 1 : 0] = '\0';
 }
 
-const char *module_home(void) {
-    static char home[PATH_MAX];
-    if (home[0] != '\0') return home;
-    char path[PATH_MAX];
-    if (!own_path(path)) return "";
-    cut_name(path);
-    char *directory = strrchr(path, '/');
+static char home[PATH_MAX];
+
+static void find_home(void) {
+    if (!own_path(home)) {
+        home[0] = '\0';
+        return;
+    }
+    cut_name(home);
+    char *directory = strrchr(home, '/');
     if (strcmp(directory, "/" MODULE_DIRECTORY) == 0)
-        cut_name(path); /* a module uses others, and the command, too */
-    memcpy(home, path, strlen(path) + 1);
+        cut_name(home); /* a module uses others, and the command, too */
+}
+
+const char *module_home(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    (void)pthread_once(&once, find_home);
     return home;
 }
 

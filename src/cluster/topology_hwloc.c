@@ -1,6 +1,7 @@
 /* The module topology: hwloc's view of the machine, read once. Only cores that this process may use are given
  * out. hwloc reads HWLOC_SYNTHETIC and HWLOC_XMLFILE, by which other machines are tried. */
 #include <hwloc.h>
+#include <pthread.h>
 #include <trainyard/api.h>
 
 #include "base/cleanup.h"
@@ -37,8 +38,11 @@ static size_t each_node(hwloc_topology_t topology, hwloc_bitmap_t wanted, size_t
 
 static int place_worker(const struct topology_request *request, struct topology_place *place, ty_error *err) {
     /* Kept for the life of the process: reading the topology takes tens of milliseconds. */
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static hwloc_topology_t topology;
+    (void)pthread_mutex_lock(&lock);
     int rc = topology == NULL ? load(&topology, err) : 0;
+    (void)pthread_mutex_unlock(&lock);
     if (rc < 0) return rc;
     CLEANUP(free_bitmap) hwloc_bitmap_t nodes = hwloc_bitmap_alloc();
     CLEANUP(free_bitmap) hwloc_bitmap_t cores = hwloc_bitmap_alloc();

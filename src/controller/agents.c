@@ -161,7 +161,7 @@ static int reap(struct peer *peer, bool by_force) {
         tell_stuck(peer, &left);
     }
     descriptors_close(&peer->handle.pidfd);
-    peer->handle = (struct engine_handle){-1, -1, -1, NULL};
+    peer->handle = (struct engine_handle){.channel_fd = -1, .pid = -1, .pidfd = -1};
     return status;
 }
 

@@ -71,12 +71,46 @@ static bool step(struct ty_run *run, bool wait) {
 
 /* -- open */
 
+/* As long as this process has a run, workers whose agent dies become its children, so that they can be reaped. The
+ * last run to end need not be the one that began first. */
+static struct {
+    pthread_mutex_t lock;
+    int runs;   /* that are open */
+    int before; /* what the process was without them */
+} orphanage = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void lock_orphanage(void) {
+    (void)pthread_mutex_lock(&orphanage.lock);
+}
+
+static void unlock_orphanage(void) {
+    (void)pthread_mutex_unlock(&orphanage.lock);
+}
+
+static void begin_child(void) {
+    (void)pthread_mutex_init(&orphanage.lock, NULL);
+    orphanage.runs = 0;
+}
+
+static void watch_forks(void) {
+    (void)pthread_atfork(lock_orphanage, unlock_orphanage, begin_child);
+}
+
+/* `change`: a run more, or one less. */
+static void adopt_orphans(int change) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    (void)pthread_once(&once, watch_forks);
+    lock_orphanage();
+    if (orphanage.runs == 0) (void)prctl(PR_GET_CHILD_SUBREAPER, &orphanage.before);
+    orphanage.runs += change;
+    (void)prctl(PR_SET_CHILD_SUBREAPER, orphanage.runs > 0 ? 1 : orphanage.before);
+    unlock_orphanage();
+}
+
 int controller_open_loop(struct ty_run *run, ty_error *err) {
     run->loop = run->prepared.loop != NULL ? TAKE(run->prepared.loop) : loop_create(err);
     if (run->loop == NULL) return err->code;
-    /* Workers whose agent dies become our children, so that they can be reaped. */
-    (void)prctl(PR_GET_CHILD_SUBREAPER, &run->was_subreaper);
-    (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
+    adopt_orphans(1);
     loop_on_turn_end(run->loop, end_turn, run);
     agents_open(run);
     act_open(run);
@@ -110,7 +144,7 @@ static void close_loop(struct ty_run *run) {
     window_close(&run->window);
     output_close(run);
     loop_destroy(run->loop);
-    (void)prctl(PR_SET_CHILD_SUBREAPER, run->was_subreaper);
+    adopt_orphans(-1);
 }
 
 /* All that needs the loop, or is of the core's. */
@@ -139,7 +173,6 @@ static void tell_log(void *context, enum log_level level, const char *subsystem,
 }
 
 static void destroy(struct ty_run *run) {
-    if ((run->events.wanted & 1u << EVENTS_LOG) != 0) log_set_sink(NULL, NULL);
     checkpoints_close(run->checkpoints, 0);
     usage_close(run);
     records_close(run->records, 0);
@@ -169,7 +202,10 @@ static int open_run(const struct run_request *request, struct request *read, str
                            .room.fd = -1,
                            .events = {.wanted = request->events},
                            .output.sinks = {{.fd = -1}, {.fd = -1}}};
-    if ((request->events & 1u << EVENTS_LOG) != 0) log_set_sink(tell_log, run);
+    if ((request->events & 1u << EVENTS_LOG) != 0) {
+        run->log = log_target(tell_log, run);
+        (void)log_divert(run->log); /* until `leave` */
+    }
     int code = opening_begin(run, err);
     if (code < 0) {
         run->error.code = code;
@@ -217,9 +253,11 @@ static int close_run(struct ty_run *run, ty_result **result, ty_error *err) {
 
 /* -- the owner's calls */
 
-struct sigpipe_hold {
+/* What a call found, and leaves as it was. */
+struct entry {
     sigset_t only, saved; /* only: SIGPIPE */
     bool was_pending;
+    struct log_target log;
 };
 
 static bool is_pending(void) {
@@ -227,19 +265,22 @@ static bool is_pending(void) {
     return sigpending(&pending) == 0 && sigismember(&pending, SIGPIPE) == 1;
 }
 
-/* Until sigpipe_release, writing to somebody who went away is an error and nothing else. */
-static struct sigpipe_hold sigpipe_hold(void) {
-    struct sigpipe_hold hold = {.was_pending = is_pending()};
-    (void)sigemptyset(&hold.only);
-    (void)sigaddset(&hold.only, SIGPIPE);
-    (void)pthread_sigmask(SIG_BLOCK, &hold.only, &hold.saved);
-    return hold;
+/* Until `leave`, writing to somebody who went away is an error and nothing else, and messages of this thread are
+ * those of the run, where its owner wants them. NULL: it is not open yet. */
+static struct entry enter(const struct ty_run *run) {
+    struct entry entry = {.was_pending = is_pending(), .log = log_divert((struct log_target){0})};
+    (void)log_divert(run != NULL && run->log.sink != NULL ? run->log : entry.log);
+    (void)sigemptyset(&entry.only);
+    (void)sigaddset(&entry.only, SIGPIPE);
+    (void)pthread_sigmask(SIG_BLOCK, &entry.only, &entry.saved);
+    return entry;
 }
 
-static void sigpipe_release(const struct sigpipe_hold *hold) {
+static void leave(const struct entry *entry) {
     static const struct timespec at_once = {0};
-    if (!hold->was_pending && is_pending()) (void)sigtimedwait(&hold->only, NULL, &at_once);
-    (void)pthread_sigmask(SIG_SETMASK, &hold->saved, NULL);
+    if (!entry->was_pending && is_pending()) (void)sigtimedwait(&entry->only, NULL, &at_once);
+    (void)pthread_sigmask(SIG_SETMASK, &entry->saved, NULL);
+    (void)log_divert(entry->log);
 }
 
 /* A child that was forked has a copy of the run's memory, and nothing else of it. */
@@ -273,7 +314,7 @@ static int tell_owner(struct ty_run *run, bool *stopped, ty_error *err) {
 }
 
 int controller_run(const struct run_request *request, ty_result **result, ty_error *err) {
-    CLEANUP(sigpipe_release) struct sigpipe_hold hold = sigpipe_hold();
+    CLEANUP(leave) struct entry entry = enter(NULL);
     struct ty_run *run;
     ty_error own = {0};
     if (err == NULL) err = &own;
@@ -295,7 +336,7 @@ int controller_run(const struct run_request *request, ty_result **result, ty_err
 
 int controller_open(const char *request_json, const void *payload, size_t payload_size, ty_run **out,
                     ty_error *err) {
-    CLEANUP(sigpipe_release) struct sigpipe_hold hold = sigpipe_hold();
+    CLEANUP(leave) struct entry entry = enter(NULL);
     struct request *read;
     ty_error own = {0};
     if (err == NULL) err = &own;
@@ -316,7 +357,7 @@ int controller_dispatch(ty_run *run, ty_error *err) {
     bool more;
     int turns = 0;
     if (check_owner(run, err) < 0) return TY_EUSAGE;
-    CLEANUP(sigpipe_release) struct sigpipe_hold hold = sigpipe_hold();
+    CLEANUP(leave) struct entry entry = enter(run);
     do
         more = step(run, false);
     while (more && ++turns < TURNS_MAX && loop_timeout_ms(run->loop) == 0);
@@ -325,7 +366,7 @@ int controller_dispatch(ty_run *run, ty_error *err) {
 
 int controller_next_event(ty_run *run, char **event_json) {
     if (check_owner(run, NULL) < 0) return TY_EUSAGE;
-    CLEANUP(sigpipe_release) struct sigpipe_hold hold = sigpipe_hold();
+    CLEANUP(leave) struct entry entry = enter(run);
     int result = events_take(&run->events, event_json);
     if (result > 0) progress_hide(&run->output.progress); /* the owner may have something to say of it */
     /* Agents that waited for room are heard again. */
@@ -337,7 +378,7 @@ int controller_stop(ty_run *run, int signal_number) {
     if (signal_number < 0 || signal_number >= SIGRTMAX || check_owner(run, NULL) < 0) return TY_EUSAGE;
     look_after(run);
     if (run->phase == PHASE_OVER) return 0;
-    CLEANUP(sigpipe_release) struct sigpipe_hold hold = sigpipe_hold();
+    CLEANUP(leave) struct entry entry = enter(run);
     interrupt_run(run, signal_number);
     end_turn(run); /* as at the end of a turn of the loop, which knows nothing of it */
     return 0;
@@ -352,7 +393,7 @@ int controller_checkpoint_metrics(ty_run *run, uint64_t number, const char *metr
     }
     if (result > 0) metrics = corrected.data;
     if (check_owner(run, err) < 0) return TY_EUSAGE;
-    CLEANUP(sigpipe_release) struct sigpipe_hold hold = sigpipe_hold();
+    CLEANUP(leave) struct entry entry = enter(run);
     look_after(run);
     result = checkpoints_set_metrics(run->checkpoints, number, metrics, err);
     if (run->phase != PHASE_OVER) end_turn(run);
@@ -364,7 +405,7 @@ int controller_close(ty_run *run, ty_result **result, ty_error *err) {
     ty_error own = {0};
     if (result != NULL) *result = NULL;
     if (check_owner(run, err) < 0) return TY_EUSAGE;
-    CLEANUP(sigpipe_release) struct sigpipe_hold hold = sigpipe_hold();
+    CLEANUP(leave) struct entry entry = enter(run);
     int code = close_run(run, &own_result, err != NULL ? err : &own);
     if (result != NULL)
         *result = own_result;

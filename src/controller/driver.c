@@ -122,13 +122,13 @@ static int fit(const ty_trainer_config *trainer, ty_result **result, ty_error *e
                                       .events = trainer->on_event == NULL ? 0 : told_events,
                                       .on_event = trainer->on_event,
                                       .event_context = trainer->event_context};
-        if (!run->quiet) log_set_sink(tell_log, NULL);
+        struct log_target before = log_divert(log_target(run->quiet ? NULL : tell_log, NULL));
         code = controller_run(&request, result, err);
         if (code >= 0 && !run->quiet && (*result)->summary != NULL) tell_line((*result)->summary);
         bool from_outside =
             code == TY_EINTERRUPTED || code == TY_EPREEMPTED || code == TY_ETIMEOUT || code == TY_ENODE;
         if (from_outside && !run->quiet && *result != NULL) tell_how_to_go_on(*result, run);
-        log_set_sink(NULL, NULL);
+        (void)log_divert(before);
     }
     scaling_done(&scaling);
     return code;

@@ -148,16 +148,21 @@ void interruption_listen(struct ty_run *run) {
     for (size_t i = 0; i < SIGNALS_HANDLED; i++) {
         in->handles[i] = (struct loop_signal){.callback = interrupt_run, .context = run};
         if (numbers[i] == 0 || sigaction(numbers[i], NULL, &in->saved[i]) < 0) continue;
+        in->own[i] = in->saved[i];
         if (in->saved[i].sa_handler == SIG_IGN) continue; /* nohup, or a shell that runs us in the background */
         (void)loop_signal_start(run->loop, &in->handles[i], numbers[i]);
+        (void)sigaction(numbers[i], NULL, &in->own[i]);
     }
 }
 
+/* What the program has set in place of ours meanwhile stays. */
 void interruption_close(struct ty_run *run) {
     struct interruption *in = &run->interruption;
     for (size_t i = 0; i < SIGNALS_HANDLED; i++) {
-        if (in->numbers[i] == 0) continue;
+        struct sigaction now;
+        if (in->numbers[i] == 0 || sigaction(in->numbers[i], NULL, &now) < 0) continue;
         loop_signal_stop(run->loop, &in->handles[i]);
-        (void)sigaction(in->numbers[i], &in->saved[i], NULL);
+        bool ours = now.sa_handler == in->own[i].sa_handler;
+        (void)sigaction(in->numbers[i], ours ? &in->saved[i] : &now, NULL);
     }
 }

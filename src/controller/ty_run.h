@@ -305,7 +305,7 @@ struct interruption {
     struct buffer told;           /* what workers are told of a preemption, JSON; empty: there is none */
     int numbers[SIGNALS_HANDLED]; /* 0: none */
     struct loop_signal handles[SIGNALS_HANDLED];
-    struct sigaction saved[SIGNALS_HANDLED];
+    struct sigaction saved[SIGNALS_HANDLED], own[SIGNALS_HANDLED]; /* before, and while the run listens */
 };
 
 /* The signal that ends the run as a preemption. */
@@ -514,8 +514,9 @@ struct ty_run {
     struct events events;
     struct run_replay replay; /* of all that happened, also before a resume */
 
+    struct log_target log; /* of its owner, where that wants messages as events */
+
     struct loop *loop; /* NULL: not begun */
-    int was_subreaper; /* this process, before */
     struct run *core;  /* decides; NULL before PHASE_RUNNING */
 
     /* One of each file that carries out. */

@@ -56,7 +56,6 @@ static void split(const char *command, int channel, int control) {
     (void)setpgid(0, 0);
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != agent) _exit(EXIT_FAILURE);
-    pool_forget();
     waiting.owner = 0;
 }
 

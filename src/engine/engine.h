@@ -29,6 +29,7 @@ struct engine_handle {
     int pid;
     int pidfd;
     struct channel *channel; /* NULL: to be made of channel_fd */
+    uint64_t inheritance;    /* of one of ours: a digest of what it has of this process, as it was then */
 };
 
 /* What a user may say of where the run goes, for the engines to read; borrowed. All zero is nothing. */

@@ -12,12 +12,15 @@ extern const struct engine engine_local;
 
 enum { POOL_MAX = 64 };
 
-/* An agent that lives and executes the file at `command`; the caller's. False when there is none; those that
- * are not fit are dropped on the way. */
-bool pool_take(const char *command, struct engine_handle *handle);
+/* A digest of what a child has of this process beside words, variables and files: whose it is, its limits, its
+ * cores, where it is. The program may change all that between two runs. */
+uint64_t pool_inheritance(void);
+
+/* An agent that lives, executes the file at `command`, and has inherited this; the caller's. False when there is
+ * none; those that are not fit are dropped on the way. */
+bool pool_take(const char *command, uint64_t inheritance, struct engine_handle *handle);
 void pool_put(struct engine_handle *handle);  /* takes over its descriptors, and clears it */
 void pool_drop(struct engine_handle *handle); /* ends the agent, waits for it, and clears the handle */
-void pool_forget(void);                       /* in a child that was forked: what rests is its parent's */
 void pool_close(void);                        /* ends all that rest */
 
 /* A copy of this process, for an agent to fork workers from (start_method "fork").

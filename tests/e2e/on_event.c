@@ -8,6 +8,7 @@
 #include <cmocka.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +22,7 @@ struct told {
     char kinds[512];         /* "run attempt ..." */
     const char *answer_with; /* 1 for events of this kind */
     bool fork;
+    bool handle; /* sets a handler of its own */
     bool loud;
     int attempt; /* of the last event that has one */
     pid_t child; /* 0 in the child */
@@ -32,6 +34,10 @@ static int train(ty_worker *worker, const void *config, size_t size) {
     for (int i = 0; how == 'w' && i < 6000 && !ty_stop_requested(worker); i++)
         (void)usleep(10000);
     return 0;
+}
+
+static void handle_nothing(int signal_number) {
+    (void)signal_number;
 }
 
 static int hear(void *context, const char *event_json) {
@@ -46,6 +52,7 @@ static int hear(void *context, const char *event_json) {
     size_t used = strlen(told->kinds);
     (void)snprintf(told->kinds + used, sizeof told->kinds - used, "%s%s", used > 0 ? " " : "", kind);
     if (told->fork && strcmp(kind, attempt) == 0) told->child = fork();
+    if (told->handle && strcmp(kind, attempt) == 0) (void)signal(SIGTERM, handle_nothing);
     return told->answer_with != NULL && strcmp(kind, told->answer_with) == 0;
 }
 
@@ -145,6 +152,17 @@ static void a_child_that_it_forks_has_no_run(void **state) {
     assert_int_equal(WEXITSTATUS(status), 42);
 }
 
+static void a_handler_that_it_sets_stays(void **state) {
+    (void)state;
+    struct told told = {.handle = true};
+    ty_error err = {0};
+    (void)signal(SIGTERM, SIG_DFL);
+    (void)signal(SIGHUP, SIG_DFL);
+    assert_int_equal(fit(&told, " ", (ty_run_config){0}, &err), 0);
+    assert_true(signal(SIGTERM, SIG_DFL) == handle_nothing);
+    assert_true(signal(SIGHUP, SIG_DFL) == SIG_DFL);
+}
+
 static int make_place(void **state) {
     (void)state;
     return mkdtemp(place) == NULL;
@@ -165,6 +183,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(an_answer_ends_the_run),
         cmocka_unit_test(what_goes_on_is_told),
         cmocka_unit_test(a_child_that_it_forks_has_no_run),
+        cmocka_unit_test(a_handler_that_it_sets_stays),
     };
     return cmocka_run_group_tests(tests, make_place, remove_place);
 }

@@ -1,5 +1,6 @@
 """Callbacks in the driver."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -402,3 +403,40 @@ def test_the_context_has_the_config_of_the_data_sets(storage, given):
     ).fit()
     found = callback.contexts[0].dataset_config
     assert found is given if given else isinstance(found, DataConfig)
+
+
+def test_a_handler_of_a_callback_stays(storage):
+    """One that is put in place of the run's own is not taken back at the end."""
+    mine = lambda *_: None
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+
+    class Handles(UserCallback):
+        def on_run_start(self, run_context):
+            signal.signal(signal.SIGTERM, mine)
+
+    try:
+        fit(storage, lambda config: None, Handles(), workers=1)
+        assert signal.getsignal(signal.SIGTERM) is mine
+        assert signal.getsignal(signal.SIGHUP) == before[signal.SIGHUP]
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def test_a_child_has_no_handler_of_a_run_that_had_one_within(storage):
+    """Of a run within another nothing is forgotten when that ends."""
+    ends = []
+
+    class Within(UserCallback):
+        def on_run_start(self, run_context):
+            fit(storage, lambda config: None, UserCallback(), workers=1)
+
+        def on_attempt_start(self, run_context, attempt, num_workers):
+            child = os.fork()
+            if child == 0:
+                os._exit(signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL)
+            ends.append(os.waitpid(child, 0)[1])
+
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    fit(storage, lambda config: None, Within(), workers=1)
+    assert ends == [0]

@@ -379,3 +379,35 @@ fit(train)
     os.kill(script.process.pid, signal.SIGINT)
     assert script.finish(20).status != 0
     assert wait_until(lambda: not processes_with(str(place))), processes_with(str(place))
+
+
+@pytest.mark.parametrize("method", ["spawn", "template"])
+def test_what_the_driver_changed_between_runs_is_so_in_workers(run, method):
+    """An agent that rests has what the driver was when it was started; another is, then."""
+    finished = run(
+        """
+def train():
+    mask = os.umask(0)
+    print("has", mask, resource.getrlimit(resource.RLIMIT_CORE)[0], resource.getrlimit(resource.RLIMIT_NOFILE)[0], os.nice(0))
+os.umask(0o022)
+resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+resource.setrlimit(resource.RLIMIT_NOFILE, (200, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+before = os.nice(0)
+fit(train, 1, sys.argv[1])
+os.umask(0o077)
+fit(train, 1, sys.argv[1])
+os.umask(0o022)
+resource.setrlimit(resource.RLIMIT_NOFILE, (300, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+os.nice(1)
+fit(train, 1, sys.argv[1])
+print(before)
+""",
+        method,
+    )
+    *told, before = finished.out.splitlines()
+    nice = int(before)
+    assert told == [
+        f"[rank 0] has {0o022} 0 200 {nice}",
+        f"[rank 0] has {0o077} 0 200 {nice}",
+        f"[rank 0] has {0o022} 0 300 {min(19, nice + 1)}",
+    ]

@@ -1,5 +1,6 @@
 """Threads of the driver's program beside its runs: calls that wait leave the interpreter to them, and each run is driven by one."""
 
+import ctypes
 import json
 import os
 import signal
@@ -162,3 +163,88 @@ def test_threads_go_on_and_a_stop_is_heard_while_devices_are_waited_for(storage,
     finally:
         holder.process.send_signal(signal.SIGTERM)
         holder.finish()
+
+
+def test_a_run_within_another_leaves_it_its_own_words(storage, start):
+    """The inner one ends while the outer one goes on, whose warnings are shown as ever."""
+    finished = start(
+        """
+        import os, sys
+        from trainyard import DataParallelTrainer, RunConfig, ScalingConfig, UserCallback, defaults
+        defaults.current = defaults.Defaults(num_cpus=4)
+
+        def fit(train, name, **more):
+            trainer = DataParallelTrainer(
+                train,
+                scaling_config=ScalingConfig(num_workers=1),
+                run_config=RunConfig(name=name, storage_path=sys.argv[1], **more),
+            )
+            return trainer.fit()
+
+        class Within(UserCallback):
+            def after_report(self, **_):
+                fit(lambda: None, "inner")
+                open(os.environ["PLACE"] + "/go", "w").close()
+
+        def train():
+            import os, sys, time, trainyard
+            trainyard.report({"a": 1})
+            while not os.path.exists(os.environ["PLACE"] + "/go"):
+                time.sleep(0.01)
+            sys.stdin.read()
+
+        fit(train, "outer", callbacks=[Within()])
+        """,
+        storage,
+    ).finish()
+    assert finished.status == 0, finished
+    assert "rank 0 read standard input" in finished.err, finished
+
+
+def is_subreaper():
+    answer = ctypes.c_int(-1)
+    assert ctypes.CDLL(None).prctl(37, ctypes.byref(answer), 0, 0, 0) == 0  # PR_GET_CHILD_SUBREAPER
+    return answer.value == 1
+
+
+def test_orphans_are_adopted_as_long_as_there_is_a_run(storage):
+    """Whichever of two ends first."""
+    first = _core.Run(request(storage, name="first", num_cpus=4), b"")
+    second = _core.Run(request(storage, name="second", num_cpus=4), b"")
+    for run, left in ((first, True), (second, False)):
+        with pytest.raises(Exception, match="SIGTERM"):
+            run.close()
+        assert is_subreaper() == left
+
+
+def test_many_threads_drive_a_run_each(storage, start):
+    """Again and again, with the agents that rest between them."""
+    finished = start(
+        """
+        import json, select, sys, threading
+        from trainyard import _core
+
+        def drive(name):
+            request = {"scaling": {"num_workers": 1}, "storage_path": sys.argv[1], "argv": ["true"], "quiet": True, "num_cpus": 4}
+            run = _core.Run(json.dumps({**request, "name": name, "keep_agents": True}), b"")
+            poller = select.poll()
+            poller.register(run.fileno(), select.POLLIN)
+            while run.dispatch():
+                poller.poll(run.timeout_ms())
+            return json.loads(run.close())["outcome"]
+
+        def drive_some(thread):
+            for turn in range(8):
+                ended.append(drive(f"{thread}-{turn}"))
+
+        ended = []
+        threads = [threading.Thread(target=drive_some, args=(thread,)) for thread in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        print(len(ended), set(ended))
+        """,
+        storage,
+    ).finish()
+    assert (finished.status, finished.out) == (0, "64 {'succeeded'}\n"), finished

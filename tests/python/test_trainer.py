@@ -339,3 +339,24 @@ def test_the_limit_of_open_files_is_named(storage, limit):
 def test_what_is_given_by_name_is_a_dict():
     with pytest.raises(ValueError, match="`datasets` must be a dict, not list"):
         DataParallelTrainer(print, datasets=[1, 2])
+
+
+def test_an_environment_that_a_parent_left_odd(storage, start):
+    """A variable without a name, a word that is none, one that is there twice."""
+    finished = start(
+        """
+        import ctypes, os, sys
+        if "again" not in sys.argv:
+            words = [sys.executable, *sys.argv, "again"]
+            entries = [b"=odd", b"ODD", b"TWICE=1", b"TWICE=2", *(os.fsencode(f"{k}={v}") for k, v in os.environ.items())]
+            array = lambda texts: (ctypes.c_char_p * (len(texts) + 1))(*texts, None)
+            ctypes.CDLL(None).execve(os.fsencode(words[0]), array(list(map(os.fsencode, words))), array(entries))
+        from trainyard import DataParallelTrainer, RunConfig, ScalingConfig, defaults
+        defaults.current = defaults.Defaults(num_cpus=4)
+        train = lambda: print("here", os.environ["HOME"] != "")
+        run_config = RunConfig(storage_path=sys.argv[1], progress="none")
+        DataParallelTrainer(train, scaling_config=ScalingConfig(num_workers=1), run_config=run_config).fit()
+        """,
+        storage,
+    ).finish()
+    assert (finished.status, finished.out) == (0, "[rank 0] here True\n"), finished

@@ -1,5 +1,6 @@
 /* Logging: levels and the sink. */
 #include <errno.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -71,11 +72,38 @@ static void long_text_is_cut(void **state) {
     log_set_sink(NULL, NULL);
 }
 
+static void *log_once(void *nothing) {
+    log_error("other", "said");
+    return nothing;
+}
+
+static void a_thread_has_a_target_of_its_own(void **state) {
+    (void)state;
+    CLEANUP(buffer_done) struct buffer all = {0}, own = {0}, inner = {0};
+    pthread_t other;
+    (void)unsetenv("TRAINYARD_LOG");
+    log_set_sink(keep, &all);
+    struct log_target none = log_divert(log_target(keep, &own));
+    struct log_target outer = log_divert(log_target(keep, &inner));
+    log_error("a", "within");
+    (void)log_divert(outer);
+    assert_int_equal(pthread_create(&other, NULL, log_once, NULL), 0);
+    assert_int_equal(pthread_join(other, NULL), 0);
+    log_error("a", "again");
+    (void)log_divert(none);
+    log_error("a", "all");
+    log_set_sink(NULL, NULL);
+    assert_string_equal(inner.data, "0 a within\n");
+    assert_string_equal(own.data, "0 a again\n");
+    assert_string_equal(all.data, "0 other said\n0 a all\n");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(silent_without_a_sink),
         cmocka_unit_test(the_level_limits),
         cmocka_unit_test(long_text_is_cut),
+        cmocka_unit_test(a_thread_has_a_target_of_its_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
