@@ -1,9 +1,11 @@
 /* Signals of an agent: children that ended, and those who ask it to end, because the machine is taken away
  * or for another reason. */
 #include <signal.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
@@ -48,6 +50,12 @@ static void tell_read(struct node_run *run, const struct worker_process *worker)
                command ? "--stdin RANK" : "`stdin`, the rank that is to get it,");
 }
 
+/* A worker that asked to be traced by its parent (PTRACE_TRACEME) stops at each signal until that lets it go on. It
+ * is traced no longer, and gets the signal, unless that only tells of its exec. */
+static void let_go(pid_t pid, int signal_number) {
+    (void)ptrace(PTRACE_DETACH, pid, NULL, (void *)(intptr_t)(signal_number == SIGTRAP ? 0 : signal_number));
+}
+
 /* Everything that ended is reaped here, workers and the orphans that this process adopted. A worker's pid is
  * ours until then, so no signal ever reaches a stranger. */
 static void on_child_signal(void *context, int signal_number) {
@@ -56,6 +64,10 @@ static void on_child_signal(void *context, int signal_number) {
     int status;
     struct rusage usage;
     for (pid_t pid; (pid = wait4(-1, &status, WNOHANG, &usage)) > 0;) {
+        if (WIFSTOPPED(status)) {
+            let_go(pid, WSTOPSIG(status));
+            continue;
+        }
         if (template_reaped(run->service->template, pid, status, usage.ru_maxrss)) continue;
         if (stacks_reaped(&run->stacks, pid) || looks_reaped(&run->looks, pid)) continue;
         if (sampling_reaped(&run->sampling, pid)) continue;

@@ -4,6 +4,7 @@ import os
 import resource
 import signal
 import sqlite3
+import sys
 
 from place import REPORT, FaultCase, failing, main
 
@@ -40,6 +41,21 @@ class Workers(FaultCase):
                 self.assertEqual(1, finished.err.count("first cause"), repr(finished))
                 self.assertIn("rank 2 was killed by signal %d (SIG%s)" % (number, name), finished.err)
                 self.forget()
+        self.assert_clean()
+
+    def test_a_worker_that_asks_to_be_traced(self):
+        """By its parent, the agent, which is no debugger: its signals reach it, also behind an exec, and its end is its own."""
+        source = "import ctypes, os, signal, sys\n" \
+            "assert ctypes.CDLL(None).ptrace(0, 0, 0, 0) == 0\n" \
+            "if len(sys.argv) > 1:\n" \
+            "    os.execvp('sh', ['sh', '-c', 'kill -USR1 $$'])\n" \
+            "signal.signal(signal.SIGUSR1, lambda *_: print('heard', flush=True))\n" \
+            "os.kill(os.getpid(), signal.SIGUSR1)\n" \
+            "sys.exit(7)\n"
+        path = self.write("work/traced.py", source)
+        finished = self.assert_status(7, self.run_workers("--name", "a", "--", sys.executable, "-S", "-E", path))
+        self.assertEqual("[rank 0] heard\n", finished.out)
+        self.assert_status(128 + signal.SIGUSR1, self.run_workers("--name", "b", "--", sys.executable, "-S", "-E", path, "exec"))
         self.assert_clean()
 
     def test_w8_a_worker_that_cannot_be_killed(self):
