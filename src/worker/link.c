@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -25,6 +26,8 @@ enum { LINK_WHOLE = 16 << 10, LINK_READ = 64 << 10 };
 
 struct link {
     int fd;
+    dev_t device; /* which file the descriptor stands for */
+    ino_t inode;
     bool own;          /* a channel of this process alone; closed with the link */
     bool worker;       /* this process is the worker itself */
     bool broken;       /* the agent is gone */
@@ -38,6 +41,32 @@ static int fail_gone(struct link *link, int error, ty_error *err) {
     link->broken = true;
     return ty_fail(err, TY_ECOMM, "the agent of this worker is gone%s%s", error != 0 ? ": " : "",
                    error != 0 ? strerror(error) : "");
+}
+
+static bool note_file(struct link *link) {
+    struct stat status;
+    if (fstat(link->fd, &status) < 0) return false;
+    link->device = status.st_dev;
+    link->inode = status.st_ino;
+    return true;
+}
+
+/* A program may close what is not its own, and open a file that has the number then: nothing is said to that, nor
+ * is it closed. */
+static bool is_intact(const struct link *link) {
+    struct stat status;
+    return fstat(link->fd, &status) == 0 && status.st_dev == link->device && status.st_ino == link->inode;
+}
+
+/* Before anything is said. */
+static int check(struct link *link, ty_error *err) {
+    if (link->broken) return fail_gone(link, 0, err);
+    if (is_intact(link)) return 0;
+    link->broken = true;
+    return ty_fail(
+        err, TY_ECOMM,
+        "the channel to the agent of this worker is closed: the program has closed its descriptor, %d",
+        link->fd);
 }
 
 static int wait_for(struct link *link, short events, ty_error *err) {
@@ -117,7 +146,8 @@ static int drain_below(struct link *link, size_t limit, ty_error *err) {
 
 int link_flush(struct link *link, ty_error *err) {
     if (link->broken) return fail_gone(link, 0, err);
-    return drain_below(link, 0, err);
+    int rc = link->out.size > 0 ? check(link, err) : 0;
+    return rc < 0 ? rc : drain_below(link, 0, err);
 }
 
 /* Goes on over a channel of this process alone. What was queued goes the old way, and the agent reads it
@@ -141,6 +171,7 @@ static int move_to_own_channel(struct link *link, ty_error *err) {
     }
     link->fd = ends[0];
     link->own = true;
+    (void)note_file(link);
     return 0;
 }
 
@@ -160,15 +191,17 @@ static int open_channel(bool own, struct link **link, ty_error *err) {
     int rc = read_variable(WORKER_FD_VARIABLE, &number, err);
     if (rc == 0) rc = read_variable(WORKER_PID_VARIABLE, &pid, err);
     if (rc < 0) return rc;
-    int kind = 0;
+    int kind = 0, domain = 0;
     if (getsockopt((int)number, SOL_SOCKET, SO_TYPE, &kind, &(socklen_t){sizeof kind}) < 0 ||
-        kind != SOCK_STREAM)
+        getsockopt((int)number, SOL_SOCKET, SO_DOMAIN, &domain, &(socklen_t){sizeof domain}) < 0 ||
+        kind != SOCK_STREAM || domain != AF_UNIX)
         return ty_fail(err, TY_EUSAGE,
                        WORKER_FD_VARIABLE " is %" PRId64
                                           ", which is not the socket to the agent in this process "
                                           "(was it closed when the process was started?)",
                        number);
     struct link made = {.fd = (int)number, .worker = pid == getpid()};
+    if (!note_file(&made)) return fail_gone(&made, errno, err);
     if (own || !made.worker) {
         rc = move_to_own_channel(&made, err);
         if (rc < 0) return rc;
@@ -193,7 +226,7 @@ int link_open_own(struct link **link, ty_error *err) {
 
 void link_close(struct link *link) {
     if (link == NULL) return;
-    if (link->own) (void)close(link->fd);
+    if (link->own && is_intact(link)) (void)close(link->fd);
     buffer_done(&link->out);
     buffer_done(&link->in);
     free(link);
@@ -202,7 +235,7 @@ void link_close(struct link *link) {
 void link_abandon(struct link *link) {
     static struct link *abandoned; /* held, so that nobody takes it for lost */
     if (link == NULL) return;
-    if (link->own) (void)close(link->fd);
+    if (link->own && is_intact(link)) (void)close(link->fd);
     link->next = abandoned;
     abandoned = link;
 }
@@ -212,8 +245,8 @@ bool link_is_worker(const struct link *link) {
 }
 
 static int make_room_for(struct link *link, size_t size, ty_error *err) {
-    if (link->broken) return fail_gone(link, 0, err);
-    if (size <= LINK_WHOLE || link->own) return 0;
+    int rc = check(link, err);
+    if (rc < 0 || size <= LINK_WHOLE || link->own) return rc;
     return move_to_own_channel(link, err);
 }
 

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <errno.h>
 #include <locale.h>
 #include <math.h>
 #include <poll.h>
@@ -180,6 +181,28 @@ static void test_reports_in_order(void **state) {
     assert_string_equal(agent_read_line(agent.fd), "report {\"i\":0}\n");
     assert_string_equal(agent_read_line(agent.fd), "report {\"i\":1}\n");
     assert_string_equal(agent_read_line(agent.fd), "report {\"i\":2}\n");
+    assert_string_equal(agent_read_line(agent.fd), "");
+    worker_expect_end(&agent);
+}
+
+/* A program that closes what is not its own, and whose own connection gets the number. */
+static void body_reuse_number(void) {
+    ty_worker *worker = worker_self();
+    ty_error err = {0};
+    int fd = atoi(getenv(WORKER_FD_VARIABLE)), pair[2];
+    char byte;
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
+    CHECK(dup2(pair[0], fd) == fd);
+    CHECK(ty_report(worker, TY_METRICS({"x", 1}), NULL, &err) == TY_ECOMM);
+    CHECK(MENTIONS(err.message, "closed its descriptor"));
+    CHECK(ty_report_json(worker, "{}", NULL, &err) == TY_ECOMM);
+    CHECK(recv(pair[1], &byte, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN);
+}
+
+static void test_another_file_hears_nothing(void **state) {
+    (void)state;
+    struct agent agent = worker_start(body_reuse_number);
+    assert_string_equal(agent_read_line(agent.fd), "ready\n");
     assert_string_equal(agent_read_line(agent.fd), "");
     worker_expect_end(&agent);
 }
@@ -626,6 +649,7 @@ int main(void) {
         cmocka_unit_test(test_metrics_ignore_the_locale),
         cmocka_unit_test(test_bad_names_are_refused),
         cmocka_unit_test(test_reports_in_order),
+        cmocka_unit_test(test_another_file_hears_nothing),
         cmocka_unit_test(test_metrics_as_json),
         cmocka_unit_test(test_flood_is_not_lost),
         cmocka_unit_test(test_agent_that_is_gone),
