@@ -7,6 +7,7 @@ what came of it takes its place there. So a run that is resumed validates what w
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from .checkpoint import Checkpoint
 
 _OPTIONS = ("max_retries", "retry_exceptions", "runtime_env")
+_LOOK_MS = 100  # between two looks at a process whose end nothing tells
 _RETRIES = 3  # after crashes, and exceptions that are worth it, where the options do not say: as tasks of Ray
 
 
@@ -120,9 +122,14 @@ class _Process:
 
     task: _Task
     popen: subprocess.Popen[bytes]
-    pidfd: int
+    pidfd: int  # -1 where there is none to be had: then it is looked at again and again
     exchange: int  # the file by which it is told what to do, and answers
     deadline: float | None
+    files: dict[int, tuple[int, int] | None]  # which ones the descriptors stand for: a callback may close what is not its own
+
+    def close(self) -> None:
+        for fd, file in self.files.items():
+            payload.close_file(fd, file)
 
 
 class Validations:
@@ -146,6 +153,7 @@ class Validations:
             "retry_exceptions": options.get("retry_exceptions"),
         }
         self._call = payload.nameless(payload.dump_objects(call, facts))
+        self._call_file = payload.file_of(self._call)
         # By ranks that are not 0, whose metrics the journal does not keep.
         self._asked: dict[int, dict[str, Any]] = {}
         self._queue: list[_Task] = []
@@ -157,15 +165,17 @@ class Validations:
 
     @property
     def fd(self) -> int:
-        """Readable when the process has ended; -1 while there is none."""
+        """Readable when the process has ended; -1 while nothing tells that."""
         return self._process.pidfd if self._process is not None else -1
 
     def timeout_ms(self, at_most: int) -> int:
         """How long to wait, where something else waits so long (-1: any time)."""
-        if self._process is None or self._process.deadline is None:
-            return at_most
-        left = max(0, int(1000 * (self._process.deadline - time.monotonic())) + 1)
-        return left if at_most < 0 else min(left, at_most)
+        limits = [at_most] if at_most >= 0 else []
+        if self._process is not None and self._process.deadline is not None:
+            limits.append(max(0, int(1000 * (self._process.deadline - time.monotonic())) + 1))
+        if self._process is not None and self._process.pidfd < 0:
+            limits.append(_LOOK_MS)
+        return min(limits, default=-1)
 
     def take(self, event: dict[str, Any], run: Any) -> None:
         """A report or a checkpoint of the run."""
@@ -207,9 +217,8 @@ class Validations:
         self._queue.clear()
         if self._process is not None:
             self._end()
-        if self._call >= 0:
-            os.close(self._call)
-        self._call = -1
+        payload.close_file(self._call, self._call_file)
+        self._call_file = None
 
     def _begin(self, task: _Task) -> None:
         if "fn_kwargs" in task.wish:
@@ -232,7 +241,11 @@ class Validations:
             os.close(exchange)
             raise
         deadline = None if timeout is None else time.monotonic() + timeout
-        self._process = _Process(task, popen, os.pidfd_open(popen.pid), exchange, deadline)
+        pidfd = -1
+        with contextlib.suppress(OSError):  # an old kernel, or no descriptor left
+            pidfd = os.pidfd_open(popen.pid)
+        files = {fd: payload.file_of(fd) for fd in (exchange, pidfd)}
+        self._process = _Process(task, popen, pidfd, exchange, deadline, files)
 
     def _end(self) -> dict[str, Any]:
         """Ends the process with all that it started, and gives its answer; {} without one."""
@@ -244,13 +257,13 @@ class Validations:
             pass
         process.popen.wait()
         try:
-            answer: dict[str, Any] = json.loads(payload.contents(process.exchange))
+            mine = payload.file_of(process.exchange) == process.files[process.exchange]
+            answer: dict[str, Any] = json.loads(payload.contents(process.exchange) if mine else b"{}")
             return answer if "path" not in answer else {}
         except ValueError:
             return {}
         finally:
-            os.close(process.exchange)
-            os.close(process.pidfd)
+            process.close()
 
     def _conclude(self, run: Any, late: bool) -> None:
         assert self._process is not None

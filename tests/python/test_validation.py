@@ -8,7 +8,7 @@ import time
 
 import pytest
 import trainyard
-from conftest import processes_with, wait_until
+from conftest import BUILD, processes_with, wait_until
 from trainyard import CheckpointConfig, DataParallelTrainer, FailureConfig, RunConfig, ScalingConfig
 from trainyard.reported import CheckpointConsistencyMode as Mode
 from trainyard.result import read
@@ -316,3 +316,43 @@ def test_a_timeout_that_is_no_number():
     for wrong in ("10", True, [1]):
         with pytest.raises(ValueError, match="`timeout_s` must be a number of seconds or None"):
             ValidationTaskConfig(timeout_s=wrong)
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_on_a_kernel_that_does_not_tell_ends(storage, start, ends):
+    """Without pidfd_open: a process that ends, and one that takes longer than its time."""
+    program = os.path.abspath(os.path.join(BUILD, "tests", "e2e", "faults", "without_calls"))
+    finished = start(
+        """
+        import os, sys, time
+        if "again" not in sys.argv:
+            os.execv(sys.argv[1], [sys.argv[1], "pidfd_open", sys.executable, *sys.argv, "again"])
+        import trainyard
+        from trainyard import Checkpoint, DataParallelTrainer, RunConfig, ScalingConfig, defaults
+        from trainyard.validation import ValidationConfig, ValidationTaskConfig
+        defaults.current = defaults.Defaults(num_cpus=4)
+        ends = sys.argv[3] == "True"
+
+        def validate(checkpoint):
+            if not ends:
+                time.sleep(1000)
+            return {"score": 7}
+
+        def train():
+            os.mkdir("saved")
+            trainyard.report({"score": 1}, checkpoint=Checkpoint("saved"), validation=True)
+
+        validation = ValidationConfig(validate, ValidationTaskConfig(timeout_s=None if ends else 0.5))
+        run_config = RunConfig(storage_path=sys.argv[2])
+        scaling_config = ScalingConfig(num_workers=1)
+        result = DataParallelTrainer(
+            train, scaling_config=scaling_config, run_config=run_config, validation_config=validation
+        ).fit()
+        print([metrics["score"] for _, metrics in result.best_checkpoints])
+        """,
+        program,
+        storage,
+        str(ends),
+    ).finish()
+    assert finished.status == 0, finished
+    assert (finished.out, "took longer" in finished.err) == (f"[{7 if ends else 1}]\n", not ends), finished
