@@ -80,6 +80,11 @@ char *run_directory_path(const char *storage_path, const char *name, enum face f
                       option);
         return NULL;
     }
+    if (strchr(storage, '\n') != NULL) { /* workers are told of places in it in lines */
+        (void)ty_fail(err, TY_EUSAGE, "the storage path %s has a line end in it: give another with %s", storage,
+                      option);
+        return NULL;
+    }
     buffer_text(&path, storage);
     if (name != NULL) buffer_printf(&path, "%s%s", str_equal(storage, "/") ? "" : "/", name);
     if (path.failed) (void)ty_fail_memory(err);

@@ -494,6 +494,16 @@ class NamesAndPlaces(RunCase):
                 self.assertEqual(os.path.realpath(run), os.path.realpath(finished.out[len("[rank 0] "):-1]))
                 self.assertTrue(os.path.isfile(os.path.join(run, "run.db")))
 
+    def test_a_storage_path_with_a_line_end(self):
+        """No worker could be told where its checkpoints go; refused by name, also where it is the working directory's."""
+        odd = os.path.join(self.place, "one\nother")
+        os.mkdir(odd)
+        for place, given in ((self.place, odd), (odd, "runs")):
+            with self.subTest(given):
+                finished = self.assert_status(2, self.trainyard("run", "--storage-path", given, "--", "true", cwd=place))
+                self.assert_line(finished, "run", "line end", "--storage-path")
+        self.assertEqual([], os.listdir(odd))
+
     def test_default_storage_path(self):
         self.assert_status(0, self.trainyard("run", "--name", "r", "--", "true"))
         self.assertTrue(os.path.isfile(os.path.join(self.place, "trainyard_runs", "r", "run.db")))
