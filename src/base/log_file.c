@@ -167,8 +167,15 @@ static int shorten(struct log_file *file, const char *bytes, size_t size) {
     return result;
 }
 
+/* Whoever wants the room of a log may cut it: what comes then stands behind what is left. */
+static int look_again(struct log_file *file) {
+    struct stat status;
+    if (fstat(file->fd, &status) < 0) return -errno;
+    return status.st_size != file->size ? look(file) : 0;
+}
+
 int log_file_write(struct log_file *file, const char *bytes, size_t size) {
-    int result = file->fd < 0 ? open_file(file) : 0;
+    int result = file->fd < 0 ? open_file(file) : file->limit > 0 ? look_again(file) : 0;
     if (result < 0 || size == 0) return result;
     if (file->limit == 0) return file_write_all(file->fd, bytes, size);
     if (file->size + (int64_t)size <= file->limit) return append(file, bytes, size);

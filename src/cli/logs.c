@@ -18,6 +18,7 @@
 #include "base/cleanup.h"
 #include "base/descriptors.h"
 #include "base/duration.h"
+#include "base/file.h"
 #include "base/idset.h"
 #include "base/log_file.h"
 #include "base/str.h"
@@ -69,7 +70,7 @@ struct log_view {
     struct buffer out;
 };
 
-enum { LOG_CHUNK = 64 * 1024, LINE_MAX_HELD = 1024 * 1024 };
+enum { LOG_CHUNK = 64 * 1024, LINE_MAX_HELD = 1024 * 1024, LOOK_MS = 500 };
 
 static void put_line(struct log_view *logs, int rank, const char *text, size_t size) {
     if (!logs->options->no_prefix) buffer_printf(&logs->out, "[rank %d] ", rank);
@@ -125,6 +126,13 @@ static bool change_over(struct log_view *logs, struct shown_log *file) {
     return true;
 }
 
+/* Whoever wants the room of a log may cut it while it is written: what comes then is read from its beginning. */
+static bool begin_anew(const struct shown_log *file) {
+    struct stat status;
+    return fstat(file->fd, &status) == 0 && status.st_size < lseek(file->fd, 0, SEEK_CUR) &&
+           lseek(file->fd, 0, SEEK_SET) == 0;
+}
+
 /* Whole lines go out; what is left waits for its newline, but not without bound. */
 static void put_lines(struct log_view *logs, struct shown_log *file, bool last) {
     size_t at = 0;
@@ -151,7 +159,7 @@ static int drain(struct log_view *logs, struct shown_log *file, bool last, ty_er
             return ty_fail(err, -errno, "cannot read %.200s/rank-%d.log: %s", logs->directory, file->rank,
                            strerror(errno));
         file->line.size += (size_t)size;
-        if (size == 0 && change_over(logs, file)) continue;
+        if (size == 0 && (change_over(logs, file) || begin_anew(file))) continue;
         put_lines(logs, file, last && size == 0);
         int result = cli_print(&logs->out, err);
         buffer_clear(&logs->out);
@@ -256,14 +264,22 @@ static void *watch_end(void *context) {
     return NULL;
 }
 
+/* Where news of the logs comes; -1 where none does: there is no inotify to be had, or another machine may write them.
+ * Then they are looked at again and again. */
+static int watch_logs(const struct log_view *logs) {
+    if (logs->fd < 0 || !file_is_local(logs->fd)) return -1;
+    CLEANUP_FD int notify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    if (notify < 0 || inotify_add_watch(notify, logs->directory, IN_CREATE | IN_MODIFY | IN_MOVED_TO) < 0)
+        return -1;
+    return TAKE_FD(notify);
+}
+
 static int follow(struct log_view *logs, const char *run_path, int held, ty_error *err) {
     static struct end_watch watch; /* with its thread it stays as long as this process */
     char events[16 * 1024];
     int ends[2];
     pthread_t thread;
-    CLEANUP_FD int notify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
-    if (notify < 0 || inotify_add_watch(notify, logs->directory, IN_CREATE | IN_MODIFY | IN_MOVED_TO) < 0)
-        return ty_fail(err, -errno, "cannot watch %.300s: %s", logs->directory, strerror(errno));
+    CLEANUP_FD int notify = watch_logs(logs);
     if (pipe2(ends, O_CLOEXEC) < 0)
         return ty_fail(err, -errno, "cannot watch %.300s: %s", run_path, strerror(errno));
     CLEANUP_FD int end = ends[0]; /* hangs up when the run is over */
@@ -276,7 +292,7 @@ static int follow(struct log_view *logs, const char *run_path, int held, ty_erro
         result = find_files(logs, false, err);
         if (result >= 0) result = drain_all(logs, over, err);
         if (over || result < 0) return result;
-        while (poll(watched, ARRAY_SIZE(watched), -1) < 0 && errno == EINTR)
+        while (poll(watched, ARRAY_SIZE(watched), notify < 0 ? LOOK_MS : -1) < 0 && errno == EINTR)
             continue;
         if (watched[0].revents != 0) (void)!read(notify, events, sizeof events);
     }

@@ -287,6 +287,18 @@ class Logs(RunCase):
         self.finish(run)
         self.assert_status(0, self.finish(follower))
 
+    def test_follow_goes_on_behind_a_cut(self):
+        """Somebody took the room of a log away while it was written and followed."""
+        process = self.start("run", "--storage-path", self.storage, "--name", "a", "--quiet", "--", "sh", "-c",
+                             "echo a line that is longer than the next; until [ -e go ]; do sleep 0.01; done; echo next")
+        self.wait_for(lambda: os.path.exists(os.path.join(self.storage, "a", "logs", "rank-0.log")), "the log", process)
+        follower = self.start("logs", "a", "-f", "--storage-path", self.storage)
+        self.assertEqual("[rank 0] a line that is longer than the next\n", follower.stdout.readline())
+        os.truncate(os.path.join(self.storage, "a", "logs", "rank-0.log"), 0)
+        self.write("go", "")
+        self.assert_status(0, self.finish(process))
+        self.assertEqual("[rank 0] next\n", self.assert_status(0, self.finish(follower)).out)
+
     def test_follow_of_an_ended_run(self):
         self.run_workers("--name", "a", "-n", "1", *shell("echo x"))
         self.assertEqual("[rank 0] x\n", self.logs("a", "--follow"))

@@ -157,6 +157,29 @@ static void what_cannot_be_cut_stays_as_it_is(void **state) {
     drop(&file);
 }
 
+/* Somebody takes the room away, with `truncate` or a rotation that copies: what comes then is kept, within the
+ * limit. */
+static void one_that_others_cut_goes_on(void **state) {
+    (void)state;
+    static const off_t left[] = {0, 100, LIMIT / 3};
+    for (size_t i = 0; i < ARRAY_SIZE(left); i++) {
+        struct log_file file = new_file(LIMIT);
+        CLEANUP(buffer_done) struct buffer written = {0}, more = {0}, text = {0};
+        ty_error err = {0};
+        add_lines(&written, 0, 3000);
+        assert_int_equal(log_file_write(&file, written.data, written.size), 0);
+        assert_int_equal(truncate(file.path, left[i]), 0);
+        for (int line = 3000; line < 6000; line += 100) {
+            size_t before = more.size;
+            add_lines(&more, line, line + 100);
+            assert_int_equal(log_file_write(&file, more.data + before, more.size - before), 0);
+        }
+        assert_int_equal(file_read(file.path, LIMIT, &text, &err), 0);
+        assert_memory_equal(text.data + text.size - LIMIT / 8, more.data + more.size - LIMIT / 8, LIMIT / 8);
+        drop(&file);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(head_and_tail_stay_however_it_comes),
@@ -164,6 +187,7 @@ int main(void) {
         cmocka_unit_test(a_file_that_is_larger_already_is_cut),
         cmocka_unit_test(lines_without_end_and_nothing_at_all),
         cmocka_unit_test(what_cannot_be_cut_stays_as_it_is),
+        cmocka_unit_test(one_that_others_cut_goes_on),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }
