@@ -19,7 +19,7 @@
 #include "base/file.h"
 #include "base/str.h"
 
-enum { PROC_TEXT = 4096, ENVIRONMENT_LIMIT = 8 << 20 };
+enum { PROC_TEXT = 4096, ENVIRONMENT_LIMIT = 8 << 20, STATUS_LIMIT = 2 << 20 };
 
 /* NUL-terminated; false when nothing can be read. */
 static bool read_text(const char *path, char text[PROC_TEXT]) {
@@ -107,10 +107,14 @@ void process_words(pid_t pid, struct buffer *out) {
         buffer_char(out, text[i] == '\0' ? ' ' : text[i] >= 0x20 && text[i] < 0x7f ? text[i] : '?');
 }
 
+/* The groups of its user, of which there may be thousands, come before the signals. */
 static bool has_signal(pid_t pid, const char *set, int signal_number) {
-    char path[64], text[PROC_TEXT];
+    char path[64];
+    CLEANUP(buffer_done) struct buffer text = {0};
     (void)snprintf(path, sizeof path, "/proc/%d/status", pid);
-    const char *found = read_text(path, text) ? strstr(text, set) : NULL;
+    if (file_read(path, STATUS_LIMIT, &text, NULL) < 0) return false;
+    buffer_char(&text, '\0');
+    const char *found = text.failed ? NULL : strstr(text.data, set);
     return found != NULL && (strtoull(found + strlen(set), NULL, 16) >> (signal_number - 1) & 1) != 0;
 }
 

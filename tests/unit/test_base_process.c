@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include <grp.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -143,6 +144,26 @@ static void handlers_of_signals_are_seen(void **state) {
     }
 }
 
+/* As where a directory service has thousands of them. */
+static void handlers_of_a_user_in_many_groups_are_seen(void **state) {
+    enum { GROUPS = 4000 };
+    (void)state;
+    int status;
+    pid_t child = fork();
+    if (child == 0) {
+        gid_t groups[GROUPS];
+        for (gid_t i = 0; i < GROUPS; i++)
+            groups[i] = 2000000000 + i;
+        if (setgroups(GROUPS, groups) < 0) _exit(2);
+        (void)signal(SIGUSR1, ignore_number);
+        (void)signal(SIGUSR2, SIG_IGN);
+        _exit(!process_catches(getpid(), SIGUSR1) || !process_ignores(getpid(), SIGUSR2));
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    if (WEXITSTATUS(status) == 2) skip(); /* for the superuser alone */
+    assert_int_equal(status, 0);
+}
+
 static void groups_are_found_by_their_controller(void **state) {
     (void)state;
     char group[32];
@@ -176,6 +197,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(entries_of_the_environment_are_whole),
         cmocka_unit_test(words_of_a_command_line_are_one_line),
         cmocka_unit_test(handlers_of_signals_are_seen),
+        cmocka_unit_test(handlers_of_a_user_in_many_groups_are_seen),
         cmocka_unit_test(groups_are_found_by_their_controller),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
