@@ -86,6 +86,22 @@ static int check_metrics_file(const struct run_settings *settings, ty_error *err
                    strerror(errno));
 }
 
+/* A /proc of other processes, as a space of them (PID namespace) has that mounted none of its own, has strangers under
+ * the numbers of ours. */
+static int check_machine(ty_error *err) {
+    char number[16] = "";
+    if (access("/dev/null", R_OK | W_OK) < 0)
+        return ty_fail(err, TY_EUNSUPPORTED, "cannot open /dev/null: %s: mount /dev", strerror(errno));
+    if (access("/proc/self/stat", R_OK) < 0 || readlink("/proc/self", number, sizeof number - 1) < 0)
+        return ty_fail(err, TY_EUNSUPPORTED,
+                       "cannot read /proc: mount it, since what outlives its worker is found there");
+    if (strtol(number, NULL, 10) == getpid()) return 0;
+    return ty_fail(err, TY_EUNSUPPORTED,
+                   "/proc tells of other processes than those that this one sees, of which it is number %d and "
+                   "not %s: mount one of this PID namespace (unshare --mount-proc)",
+                   getpid(), number);
+}
+
 /* A user who says what this machine has, or which logical ones, means this machine. */
 int prepare_engine(const struct run_request *request, const struct engine **engine, ty_error *err) {
     const struct cluster_overrides *overrides = request->overrides;
@@ -120,10 +136,7 @@ int prepare_check(const struct run_request *request, struct prepared *prepared, 
     if (result >= 0) result = check_rank(SETTING_IS_input, settings, settings->input, demand->max_workers, err);
     if (result >= 0) result = check_metrics_file(settings, err);
     if (result < 0) return result;
-    if (access("/proc/self/stat", R_OK) < 0)
-        return ty_fail(err, TY_EUNSUPPORTED,
-                       "cannot read /proc: mount it, since what outlives its worker is found there");
-    return 0;
+    return check_machine(err);
 }
 
 /* `n`: how many nodes there are to be. */

@@ -185,6 +185,18 @@ class Processes(FaultCase):
         self.assertIn("nothing is left of the run", finished.err)
         self.assert_clean()
 
+    def test_p7_logs_are_followed_without_inotify(self):
+        """As on a machine that has no more of it, or storage that other machines write."""
+        process = self.shell("echo begun; until [ -e go ]; do sleep 0.01; done; echo more; until [ -e end ]; do sleep 0.01; done", "--name", "r")
+        self.wait_for(lambda: os.path.exists(os.path.join(self.storage, "r", "logs", "rank-0.log")), "the log", process)
+        follower = self.start("inotify_init1", harness.COMMAND, "logs", "r", "-f", "--storage-path", self.storage, command=WITHOUT)
+        self.assertEqual("[rank 0] begun\n", follower.stdout.readline())
+        self.write("work/go", "")
+        self.assertEqual("[rank 0] more\n", follower.stdout.readline())
+        self.write("work/end", "")
+        self.assert_status(0, self.finish(process))
+        self.assertEqual("", self.assert_status(0, self.finish(follower)).out)
+
     def test_p7_without_proc(self):
         """What outlives its worker could not be found: that is told before anything is made."""
         bare = ("unshare", "-m", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh")
@@ -194,6 +206,25 @@ class Processes(FaultCase):
         told = [line for line in finished.err.splitlines() if line.startswith("trainyard")]  # a sanitizer says much more
         self.assertEqual(["trainyard run: cannot read /proc: mount it, since what outlives its worker is found there"], told)
         self.assert_nothing_made()
+
+    def test_p7_without_devices(self):
+        """Not even /dev/null: it is named, and not the program that could not be started for want of it."""
+        bare = ("unshare", "-m", "sh", "-c", 'mount -t tmpfs none /dev && exec "$@"', "sh")
+        if subprocess.run([*bare, "true"], stderr=subprocess.DEVNULL).returncode != 0:
+            self.skipTest("no mount may be made here")
+        finished = self.assert_status(1, self.finish(self.inside(bare, "--", "true")))
+        self.assertIn("trainyard run: cannot open /dev/null: No such file or directory: mount /dev", finished.err)
+        self.assert_nothing_made()
+
+    def test_p7_with_the_proc_of_others(self):
+        """In a space of processes of its own that mounted no /proc for it, strangers have the numbers of the run's processes."""
+        apart = ("unshare", "--pid", "--fork")
+        if subprocess.run([*apart, "true"], stderr=subprocess.DEVNULL).returncode != 0:
+            self.skipTest("no PID namespace may be made here")
+        finished = self.assert_status(1, self.finish(self.inside(apart, "--", "true")))
+        self.assertIn("trainyard run: /proc tells of other processes than those that this one sees", finished.err)
+        self.assert_nothing_made()
+        self.assertEqual("[rank 0] well\n", self.assert_status(0, self.finish(self.inside((*apart, "--mount-proc"), "--", "echo", "well"))).out)
 
     def test_a_host_of_the_longest_name(self):
         """Two of them would be one node, were it cut off or left out."""
