@@ -50,11 +50,11 @@ static void watch_forks(void) {
 /* -- what is inherited */
 
 static void add_file(const char *name, const char *const *wanted, size_t n, struct buffer *out) {
-    enum { MOST = 2 << 20 };
+    enum { INHERITED_MAX = 2 << 20 };
     char path[64];
     CLEANUP(buffer_done) struct buffer text = {0};
     (void)snprintf(path, sizeof path, "/proc/thread-self/%s", name);
-    if (file_read(path, MOST, &text, NULL) < 0 || text.size == 0) return;
+    if (file_read(path, INHERITED_MAX, &text, NULL) < 0 || text.size == 0) return;
     for (const char *line = text.data, *end = line + text.size, *next; line < end; line = next) {
         next = memchr(line, '\n', (size_t)(end - line));
         next = next != NULL ? next + 1 : end;
