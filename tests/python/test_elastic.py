@@ -71,7 +71,7 @@ def nodes():
 def told(monkeypatch):
     """What the driver tells while it waits."""
     lines = []
-    monkeypatch.setattr(driver, "_warn", lines.append)
+    monkeypatch.setattr(driver, "warn", lines.append)
     return lines
 
 
