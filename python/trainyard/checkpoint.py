@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import shutil
 import stat
@@ -17,6 +18,7 @@ from . import paths
 from .manifest import INSIDE as _METADATA
 
 _OURS = "trainyard"  # the key in it that holds the manifest; all others are the user's
+_FLOAT = "$float"  # {"$float": "inf"} stands for a number that JSON has no form for
 _COPY = "checkpoint_tmp_"  # how the temporary directories begin that checkpoints are copied to
 
 
@@ -111,11 +113,12 @@ class Checkpoint:
         return contextlib.nullcontext() if self._filesystem is not None else _locked(self._source())
 
     def _write_metadata(self, metadata: Mapping[str, Any]) -> None:
-        if _OURS in _named(metadata):
-            raise ValueError(f"`metadata`: the name {_OURS!r} is taken")
+        taken = {_OURS, _FLOAT} & _named(metadata).keys()
+        if taken:
+            raise ValueError(f"`metadata`: the name {taken.pop()!r} is taken")
         ours = {name: value for name, value in self._read_metadata().items() if name == _OURS}
         try:
-            text = json.dumps({**ours, **metadata})
+            text = json.dumps({**ours, **_finite(dict(metadata))}, allow_nan=False)
         except TypeError as error:
             raise TypeError(f"`metadata` must be what JSON can carry: {error}") from None
         if self._filesystem is not None:
@@ -134,10 +137,11 @@ class Checkpoint:
 
     def _read_metadata(self) -> dict[str, Any]:
         if self._filesystem is not None:
-            return json.loads(filesystems.read(self._filesystem, f"{self.path}/{_METADATA}") or b"{}")
+            data = filesystems.read(self._filesystem, f"{self.path}/{_METADATA}") or b"{}"
+            return json.loads(data, object_hook=_as_given)
         try:
             with paths.opened(os.path.join(self.path, _METADATA)) as file:
-                return json.load(file)
+                return json.load(file, object_hook=_as_given)
         except FileNotFoundError:
             return {}
 
@@ -164,6 +168,21 @@ def _named(metadata: Any) -> Mapping[str, Any]:
     if not isinstance(metadata, Mapping):
         raise ValueError(f"`metadata` must be a dict, not {type(metadata).__name__}")
     return metadata
+
+
+def _finite(value: Any) -> Any:
+    """Metadata as JSON carries it: the library, which adds to the file, reads no NaN and no infinity."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return {_FLOAT: repr(float(value))}
+    if isinstance(value, dict):
+        return {name: _finite(item) for name, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def _as_given(value: dict[str, Any]) -> Any:
+    """Of an object in metadata what `_finite` was given."""
+    text = value.get(_FLOAT)
+    return float(text) if len(value) == 1 and text in ("nan", "inf", "-inf") else value
 
 
 def _make_ours(directory: str) -> None:

@@ -2,6 +2,8 @@
 
 import enum
 import importlib.util
+import json
+import math
 import os
 import pickle
 import re
@@ -255,6 +257,23 @@ def test_metadata_that_find_no_room_leave_nothing(source):
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert checkpoint.get_metadata() == {"a": 1}
     assert sorted(os.listdir(source)) == [".metadata.json", "model.txt", "sub"]
+
+
+def test_metadata_that_json_has_no_number_for(tmp_path):
+    """The file is JSON for every reader: a run adds to it."""
+    checkpoint = Checkpoint.from_directory(tmp_path)
+    checkpoint.set_metadata({"best": float("inf"), "all": [1.5, {"a": (float("-inf"), "nan")}], "one": {"$float": 3}})
+    checkpoint.update_metadata({"last": float("nan")})
+
+    def refuse(token):
+        raise ValueError(token)
+
+    json.loads((tmp_path / ".metadata.json").read_text(), parse_constant=refuse)
+    found = Checkpoint(str(tmp_path)).get_metadata()
+    assert math.isnan(found.pop("last"))
+    assert found == {"best": float("inf"), "all": [1.5, {"a": [float("-inf"), "nan"]}], "one": {"$float": 3}}
+    with pytest.raises(ValueError, match="the name '\\$float' is taken"):
+        checkpoint.set_metadata({"$float": "inf"})
 
 
 def test_what_is_no_path_and_no_metadata(tmp_path):

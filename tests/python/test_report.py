@@ -123,6 +123,18 @@ def test_metadata_travels_with_a_checkpoint(fit, tmp_path):
     assert (tmp_path / "source" / "model").exists(), "the directory stays the user's"
 
 
+def test_metadata_with_an_infinity_travels_too(fit, tmp_path):
+    (tmp_path / "model").mkdir()
+
+    def train():
+        checkpoint = Checkpoint.from_directory(tmp_path / "model")
+        checkpoint.set_metadata({"best": float("inf")})
+        trainyard.report({}, checkpoint=checkpoint)
+        assert trainyard.get_checkpoint().get_metadata() == {"best": float("inf")}
+
+    assert fit(train, 1).checkpoint.get_metadata() == {"best": float("inf")}
+
+
 def test_how_many_are_kept(fit):
     def train():
         for score in (100, 200, 150, 50):
