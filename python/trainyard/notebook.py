@@ -4,6 +4,7 @@ what they report, as `Result.plot()` has them."""
 from __future__ import annotations
 
 import html
+import re
 import sys
 import time
 from typing import TYPE_CHECKING, Any
@@ -61,7 +62,7 @@ class Display:
 
     def __exit__(self, *error: Any) -> None:
         if self._live is not None:
-            self._curves = self._live.finish()._repr_svg_()
+            self._curves = _inline(self._live.finish()._repr_svg_())
         self._draw(now=True)
 
     def take(self, event: dict[str, Any]) -> None:
@@ -138,6 +139,13 @@ class Display:
             for cells in self._cells()
         )
         return f"<b>{html.escape(harmless(self._title))}</b><table><tr>{head}</tr>{body}</table>{self._curves}"
+
+
+def _inline(svg: str) -> str:
+    """The picture as a part of a page: without what stands in front of it in a file, and matplotlib's style for all that is drawn,
+    which would be that of the whole page, for this picture alone."""
+    picture = re.sub("<style.*?</style>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
+    return picture.replace("<svg", '<svg style="stroke-linejoin: round; stroke-linecap: butt"', 1)
 
 
 def _end(event: dict[str, Any]) -> str:

@@ -109,3 +109,12 @@ def test_a_notebook_has_no_standard_input(run):
         [error] = [output for output in cell.outputs if output.output_type == "error"]
         assert error.ename == "ValueError" and f"`RunConfig.{name}`" in error.evalue and "trainyard attach" in error.evalue
     assert text_of(cells[2], "stdout") == "False\n"
+
+
+def test_a_picture_in_the_table_leaves_the_rest_of_the_page_alone():
+    notebook, plot = pytest.importorskip("trainyard.notebook"), pytest.importorskip("trainyard.plot")
+    series = [{"metric": "loss", "x": [1, 2], "min": [1, 2], "mean": [1, 2], "max": [1, 2]}]
+    whole = plot.Plot([{"series": series, "marks": [], "x": "step"}])._repr_svg_()
+    inside = notebook._inline(whole)
+    assert inside.startswith("<svg") and inside.endswith(whole[-20:]) and "<style" not in inside
+    assert "stroke-linejoin: round" in inside.partition(">")[0]
