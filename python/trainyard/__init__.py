@@ -1,5 +1,23 @@
 """Trainyard: run a training function on many workers.
 
+    from trainyard import ScalingConfig, report
+    from trainyard.torch import TorchTrainer
+
+    def train(config):
+        ...
+        report({"loss": loss})
+
+    result = TorchTrainer(train, train_loop_config={"lr": 0.1}, scaling_config=ScalingConfig(num_workers=4)).fit()
+
+In the driver: a trainer (torch.TorchTrainer, jax.JaxTrainer, DataParallelTrainer) with a ScalingConfig, a RunConfig, which holds a
+FailureConfig and a CheckpointConfig, and perhaps a ValidationConfig; `init` says for all runs where they go. `fit` gives a Result,
+or raises a TrainingFailedError; Result.from_path reads an earlier run.
+
+In the training function: report with a Checkpoint or without, get_context, get_checkpoint, get_dataset_shard,
+get_all_reported_checkpoints, stop_requested, get_preemption_info, heartbeat, profile, and `collective`.
+
+`data` has data sets, `integrations` callbacks for W&B, MLflow and TensorBoard; `python -m trainyard.export` brings a run there.
+
 The names below are loaded when they are first used, so that `import trainyard` costs next to nothing.
 """
 

@@ -75,6 +75,23 @@ def mapping(value: Any, field: str) -> dict[str, Any]:
     return dict(value or {})
 
 
+def _public_name(kind: type) -> str:
+    """trainyard.torch.TorchConfig: the class where a program imports it from, which is the package of its module."""
+    return f"{kind.__module__.rpartition('.')[0] or kind.__module__}.{kind.__name__}"
+
+
+def given_or_default(value: Any, kind: type, name: str) -> Any:
+    """`value`, or the default when it is None; ValueError for another class."""
+    if value is None:
+        return kind()
+    if not isinstance(value, kind):
+        raise ValueError(
+            f"Invalid `{kind.__name__}` type: `{name}` must be a {_public_name(kind)}, "
+            f"not {type(value).__module__}.{type(value).__name__}"
+        )
+    return value
+
+
 _WORDS = {"null": "None", "true": "True", "false": "False", "map": "dict", "maps": "dicts"}
 
 
@@ -515,8 +532,8 @@ class RunConfig:
         _refuse_deprecated(self, _DEPRECATED_RUN)
         self._fill_in()
         self._check_place()
-        self.failure_config = self._config("failure_config", FailureConfig)
-        self.checkpoint_config = self._config("checkpoint_config", CheckpointConfig)
+        self.failure_config = given_or_default(self.failure_config, FailureConfig, "RunConfig.failure_config")
+        self.checkpoint_config = given_or_default(self.checkpoint_config, CheckpointConfig, "RunConfig.checkpoint_config")
         self._check_callbacks()
         check_environment(self.worker_runtime_env, "RunConfig.worker_runtime_env")
         check_directory(self.worker_runtime_env, "RunConfig.worker_runtime_env")
@@ -552,17 +569,6 @@ class RunConfig:
             filesystems.check(given, "`RunConfig.storage_filesystem`")
             return not filesystems.is_local(given)
         return filesystems.is_address(str(self.storage_path or ""))
-
-    def _config(self, name: str, kind: type) -> Any:
-        value = getattr(self, name)
-        if value is None:
-            return kind()
-        if not isinstance(value, kind):
-            raise ValueError(
-                f"Invalid `{kind.__name__}` type: `RunConfig.{name}` must be a {kind.__name__} or None, "
-                f"not {type(value).__name__}"
-            )
-        return value
 
     def _check_callbacks(self) -> None:
         from . import callbacks

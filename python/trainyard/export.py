@@ -141,7 +141,10 @@ def to_parquet(run: Run, output: str) -> None:
     part = f"{output}.part-{os.getpid()}"
     with contextlib.suppress(FileNotFoundError):
         os.unlink(part)  # of a process that had this number before; nothing is written through it
-    file = open(part, "xb")
+    try:
+        file = open(part, "xb")
+    except OSError as error:
+        raise RuntimeError(f"cannot write {output}: {error.strerror}") from None
     try:
         with file, pyarrow.parquet.ParquetWriter(file, schema) as writer:
             for batch in _batches(run):
@@ -158,21 +161,23 @@ def to_parquet(run: Run, output: str) -> None:
 
 def main(words: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
-        prog="python -m trainyard.export", description=__doc__.partition("\n")[0]
+        prog="python -m trainyard.export",
+        description="Brings what a run reported to another tool, by that tool's own package.",
+        epilog="CSV, JSON lines, OpenMetrics and TensorBoard's files: `trainyard metrics NAME --format`.",
     )
-    parser.add_argument("kind", choices=("wandb", "mlflow", "parquet"))
-    parser.add_argument("name", help="of the run")
+    parser.add_argument("kind", choices=("wandb", "mlflow", "parquet"), help="which tool")
+    parser.add_argument("name", metavar="NAME", help="of the run")
     parser.add_argument(
-        "-o", "--output", help="parquet: the file (default: NAME.parquet); wandb: the directory"
+        "-o", "--output", metavar="PATH", help="parquet: the file (default: NAME.parquet); wandb: the directory"
     )
     parser.add_argument(
-        "--storage-path", help="where runs are kept (default: as `trainyard run --help` tells)"
+        "--storage-path", metavar="DIR", help="where runs are kept (default: as `trainyard run --help` tells)"
     )
-    parser.add_argument("--rank", type=int, help="of this rank (default: 0; parquet: all)")
+    parser.add_argument("--rank", metavar="R", type=int, help="of this rank (default: 0; parquet: all)")
     parser.add_argument(
-        "--history", choices=rows.HISTORIES, default="effective", help="what counts, or all"
+        "--history", choices=rows.HISTORIES, default="effective", help="what counts (default), or all"
     )
-    parser.add_argument("--tracking-uri", help="mlflow: where to (default: as MLflow has it)")
+    parser.add_argument("--tracking-uri", metavar="URI", help="mlflow: where to (default: as MLflow has it)")
     given = parser.parse_args(words)
     if given.output is not None and given.kind == "mlflow":
         parser.error("-o goes with parquet and wandb: mlflow writes to --tracking-uri")

@@ -8,7 +8,7 @@ import inspect
 from typing import TYPE_CHECKING, Any, Callable, Mapping, NoReturn
 
 from . import defaults
-from .config import RunConfig, ScalingConfig, mapping
+from .config import RunConfig, ScalingConfig, given_or_default, mapping
 
 if TYPE_CHECKING:
     from .backend import Backend
@@ -180,19 +180,19 @@ class DataParallelTrainer:
             )
             from .checkpoint import Checkpoint
 
-            resume_from_checkpoint = _of(resume_from_checkpoint, Checkpoint, "resume_from_checkpoint")
+            resume_from_checkpoint = given_or_default(resume_from_checkpoint, Checkpoint, "resume_from_checkpoint")
         if metadata is not None:
             _deprecated("metadata", "give it to the function in `train_loop_config`")
         if validation_config is not None:
             from .validation import ValidationConfig
 
-            validation_config = _of(validation_config, ValidationConfig, "validation_config")
+            validation_config = given_or_default(validation_config, ValidationConfig, "validation_config")
         check_function(train_loop_per_worker)
         self.train_loop_per_worker = train_loop_per_worker
         self.train_loop_config = train_loop_config
-        self.backend_config = _of(backend_config, BackendConfig, "backend_config")
-        self.scaling_config = _of(scaling_config, ScalingConfig, "scaling_config")
-        self.run_config = _of(run_config, RunConfig, "run_config")
+        self.backend_config = given_or_default(backend_config, BackendConfig, "backend_config")
+        self.scaling_config = given_or_default(scaling_config, ScalingConfig, "scaling_config")
+        self.run_config = given_or_default(run_config, RunConfig, "run_config")
         self.datasets = mapping(datasets, "datasets")
         self.dataset_config = dataset_config
         self.validation_config: ValidationConfig | None = validation_config
@@ -231,7 +231,7 @@ class DataParallelTrainer:
         from . import data
 
         datasets = {name: data.as_dataset(given, name) for name, given in self.datasets.items()}
-        config = _of(self.dataset_config, data.DataConfig, "dataset_config")
+        config = given_or_default(self.dataset_config, data.DataConfig, "dataset_config")
         return {"datasets": datasets, "config": config, "context": data.DataContext.get_current()}
 
     def shutdown(self) -> None:
@@ -248,20 +248,3 @@ class DataParallelTrainer:
     def can_restore(cls, *args: Any, **kwargs: Any) -> bool:
         _deprecated("can_restore", _GO_ON)
         return False
-
-
-def _public_name(kind: type) -> str:
-    """trainyard.torch.TorchConfig: the class where a program imports it from, which is the package of its module."""
-    return f"{kind.__module__.rpartition('.')[0] or kind.__module__}.{kind.__name__}"
-
-
-def _of(value: Any, kind: type, name: str) -> Any:
-    """`value`, or the default when it is None; ValueError for another class."""
-    if value is None:
-        return kind()
-    if not isinstance(value, kind):
-        raise ValueError(
-            f"Invalid `{kind.__name__}` type: `{name}` must be a {_public_name(kind)}, "
-            f"not {type(value).__module__}.{type(value).__name__}"
-        )
-    return value

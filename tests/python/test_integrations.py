@@ -302,6 +302,13 @@ def test_the_callbacks_of_the_page(tools):
     assert [type(one).__name__ for one in names["config"].callbacks] == ["WandbCallback", "MLflowCallback", "TensorBoardCallback"]
 
 
+def test_a_parquet_file_that_cannot_be_made_is_named(storage):
+    os.makedirs(storage)
+    seen.write_b(storage)
+    with pytest.raises(SystemExit, match="^trainyard.export: cannot write /proc/none/b.parquet: No such file or directory$"):
+        export.main(["parquet", "b", "--storage-path", str(storage), "-o", "/proc/none/b.parquet"])
+
+
 def test_options_of_another_export_are_refused(storage, capsys):
     for words, told in (
         (["mlflow", "-o", "there"], "-o goes with parquet and wandb"),

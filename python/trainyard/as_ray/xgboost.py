@@ -15,9 +15,9 @@ import xgboost
 from xgboost.callback import TrainingCallback
 
 from ..checkpoint import Checkpoint
-from ..config import RunConfig, ScalingConfig
+from ..config import RunConfig, ScalingConfig, given_or_default
 from ..runtime import Session
-from ..trainer import BackendConfig, _of
+from ..trainer import BackendConfig
 from .boosting import BoostingTrainer, IterationReports, ModelCheckpoint
 
 log = logging.getLogger("trainyard")
@@ -121,7 +121,7 @@ class XGBoostTrainer(BoostingTrainer):
         super().__init__(
             train_loop_per_worker,
             train_loop_config=train_loop_config,
-            backend_config=_of(xgboost_config, XGBoostConfig, "xgboost_config"),
+            backend_config=given_or_default(xgboost_config, XGBoostConfig, "xgboost_config"),
             scaling_config=scaling_config,
             run_config=run_config,
             datasets=datasets,

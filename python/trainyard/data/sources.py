@@ -10,7 +10,7 @@ from typing import Any, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from .block import Block, concat, gathered, needed, of_frame, of_records, of_table, of_values
+from .block import Block, concat, gathered, needed, objects, of_frame, of_records, of_table, of_values
 from .parts import Given, Part
 
 BLOCKS = 200  # that a source is read in, where nothing is said of it
@@ -158,11 +158,8 @@ class MapStyle(Source):
 
 def of_values_block(values: list[Any]) -> Block:
     """Values under "item", as they are: a pair of an image and a label stays one."""
-    array = np.empty(len(values), dtype=object)
-    for i, value in enumerate(values):
-        array[i] = value
     plain = all(isinstance(value, (int, float, str, bytes, bool, np.ndarray)) for value in values)
-    return Block({"item": of_values(values) if plain else array}, len(values))
+    return Block({"item": of_values(values) if plain else objects(values)}, len(values))
 
 
 class HuggingFace(Source):

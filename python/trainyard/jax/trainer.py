@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Callable, Mapping
 
-from ..config import RunConfig, ScalingConfig
-from ..trainer import DataParallelTrainer, _of
+from ..config import RunConfig, ScalingConfig, given_or_default
+from ..trainer import DataParallelTrainer
 from .config import JaxConfig
 
 
@@ -28,12 +28,12 @@ class JaxTrainer(DataParallelTrainer):
         datasets: Mapping[str, Any] | None = None,
         validation_config: Any = None,
     ):
-        scaling = _of(scaling_config, ScalingConfig, "scaling_config")
+        scaling = given_or_default(scaling_config, ScalingConfig, "scaling_config")
         default = JaxConfig(use_tpu=scaling.use_tpu, use_gpu=scaling.use_gpu)
         super().__init__(
             train_loop_per_worker,
             train_loop_config=train_loop_config,
-            backend_config=_of(jax_config if jax_config is not None else default, JaxConfig, "jax_config"),
+            backend_config=given_or_default(jax_config if jax_config is not None else default, JaxConfig, "jax_config"),
             scaling_config=scaling,
             run_config=run_config,
             datasets=datasets,

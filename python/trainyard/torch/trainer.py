@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Callable, Mapping
 
-from ..config import RunConfig, ScalingConfig
-from ..trainer import DataParallelTrainer, _of
+from ..config import RunConfig, ScalingConfig, given_or_default
+from ..trainer import DataParallelTrainer
 from .config import TorchConfig
 
 
@@ -33,7 +33,7 @@ class TorchTrainer(DataParallelTrainer):
         super().__init__(
             train_loop_per_worker,
             train_loop_config=train_loop_config,
-            backend_config=_of(torch_config, TorchConfig, "torch_config").for_function(train_loop_per_worker),
+            backend_config=given_or_default(torch_config, TorchConfig, "torch_config").for_function(train_loop_per_worker),
             scaling_config=scaling_config,
             run_config=run_config,
             datasets=datasets,
