@@ -210,8 +210,8 @@ static int open_run(const struct run_request *request, struct request *read, str
     if (code < 0) {
         run->error.code = code;
         close_parts(run);
-        rendezvous_close(TAKE(run->prepared.rendezvous),
-                         ty_error_exit_status(code)); /* without a loop of the run's own */
+        /* Of a run that has no loop yet the parts are not closed. */
+        rendezvous_close(TAKE(run->prepared.rendezvous), ty_error_exit_status(code));
         destroy(run);
         return code;
     }

@@ -133,10 +133,12 @@ static int open_directory(struct ty_run *run, ty_error *err) {
 }
 
 /* What an earlier controller left here is looked for, and ended where it does not answer, by who has the run
- * alone: one that is there already is locked first, or refused, before nodes are waited for. */
+ * alone: one that is there already is locked first, or refused, before nodes are waited for. A name that was
+ * made up is nobody's yet, or another is made up for the journal. */
 static int gather(struct ty_run *run, ty_error *err) {
+    const struct run_settings *settings = &run->request->settings;
     bool waits = run->prepared.engine->prepare != NULL;
-    bool there = (waits || run->request->settings.resume != NULL) && access(run->path, F_OK) == 0;
+    bool there = settings->name != NULL && (waits || settings->resume != NULL) && access(run->path, F_OK) == 0;
     int result = there ? open_directory(run, err) : 0;
     return result < 0 ? result : prepare_gather(run->request, there ? run->path : NULL, &run->prepared, err);
 }
@@ -248,7 +250,8 @@ int opening_begin(struct ty_run *run, ty_error *err) {
     if (code >= 0) code = choose_name(run, err);
     if (code >= 0) code = gather(run, err);
     if (code >= 0) code = plan(run, &holders, &why_wait, err);
-    if (code >= 0) code = open_journal(run, err);
+    if (code < 0) return code;
+    code = open_journal(run, err);
     /* Another run may have drawn the same name, and was first. */
     while (code == TY_EEXISTS && run->request->settings.name == NULL) {
         code = choose_name(run, err);
