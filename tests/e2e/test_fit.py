@@ -44,6 +44,7 @@ class Fit(harness.Case):
             with open(os.path.join(self.place, "told")) as file:
                 self.assertEqual(["h2 h2", "h3 h3"], sorted(file.read().splitlines()), repr(done))
             os.unlink(os.path.join(self.place, "told"))
+        shutil.rmtree(os.path.join(self.place, "outer-hosts"))  # a name that is taken is refused first
         refused = hosts.run("h1", *python, "hosts", "nowhere", env=env)
         self.assertEqual(1, refused.status)
         self.assertIn("Could not resolve hostname nowhere", refused.err)
