@@ -57,7 +57,7 @@ struct drawing {
     struct view_line *lines;  /* n_lines, owned */
     size_t n_lines;
     struct drawing_told told;
-    bool grown;
+    bool guessed, grown;
 };
 
 /* What the background works on, and with. */
@@ -91,7 +91,7 @@ static void forget(struct drawing *drawing) {
     drawing->told = (struct drawing_told){0};
     drawing->n_lines = drawing->n_ranks = 0;
     drawing->stage = DRAWING_NEW;
-    drawing->ready = drawing->grown = false;
+    drawing->ready = drawing->guessed = drawing->grown = false;
 }
 
 static void free_drawing(struct drawing *drawing) {
@@ -239,11 +239,45 @@ static void widen(struct drawing *drawing, const struct points *points) {
     if (isnan(drawing->query.to) && !(points->to <= drawing->to)) drawing->to = points->to;
 }
 
+/* Whether there is memory for lines of so many ranks: of more than are drawn no others have as many. */
+static bool has_room(const struct drawing_work *work, const struct drawing *drawing, size_t n_ranks) {
+    size_t bytes = bytes_of(&drawing->query, n_ranks);
+    if (n_ranks <= VIEW_LINES_MAX || drawing->query.what == VIEW_CELLS) return true;
+    for (size_t i = 0; i < work->n; i++)
+        bytes += work->items[i]->making.n * work->items[i]->making.most * sizeof(struct view_bucket);
+    return bytes <= GUESSED_BYTES;
+}
+
+/* Lines of all ranks that there may be, from the lowest x of the first piece on to the highest that there is:
+ * reports mostly come by rising x, and the ranks of a run end at the same. */
+static int guess(const struct drawing_work *work, struct drawing *drawing) {
+    const struct view_query *query = &drawing->query;
+    double to = query->to;
+    drawing->guessed = true;
+    if (isnan(to) && drawing->made == MADE_LAG) to = drawing->to; /* which was measured with the firsts */
+    if (isnan(to) && !index_end(work->index, query, drawing->made != MADE_NONE, &to)) return 0;
+    if (query->what == VIEW_BAND) return plot_lines_begin(&drawing->making, query, NULL, drawing->from, to);
+    size_t n = query->ranks != NULL ? idset_count(query->ranks) : work->facts->replay.n_workers;
+    if (!has_room(work, drawing, n)) return 0;
+    struct plot_means all = {.items = calloc(n + 1, sizeof *all.items), .n = n};
+    int64_t rank = -1;
+    if (all.items == NULL) return -ENOMEM;
+    for (size_t i = 0; i < n; i++) {
+        rank = query->ranks != NULL ? idset_next(query->ranks, rank) : (int64_t)i;
+        all.items[i].rank = (int)rank;
+    }
+    int result = plot_lines_begin(&drawing->making, query, &all, drawing->from, to);
+    free(all.items);
+    return result;
+}
+
 /* Of lags that are not known yet, all but the values. */
-static int measure(struct drawing *drawing, const struct points *points) {
+static int measure(const struct drawing_work *work, struct drawing *drawing, const struct points *points) {
     widen(drawing, points);
-    if (drawing->stage == DRAWING_MEASURE) note_nonfinite(&drawing->told, points);
     int result = drawing->query.what != VIEW_BAND ? plot_means_add(&drawing->means, points) : 0;
+    if (result < 0 || drawing->stage == DRAWING_FIRSTS) return result;
+    note_nonfinite(&drawing->told, points);
+    if (!drawing->guessed && points->n > 0) result = guess(work, drawing);
     if (result < 0 || drawing->making.items == NULL) return result;
     return plot_lines_add(&drawing->making, points);
 }
@@ -295,11 +329,11 @@ static int grow(struct drawing *drawing, const struct points *points) {
     return result;
 }
 
-static int take_points(struct drawing *drawing, const struct points *points) {
+static int take_points(const struct drawing_work *work, struct drawing *drawing, const struct points *points) {
     switch (drawing->stage) {
     case DRAWING_FIRSTS:
     case DRAWING_MEASURE:
-        return measure(drawing, points);
+        return measure(work, drawing, points);
     case DRAWING_FILL:
         return plot_lines_add(&drawing->making, points);
     case DRAWING_GROW:
@@ -309,23 +343,22 @@ static int take_points(struct drawing *drawing, const struct points *points) {
     }
 }
 
-/* Up to `last`: of these rows, or (NULL) as far as a piece goes. */
-static int read_piece(struct drawing *drawing, const char *run_path, const struct view_facts *facts,
-                      int64_t last, struct scan_rows *rows, ty_error *err) {
+/* Up to `last`: of the rows that were read, or (NULL) as far as a piece goes. */
+static int read_piece(const struct drawing_work *work, struct drawing *drawing, int64_t last, ty_error *err) {
     struct points points;
     struct view_query query = drawing->query;
-    struct points_pass pass = {.run_path = run_path,
+    struct points_pass pass = {.run_path = work->run_path,
                                .query = &query,
                                .x = drawing->named,
-                               .facts = facts,
+                               .facts = work->facts,
                                .after = drawing->last,
                                .last = last,
-                               .rows = rows,
+                               .rows = work->rows,
                                .before = drawing->made != MADE_NONE ? &drawing->before : NULL};
     if (drawing->stage == DRAWING_FILL && query.what != VIEW_BAND) query.ranks = &drawing->chosen;
     int result = points_gather_next(&pass, &points, err);
     if (result < 0) return result;
-    result = take_points(drawing, &points);
+    result = take_points(work, drawing, &points);
     points_done(&points);
     if (result == 0) drawing->last = pass.after;
     return result == -ENOMEM ? ty_fail_memory(err) : result;
@@ -340,40 +373,6 @@ static void begin_stage(struct drawing *drawing, enum drawing_stage stage) {
     drawing->before.tells = stage != DRAWING_FIRSTS;
     for (size_t i = 0; i < drawing->before.n_last && stage < DRAWING_GROW; i++)
         drawing->before.last[i].rank = -1;
-}
-
-/* Whether there is memory for lines of so many ranks: of more than are drawn no others have as many. */
-static bool has_room(const struct drawing_work *work, const struct drawing *drawing, size_t n_ranks) {
-    size_t bytes = bytes_of(&drawing->query, n_ranks);
-    if (n_ranks <= VIEW_LINES_MAX || drawing->query.what == VIEW_CELLS) return true;
-    for (size_t i = 0; i < work->n; i++)
-        bytes += work->items[i]->making.n * work->items[i]->making.most * sizeof(struct view_bucket);
-    return bytes <= GUESSED_BYTES;
-}
-
-/* Lines of all ranks that there may be, over the range that all ranks together have: the ranks of a run mostly
- * begin and end at the same x. */
-static int guess(const struct drawing_work *work, struct drawing *drawing) {
-    const struct view_query *query = &drawing->query;
-    double from = query->from, to = query->to, least, greatest;
-    if (isnan(from) || isnan(to)) {
-        if (drawing->made != MADE_NONE || !index_ends(work->index, query, &least, &greatest)) return 0;
-        if (isnan(from)) from = least;
-        if (isnan(to)) to = greatest;
-    }
-    if (query->what == VIEW_BAND) return plot_lines_begin(&drawing->making, query, NULL, from, to);
-    size_t n = query->ranks != NULL ? idset_count(query->ranks) : work->facts->replay.n_workers;
-    if (!has_room(work, drawing, n)) return 0;
-    struct plot_means all = {.items = calloc(n + 1, sizeof *all.items), .n = n};
-    int64_t rank = -1;
-    if (all.items == NULL) return -ENOMEM;
-    for (size_t i = 0; i < n; i++) {
-        rank = query->ranks != NULL ? idset_next(query->ranks, rank) : (int64_t)i;
-        all.items[i].rank = (int)rank;
-    }
-    int result = plot_lines_begin(&drawing->making, query, &all, from, to);
-    free(all.items);
-    return result;
 }
 
 static int begin(const struct drawing_work *work, struct drawing *drawing, const char *x, ty_error *err) {
@@ -399,7 +398,6 @@ static int begin(const struct drawing_work *work, struct drawing *drawing, const
         }
     }
     begin_stage(drawing, drawing->made == MADE_LAG ? DRAWING_FIRSTS : DRAWING_MEASURE);
-    if (drawing->stage == DRAWING_MEASURE && guess(work, drawing) < 0) return ty_fail_memory(err);
     return 0;
 }
 
@@ -471,10 +469,12 @@ static bool is_wanted(const struct drawing *drawing, const struct view_facts *fa
     return drawing->ready ? drawing->grown && over : drawing->stage != DRAWING_REFUSED;
 }
 
-/* Those that are worked on together: what only has to catch up comes first; and of each made metric one, as
+/* Those that are worked on together: what only has to catch up comes first; and of each made metric a few, as
  * these have memory that is not counted yet. */
 static void choose(const struct drawings *drawings, struct drawing_work *work) {
-    bool catches_up = false, has[MADE] = {0};
+    enum { MADE_TOGETHER = 3 };
+    bool catches_up = false;
+    size_t n_made[MADE] = {0};
     for (const struct drawing *drawing = drawings->first; drawing != NULL; drawing = drawing->next)
         catches_up = catches_up || (!drawing->ready && drawing->stage == DRAWING_GROW);
     for (int begun = 1; begun >= 0; begun--)
@@ -482,9 +482,9 @@ static void choose(const struct drawings *drawings, struct drawing_work *work) {
             bool is_begun = !drawing->ready && drawing->stage != DRAWING_NEW, made = drawing->made != MADE_NONE;
             if (!is_wanted(drawing, work->facts) || is_begun != (begun > 0) || work->n == DRAWINGS_MOST ||
                 (catches_up && (drawing->ready || drawing->stage != DRAWING_GROW)) ||
-                (made && has[drawing->made]))
+                (made && n_made[drawing->made] == MADE_TOGETHER))
                 continue;
-            if (made) has[drawing->made] = true;
+            if (made) n_made[drawing->made]++;
             work->items[work->n++] = drawing;
         }
 }
@@ -500,7 +500,7 @@ static int go_on(const struct drawing_work *work, struct drawing *drawing, int64
     int result = 0;
     if (drawing->stage == DRAWING_REFUSED) return 0;
     if (last > end) last = end;
-    if (drawing->last < last) result = read_piece(drawing, work->run_path, work->facts, last, work->rows, err);
+    if (drawing->last < last) result = read_piece(work, drawing, last, err);
     if (result == 0 && drawing->last >= end && drawing->stage < DRAWING_GROW) result = end_stage(drawing);
     if (result < 0) forget(drawing); /* some of the points may have been taken */
     if (result == -E2BIG) drawing->stage = DRAWING_REFUSED;
@@ -606,8 +606,9 @@ static int renew(struct drawing *drawing, const struct drawing_request *request,
         drawing->ready = false; /* it is the background's again */
         return 0;
     }
+    const struct drawing_work work = {.run_path = request->run_path, .facts = request->facts};
     while (drawing->last < there && result == 0)
-        result = read_piece(drawing, request->run_path, request->facts, there, NULL, err);
+        result = read_piece(&work, drawing, there, err);
     if (result == 0) {
         drawing->bytes = count_bytes(drawing);
         return 1;

@@ -1,6 +1,6 @@
-/* The points of a metric as cells of ranks and columns, each the mean of a rank's, and as counts of values. With
- * more ranks than rows, ranks share a row, which shows the greatest of their means: a rank that stands out must
- * not vanish among the others. */
+/* The points of a metric as cells of ranks and columns, each the mean of a rank's, and as counts of values.
+ * With more ranks than rows, ranks share a row, which shows the greatest of their means: a rank that stands out
+ * must not vanish among the others. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>

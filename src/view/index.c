@@ -595,24 +595,25 @@ bool index_find(const struct view_index *const_index, const struct view_query *q
     return known;
 }
 
-bool index_ends(const struct view_index *const_index, const struct view_query *query, double *from,
-                double *to) {
+bool index_end(const struct view_index *const_index, const struct view_query *query, bool any, double *to) {
     struct view_index *index = (struct view_index *)const_index; /* its lock */
     const char *x;
     (void)pthread_mutex_lock(&index->lock);
     int axis = find_axis(index, query->x, &x);
-    const uintptr_t *place = index->places != NULL ? hash_get(index->places, query->metric) : NULL;
-    *from = *to = (double)NAN;
-    for (size_t lost = 0; lost < (query->history == VIEW_ALL ? 2 : 1) && axis >= 0 && place != NULL; lost++) {
-        const struct index_row *row = &index->metrics[*place - 1].rows[lost][axis];
-        for (size_t i = 0; i < row->n; i++) {
-            if (view_bucket_is_empty(&row->slots[i])) continue;
-            if (!(row->slots[i].x >= *from)) *from = row->slots[i].x;
-            if (!(row->slots[i].x_last <= *to)) *to = row->slots[i].x_last;
-        }
+    *to = (double)NAN;
+    for (size_t i = 0; i < index->head.n_metrics && axis >= 0; i++) {
+        const struct index_metric *metric = &index->metrics[i];
+        if (!any && !str_equal(metric->name, query->metric)) continue;
+        for (size_t lost = 0; lost < (query->history == VIEW_ALL ? 2 : 1); lost++)
+            for (size_t k = metric->rows[lost][axis].n; k > 0; k--) {
+                const struct view_bucket *bucket = &metric->rows[lost][axis].slots[k - 1];
+                if (view_bucket_is_empty(bucket)) continue;
+                if (!(bucket->x_last <= *to)) *to = bucket->x_last;
+                break; /* slots lie by x */
+            }
     }
     (void)pthread_mutex_unlock(&index->lock);
-    return !isnan(*from) && !str_equal(x, "time");
+    return !isnan(*to) && !str_equal(x, "time");
 }
 
 int index_take(const struct view_index *const_index, const struct view_query *query, bool lost,

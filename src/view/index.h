@@ -55,9 +55,9 @@ struct index_span {
 };
 bool index_find(const struct view_index *index, const struct view_query *query, struct index_span *span);
 
-/* The lowest and the highest x of all points of the query's metric, whatever its range and ranks are. False: that
- * is not known, or of wall time not to the last bit. */
-bool index_ends(const struct view_index *index, const struct view_query *query, double *from, double *to);
+/* The highest x of all points of the query's metric, or of any metric, whatever the query's range and ranks
+ * are. False: that is not known, or of wall time not to the last bit. */
+bool index_end(const struct view_index *index, const struct view_query *query, bool any, double *to);
 
 /* A piece of the index: copies of the buckets of a metric, by x, and what is to be read beside them. */
 struct index_piece {

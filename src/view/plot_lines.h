@@ -22,9 +22,9 @@ struct plot_means {
 };
 
 int plot_means_add(struct plot_means *means, const struct points *points); /* -ENOMEM */
-/* Leaves those that are drawn, in the order of ranks: all that have points, but `most` where there are more, whose
- * means lie farthest from the median of all; a rank without a finite point stands out most. How many had points,
- * or -ENOMEM. */
+/* Leaves those that are drawn, in the order of ranks: all that have points, but `most` where there are more,
+ * whose means lie farthest from the median of all; a rank without a finite point stands out most. How many had
+ * points, or -ENOMEM. */
 int plot_means_choose(struct plot_means *means, size_t most);
 
 /* A line over x, as points are added in any order: a bucket for each x, as long as there are no more than

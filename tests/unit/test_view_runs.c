@@ -1,4 +1,5 @@
-/* What a journal tells beside the values of its reports: ranks, time, facts, the list of runs, the exposition. */
+/* What a journal tells beside the values of its reports: ranks, time, facts, the list of runs, the
+ * exposition. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
