@@ -45,6 +45,7 @@ DEVICES = (
 )
 PLACES = 5  # descriptors of a worker: standard ones, its socket, its payload
 _MOST_FDS = 8
+_TOLD_AFTER_S = 5.0  # that a worker waits for its threads
 
 
 class Request:
@@ -387,10 +388,27 @@ def give_threads(n: int) -> None:
         threadpoolctl.threadpool_limits(n)
 
 
+def wait_for_threads() -> None:
+    """As an interpreter does when it ends; of those that do not end it is told that they are waited for."""
+    others = [thread for thread in threading.enumerate() if not (thread.daemon or thread is threading.main_thread())]
+
+    def tell() -> None:
+        names = ", ".join(thread.name for thread in others if thread.is_alive())
+        if names:
+            print(f"trainyard: the worker has come to its end, and waits for its threads: {names}", file=sys.stderr, flush=True)
+
+    timer = threading.Timer(_TOLD_AFTER_S, tell)
+    timer.daemon = True
+    if others:
+        timer.start()
+    threading._shutdown()
+    timer.cancel()
+
+
 def end(code: int) -> None:
     """The end of a process without the end of its interpreter, which in a forked one would only cost time."""
     try:
-        threading._shutdown()
+        wait_for_threads()
         atexit._run_exitfuncs()
         with contextlib.suppress(Exception):
             _core.report_drain()

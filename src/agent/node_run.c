@@ -205,10 +205,21 @@ static void on_stacks(void *context, const struct buffer *frames) {
     outbox_send(&run->outbox, &WIRE_MESSAGE(STACKS, stacks, &body));
 }
 
-static bool has_ipv4_loopback(void) {
-    CLEANUP_FD int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    struct sockaddr_in loopback = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    return fd >= 0 && bind(fd, (const struct sockaddr *)&loopback, sizeof loopback) == 0;
+/* Whether processes of this machine reach each other there; nothing is sent. */
+static bool has_loopback(int family) {
+    union {
+        struct sockaddr any;
+        struct sockaddr_in v4;
+        struct sockaddr_in6 v6;
+    } own = {.any.sa_family = (sa_family_t)family};
+    socklen_t size = family == AF_INET ? sizeof own.v4 : sizeof own.v6;
+    CLEANUP_FD int fd = socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (family == AF_INET)
+        own.v4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    else
+        own.v6.sin6_addr = in6addr_loopback;
+    return fd >= 0 && bind(fd, &own.any, size) == 0 && getsockname(fd, &own.any, &size) == 0 &&
+           connect(fd, &own.any, size) == 0;
 }
 
 static void say_hello(struct node_run *run, const char *refusal) {
@@ -219,8 +230,13 @@ static void say_hello(struct node_run *run, const char *refusal) {
     hello.node_name = (char *)run->service->start->node_name;
     hello.pid = getpid();
     if (refusal != NULL) hello.refusal = (char *)refusal;
-    if (run->service->warning != NULL) hello.warning = (char *)run->service->warning;
-    hello.address = (char *)(has_ipv4_loopback() ? "127.0.0.1" : "::1");
+    bool four = has_loopback(AF_INET), six = has_loopback(AF_INET6);
+    if (run->service->warning != NULL)
+        hello.warning = (char *)run->service->warning;
+    else if (!four && !six)
+        hello.warning = (char *)"its loopback interface is not up (ip link set lo up): workers that meet there "
+                                "wait for each other";
+    hello.address = (char *)(four || !six ? "127.0.0.1" : "::1");
     if (run->service->leased != NULL) {
         hello.heard = run->heard;
         hello.said = clock_wall();

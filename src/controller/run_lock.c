@@ -34,6 +34,7 @@ enum { BEAT_S = 5, SILENT_S = 30, TEXT_MAX = 4096 };
 struct holder {
     long long pid, start;         /* start: ticks since the machine did; pid 0: nobody wrote anything */
     char boot[64], processes[64]; /* ids of the machine's boot and of the namespace that the pid counts in */
+    char clock[64];               /* and of the one that the start is told in */
     char host[256];
     double since;
 };
@@ -69,6 +70,8 @@ static struct holder this_process(void) {
     }
     ssize_t size = readlink("/proc/self/ns/pid", holder.processes, sizeof holder.processes - 1);
     holder.processes[size > 0 ? size : 0] = '\0';
+    size = readlink("/proc/self/ns/time", holder.clock, sizeof holder.clock - 1);
+    holder.clock[size > 0 ? size : 0] = '\0';
     (void)gethostname(holder.host, sizeof holder.host - 1);
     holder.since = duration_seconds(clock_wall());
     return holder;
@@ -76,9 +79,10 @@ static struct holder this_process(void) {
 
 static int write_holder(int fd) {
     struct holder me = this_process();
-    json_t *data = json_pack("{s:I, s:I, s:s, s:s, s:s, s:f}", "pid", (json_int_t)me.pid, "start",
-                             (json_int_t)me.start, "boot", me.boot, "processes", me.processes, "host",
-                             utf8_valid(me.host, strlen(me.host)) ? me.host : "?", "since", me.since);
+    json_t *data =
+        json_pack("{s:I, s:I, s:s, s:s, s:s, s:s, s:f}", "pid", (json_int_t)me.pid, "start",
+                  (json_int_t)me.start, "boot", me.boot, "processes", me.processes, "clock", me.clock, "host",
+                  utf8_valid(me.host, strlen(me.host)) ? me.host : "?", "since", me.since);
     CLEANUP_FREE char *text = data == NULL ? NULL : json_format(data, JSON_COMPACT);
     json_decref(data);
     if (text == NULL) return -ENOMEM;
@@ -102,15 +106,18 @@ static struct holder read_holder(int fd) {
     holder.since = json_real_value(json_object_get(data, "since"));
     copy_member(data, "boot", holder.boot, sizeof holder.boot);
     copy_member(data, "processes", holder.processes, sizeof holder.processes);
+    copy_member(data, "clock", holder.clock, sizeof holder.clock);
     copy_member(data, "host", holder.host, sizeof holder.host);
     json_decref(data);
     return holder;
 }
 
-/* Whether its process can be looked up here. */
+/* Whether its process can be looked up here. Where /proc tells of processes alone, the boot has no id: then the name
+ * of the host is that of the machine. */
 static bool is_near(const struct holder *holder) {
     struct holder me = this_process();
-    return holder->pid > 0 && me.boot[0] != '\0' && str_equal(me.boot, holder->boot) &&
+    return holder->pid > 0 && str_equal(me.boot, holder->boot) &&
+           (me.boot[0] != '\0' || str_equal(me.host, holder->host)) &&
            str_equal(me.processes, holder->processes);
 }
 
@@ -121,7 +128,8 @@ static bool lives_near(const struct holder *holder) {
     pid_t pid = (pid_t)holder->pid;
     if (kill(pid, 0) < 0 && errno == ESRCH) return false;
     long long start = start_of(holder->pid);
-    if (start != 0 && start != holder->start) return false;
+    bool comparable = holder->clock[0] == '\0' || str_equal(this_process().clock, holder->clock);
+    if (comparable && start != 0 && start != holder->start) return false;
     return !process_read(pid, &process) || (process.state != 'Z' && !process.ending && !process_is_killed(pid));
 }
 

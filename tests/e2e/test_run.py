@@ -344,6 +344,16 @@ class Rendezvous(RunCase):
                                    cwd=self.place, env=self.environment, capture_output=True, text=True, timeout=180)
             self.assertEqual("[rank 0] ::1\n", shown.stdout, shown.stderr)
 
+    def test_no_loopback(self):
+        """A network of its own begins so; workers that need none go on."""
+        prefix = self.network("true")
+        if prefix is None:
+            self.skipTest("no network of its own may be made here")
+        shown = subprocess.run([*prefix, COMMAND, "run", "--storage-path", self.storage, "--", "echo", "well"],
+                               cwd=self.place, env=self.environment, capture_output=True, text=True, timeout=180)
+        self.assertEqual((0, "[rank 0] well\n"), (shown.returncode, shown.stdout), shown.stderr)
+        self.assertIn("its loopback interface is not up", shown.stderr)
+
     def test_no_ipv6(self):
         prefix = self.network("echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6; ip link set lo up")
         self.meet("RANK", "WORLD_SIZE", prefix=prefix or [])

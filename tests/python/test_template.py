@@ -411,3 +411,21 @@ print(before)
         f"[rank 0] has {0o077} 0 200 {nice}",
         f"[rank 0] has {0o022} 0 300 {min(19, nice + 1)}",
     ]
+
+
+@pytest.mark.parametrize("method", ["spawn", "template"])
+def test_whom_a_worker_waits_for_at_its_end_is_told(start, method):
+    """A thread that is no daemon keeps it, as any process of Python."""
+    script = start(
+        HEAD
+        + """
+def train():
+    threading.Thread(target=threading.Event().wait, name="prefetcher").start()
+fit(train, 1, sys.argv[1])
+""",
+        method,
+    )
+    told = next(line for line in script.process.stderr if "waits for" in line)
+    assert told == "[rank 0] trainyard: the worker has come to its end, and waits for its threads: prefetcher\n"
+    script.process.send_signal(signal.SIGTERM)
+    assert script.finish().status != 0

@@ -207,6 +207,27 @@ class Processes(FaultCase):
         self.assertEqual(["trainyard run: cannot read /proc: mount it, since what outlives its worker is found there"], told)
         self.assert_nothing_made()
 
+    def test_p1_a_controller_with_another_clock(self):
+        """In a time namespace of its own it has begun at another time than whoever looks is told; it lives all the same."""
+        apart = ("unshare", "--time", "--boottime", "1000000", "--fork", "--kill-child")
+        if subprocess.run([*apart, "true"], stderr=subprocess.DEVNULL).returncode != 0:
+            self.skipTest("no time namespace may be made here")
+        process = self.inside(apart, "--", "sh", "-c", "echo > ready.0; exec sleep 100000")
+        self.wait_for_files(process, "ready.0")
+        self.assert_status(0, self.trainyard("stop", "r", "--storage-path", self.storage))
+        self.assertIn("interrupted", self.finish(process).err)
+        self.assert_ended("r", "interrupted")
+
+    def test_p7_with_a_proc_of_processes_alone(self):
+        """As services may have it (ProcSubset=pid): who drives a run is known there as well, and can be stopped."""
+        bare = ("unshare", "-m", "sh", "-c", 'mount -t proc -o subset=pid proc /proc && exec "$@"', "sh")
+        if subprocess.run([*bare, "test", "!", "-e", "/proc/sys"], stderr=subprocess.DEVNULL).returncode != 0:
+            self.skipTest("no such /proc may be mounted here")
+        script = '"$@" & until [ -e ready.0 ]; do sleep 0.01; done; "$1" stop r --storage-path %s; wait' % self.storage
+        finished = self.assert_status(0, self.finish(self.inside((*bare, "sh", "-c", script, "sh"), "--", "sh", "-c", "echo > ready.0; exec sleep 100000")))
+        self.assertNotIn("goes on", finished.err)
+        self.assert_ended("r", "interrupted", "preempted")  # in the background SIGINT is ignored
+
     def test_p7_without_devices(self):
         """Not even /dev/null: it is named, and not the program that could not be started for want of it."""
         bare = ("unshare", "-m", "sh", "-c", 'mount -t tmpfs none /dev && exec "$@"', "sh")
