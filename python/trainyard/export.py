@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import itertools
 import json
 import os
 import sys
@@ -113,16 +112,6 @@ def _cell(value: Any, kind: str) -> Any:
     return json.dumps(value, default=str)
 
 
-def _names(metrics: Iterable[str], head: list[str]) -> dict[str, str]:
-    """What the column of each metric is called: its name, and where a column before it has that, with a number behind it."""
-    names = {name: name for name in metrics}
-    taken = {*head, *names}
-    for name in names.keys() & set(head):
-        names[name] = next(made for n in itertools.count(2) if (made := f"{name}_{n}") not in taken)
-        taken.add(names[name])
-    return names
-
-
 def to_parquet(run: Run, output: str) -> None:
     """All reports, a row each: id, time (ns since the epoch), attempt, rank, number, `lost` of all, then the metrics, "a/b" for b
     in the dict a."""
@@ -130,9 +119,9 @@ def to_parquet(run: Run, output: str) -> None:
     import pyarrow
     import pyarrow.parquet
 
-    head = [*rows.HEAD, *(["lost"] if run.history == "all" else [])]
+    head = rows.head(run.history)
     columns = _columns(_batches(run))
-    names = _names(columns, head)
+    names = rows.column_names(columns, head)
     fields = [(name, "bool" if name == "lost" else "int64") for name in head]
     fields += [(names[name], kind) for name, kind in columns.items()]
     schema = pyarrow.schema([(name, pyarrow.type_for_alias(kind)) for name, kind in fields])

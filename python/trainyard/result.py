@@ -79,7 +79,7 @@ class Result:
 
     def reports(self, rank: int | None = 0, history: str = "effective") -> Any:
         """All that `rank` reported, None: all ranks, as a DataFrame: id, time (ns since the epoch), attempt, rank, number, then the
-        metrics, "a/b" for b in the dict a. Needs pandas.
+        metrics, "a/b" for b in the dict a; one that is called like these ends in "_2". Needs pandas.
 
         history: "effective" is what counts, "all" also what later attempts took back, with a column `lost`. RuntimeError where
         there is no run's directory to read.
@@ -90,14 +90,14 @@ class Result:
             raise ImportError("`Result.reports` needs pandas (pip install pandas)") from None
         with self._directory("nothing was kept") as path:
             storage, name = os.path.split(path)
-            read = [
-                {
-                    **{key: value for key, value in row.items() if key != "metrics"},
-                    **rows.flat(row["metrics"]),
-                }
-                for row in rows.read(name, storage, rank, history)
-            ]
-        return pandas.DataFrame(read if read else None, columns=None if read else rows.HEAD)
+            read = [(row, rows.flat(row["metrics"])) for row in rows.read(name, storage, rank, history)]
+        head = rows.head(history)
+        names = rows.column_names(dict.fromkeys(metric for _, flat in read for metric in flat), head)
+        made = [
+            {**{one: row[one] for one in head}, **{names[metric]: value for metric, value in flat.items()}}
+            for row, flat in read
+        ]
+        return pandas.DataFrame(made, columns=[*head, *names.values()])
 
     @contextlib.contextmanager
     def _directory(self, nothing: str) -> Iterator[str]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from . import _command
@@ -44,6 +45,21 @@ def read(
             raise RuntimeError(
                 f"the reports cannot be read: {harmless(told.read().decode(errors='replace').strip())}"
             )
+
+
+def head(history: str) -> list[str]:
+    """What each row says beside the metrics."""
+    return [*HEAD, *(["lost"] if history == "all" else [])]
+
+
+def column_names(metrics: Iterable[str], head: list[str]) -> dict[str, str]:
+    """What the column of each metric is called: its name, and where one of `head` has that, with a number behind it."""
+    names = {name: name for name in metrics}
+    taken = {*head, *names}
+    for name in names.keys() & set(head):
+        names[name] = next(made for n in itertools.count(2) if (made := f"{name}_{n}") not in taken)
+        taken.add(names[name])
+    return names
 
 
 def flat(metrics: dict[str, Any], above: str = "") -> dict[str, Any]:

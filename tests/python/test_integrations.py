@@ -317,3 +317,17 @@ def test_options_of_another_export_are_refused(storage, capsys):
         with pytest.raises(SystemExit) as ended:
             export.main([words[0], "none", "--storage-path", str(storage), *words[1:]])
         assert ended.value.code == 2 and told in capsys.readouterr().err
+
+
+def test_metrics_called_like_a_frame_s_own_columns(storage):
+    os.makedirs(storage)
+    journal = seen.Journal(storage, "e", 1)
+    journal.begin(0, 1, 1)
+    said = {1: {"rank": 8}, 2: {"rank": 7, "time": 1.5, "late": 2}}
+    journal.reports([(seen.SECOND * n, 1, 0, n, json.dumps(metrics)) for n, metrics in said.items()])
+    journal.end(9 * seen.SECOND, 1)
+    frame = Result(None, None, None, f"{storage}/e").reports(history="all")
+    assert list(frame.columns) == ["id", "time", "attempt", "rank", "number", "lost", "rank_2", "time_2", "late"]
+    assert list(frame["rank"]) == [0, 0] and list(frame["rank_2"]) == [8, 7] and list(frame["late"])[1] == 2
+    assert list(frame["time"]) == [seen.BEGAN + seen.SECOND, seen.BEGAN + 2 * seen.SECOND]
+    assert "lost" in Result(None, None, None, f"{storage}/e").reports(rank=5, history="all").columns
