@@ -62,10 +62,7 @@ struct places {
 
 void places_done(struct places *places);
 
-/* 0, or -ENOMEM. An address has one place. */
-int places_add(struct places *places, const void *of, size_t line, size_t column);
-
-/* NULL when the address has none. Valid until the next places_add. */
+/* NULL when the address has none. Valid until the tree has another value. */
 struct place *places_get(const struct places *places, const void *of);
 
 #endif

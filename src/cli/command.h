@@ -54,9 +54,8 @@ const struct command *command_find(const char *name); /* NULL when there is none
 /* TY_EUSAGE with the nearest name. */
 int command_unknown(const char *name, ty_error *err);
 
-/* The text of `trainyard --help` and of `trainyard NAME --help`; roff for man. NULL: the overview. */
+/* The text of `trainyard --help` and of `trainyard NAME --help`. NULL: the overview. */
 void command_help_text(const struct command *command, struct buffer *out);
-void command_man_text(const struct command *command, struct buffer *out);
 
 /* `trainyard agent ...`, what an engine starts for a node; not for people. */
 int command_agent_main(int argc, char **argv);

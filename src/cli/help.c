@@ -109,31 +109,6 @@ static const char files_text[] =
     "/tmp/trainyard-PID-N.lease: the devices that a run holds.\n\n"
     "PREFIX/share/doc/trainyard/docs: the pages of docs that are named here, where `make install` put them.";
 
-struct help_options {
-    bool man;
-};
-
-static const struct option_spec help_specs[] = {
-    {"man", 0, NULL, "print the manual page in roff instead", option_flag, offsetof(struct help_options, man),
-     NULL},
-};
-static const struct option_group help_group = {"Options", help_specs, ARRAY_SIZE(help_specs)};
-
-static int help_run(const struct arguments *arguments, ty_error *err) {
-    struct help_options options = {0};
-    int result = options_apply(arguments, (void *[]){&options}, err);
-    if (result < 0) return result;
-    const char *name = arguments->n_words > 0 ? arguments->words[0] : NULL;
-    const struct command *command = name != NULL ? command_find(name) : NULL;
-    if (name != NULL && command == NULL && !str_equal(name, "trainyard")) return command_unknown(name, err);
-    CLEANUP(buffer_done) struct buffer text = {0};
-    if (options.man)
-        command_man_text(command, &text);
-    else
-        command_help_text(command, &text);
-    return cli_print(&text, err);
-}
-
 /* Text in roff: backslashes and dashes kept as such, no line taken for a request. */
 static void roff(const char *text, struct buffer *out) {
     for (; *text != '\0'; text++) {
@@ -199,7 +174,7 @@ static void roff_section(const char *title, const char *text, struct buffer *out
     buffer_text(out, "\n");
 }
 
-void command_man_text(const struct command *command, struct buffer *out) {
+static void man_text(const struct command *command, struct buffer *out) {
     const char *dash = command != NULL ? "-" : "", *name = command != NULL ? command->name : "";
     buffer_printf(out, ".TH TRAINYARD%s", dash);
     for (const char *letter = name; *letter != '\0'; letter++)
@@ -222,6 +197,31 @@ void command_man_text(const struct command *command, struct buffer *out) {
     roff_section("EXIT STATUS", exit_status_text, out);
     roff_section("ENVIRONMENT", environment_text, out);
     roff_section("FILES", files_text, out);
+}
+
+struct help_options {
+    bool man;
+};
+
+static const struct option_spec help_specs[] = {
+    {"man", 0, NULL, "print the manual page in roff instead", option_flag, offsetof(struct help_options, man),
+     NULL},
+};
+static const struct option_group help_group = {"Options", help_specs, ARRAY_SIZE(help_specs)};
+
+static int help_run(const struct arguments *arguments, ty_error *err) {
+    struct help_options options = {0};
+    int result = options_apply(arguments, (void *[]){&options}, err);
+    if (result < 0) return result;
+    const char *name = arguments->n_words > 0 ? arguments->words[0] : NULL;
+    const struct command *command = name != NULL ? command_find(name) : NULL;
+    if (name != NULL && command == NULL && !str_equal(name, "trainyard")) return command_unknown(name, err);
+    CLEANUP(buffer_done) struct buffer text = {0};
+    if (options.man)
+        man_text(command, &text);
+    else
+        command_help_text(command, &text);
+    return cli_print(&text, err);
 }
 
 const struct command command_help = {

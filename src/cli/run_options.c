@@ -15,9 +15,22 @@ static int set_setting(const struct option_spec *option, void *target, const cha
                             err);
 }
 
+/* NAME=VALUE, or NAME alone, which must be set here (it is inherited then). */
 static int add_variable(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    struct run_environment *environment = &((struct run_options *)target)->environment;
+    const char *equals = strchr(value, '=');
+    CLEANUP_FREE char *name = equals != NULL ? strndup(value, (size_t)(equals - value)) : strdup(value);
     (void)option;
-    return run_environment_add(&((struct run_options *)target)->environment, value, err);
+    if (name == NULL) return ty_fail_memory(err);
+    int result = config_check_variable(name, err);
+    if (result < 0) return result;
+    if (equals == NULL && getenv(name) == NULL)
+        return ty_fail(err, TY_EUSAGE, "is not set here: give it a value, as in --env %s=VALUE", name);
+    if (equals == NULL) return 0;
+    if (ARRAY_GROW(environment->items, environment->n + 1) < 0) return ty_fail_memory(err);
+    environment->items[environment->n++] = (char *)(uintptr_t)value;
+    environment->items[environment->n] = NULL;
+    return 0;
 }
 
 /* How the workers of a program start. torchrun's words stand for the same: its workers are always executed. */
@@ -79,21 +92,6 @@ const struct option_group run_policy_group = {"Failures and checkpoints", policy
 void run_environment_done(struct run_environment *environment) {
     free(environment->items);
     *environment = (struct run_environment){0};
-}
-
-int run_environment_add(struct run_environment *environment, const char *text, ty_error *err) {
-    const char *equals = strchr(text, '=');
-    CLEANUP_FREE char *name = equals != NULL ? strndup(text, (size_t)(equals - text)) : strdup(text);
-    if (name == NULL) return ty_fail_memory(err);
-    int result = config_check_variable(name, err);
-    if (result < 0) return result;
-    if (equals == NULL && getenv(name) == NULL)
-        return ty_fail(err, TY_EUSAGE, "is not set here: give it a value, as in --env %s=VALUE", name);
-    if (equals == NULL) return 0;
-    if (ARRAY_GROW(environment->items, environment->n + 1) < 0) return ty_fail_memory(err);
-    environment->items[environment->n++] = (char *)(uintptr_t)text;
-    environment->items[environment->n] = NULL;
-    return 0;
 }
 
 int run_environment_make(const struct run_environment *given, char *const *file, struct environment *made,

@@ -101,9 +101,6 @@ struct run_environment {
 
 void run_environment_done(struct run_environment *environment);
 
-/* NAME=VALUE, or NAME alone, which must be set here (it is inherited then). */
-int run_environment_add(struct run_environment *environment, const char *text, ty_error *err);
-
 /* Later ones win: this process's, those of the config file (NULL-terminated; may be NULL), those given. `*made`
  * is the caller's. */
 int run_environment_make(const struct run_environment *given, char *const *file, struct environment *made,
