@@ -71,9 +71,9 @@ _TABLE: dict[str, dict[str, str]] = {
         f"{HERE}.session": "init shutdown is_initialized __version__ LOCAL_MODE SCRIPT_MODE WORKER_MODE LoggingConfig logger get",
         f"{HERE}.cluster": "cluster_resources available_resources nodes",
         f"{HERE}.context": "get_gpu_ids get_runtime_context",
-        ABSENT: "remote put wait kill cancel method get_actor timeline client ObjectRef ObjectRefGenerator ActorID "
-        "ClientBuilder JobID NodeID TaskID WorkerID UniqueID PlacementGroupID Language cpp_function java_function "
-        "java_actor_class",
+        ABSENT: "remote put wait kill cancel method get_actor timeline client ObjectRef ObjectRefGenerator ActorClassID ActorID "
+        "DynamicObjectRefGenerator FunctionID ObjectID ClientBuilder JobID NodeID TaskID WorkerID UniqueID PlacementGroupID "
+        "Language cpp_function java_function java_actor_class",
     },
     "ray.cloudpickle": {
         "cloudpickle": "CloudPickler Pickler dump dumps load loads register_pickle_by_value unregister_pickle_by_value"
