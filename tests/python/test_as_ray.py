@@ -314,6 +314,10 @@ def test_modules_below_ray_data_are_there():
         ("ray.data.expressions", "StarExpr", "col"),
         ("ray.data", "Datasink", "iter_batches"),
         ("ray.data.datasource", "Datasink", "iter_batches"),
+        ("ray.train.xgboost", "XGBoostPredictor", "get_model"),
+        ("ray.train.lightgbm", "LightGBMPredictor", "get_model"),
+        ("ray.train.tensorflow", "TensorflowPredictor", "get_model"),
+        ("ray.train.torch", "TorchDetectionPredictor", "get_model"),
     ],
 )
 def test_the_way_out_is_one_for_the_name(module, name, way_out):

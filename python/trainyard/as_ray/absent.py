@@ -68,9 +68,10 @@ HINTS = {
         "it needs the package tensorflow, which is not installed",
         "install it, or call your library in the training function of a DataParallelTrainer",
     ),
-    "ray.train.tensorflow.TensorflowPredictor": (
-        "a model is asked by its own methods",
-        "load it by TensorflowCheckpoint.get_model and call it in map_batches",
+    **dict.fromkeys(
+        ("ray.train.lightgbm.LightGBMPredictor", "ray.train.tensorflow.TensorflowPredictor", "ray.train.xgboost.XGBoostPredictor",
+         "ray.train.torch.TorchDetectionPredictor"),
+        ("a model is asked by its own methods", "load it by get_model of the checkpoint and call it in map_batches"),
     ),
     "ray.train.xgboost": (
         "it needs the package xgboost, which is not installed",
