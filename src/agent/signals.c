@@ -50,8 +50,8 @@ static void tell_read(struct node_run *run, const struct worker_process *worker)
                command ? "--stdin RANK" : "`stdin`, the rank that is to get it,");
 }
 
-/* A worker that asked to be traced by its parent (PTRACE_TRACEME) stops at each signal until that lets it go on. It
- * is traced no longer, and gets the signal, unless that only tells of its exec. */
+/* A worker that asked to be traced by its parent (PTRACE_TRACEME) stops at each signal until that lets it go
+ * on. It is traced no longer, and gets the signal, unless that only tells of its exec. */
 static void let_go(pid_t pid, int signal_number) {
     (void)ptrace(PTRACE_DETACH, pid, NULL, (void *)(intptr_t)(signal_number == SIGTRAP ? 0 : signal_number));
 }

@@ -211,7 +211,8 @@ void worker_process_done(struct worker_process *worker); /* frees; a zeroed one 
 
 /* -- the processes beside a worker (leftovers.c) */
 
-/* What a worker that ended well left: jobs in the background, as an upload that goes on. Helpers that end when their worker has, as those of Python's multiprocessing, are not worth a word. */
+/* What a worker that ended well left: jobs in the background, as an upload that goes on. Helpers that end when
+ * their worker has, as those of Python's multiprocessing, are not worth a word. */
 #define LEFTOVERS_SETTLE (100 * NS_PER_MS)
 
 /* Adds the processes of the group that live. */

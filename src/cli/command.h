@@ -79,8 +79,8 @@ int cli_print(const struct buffer *text, ty_error *err);
  * name in place of what named it, quoted for a shell. */
 void go_on_format(const char *command, const struct arguments *arguments, const char *name, struct buffer *out);
 
-/* The same line for another place: `program` `command` `more` OPTIONS --resume NAME -- PROG, without the options
- * in `less` (NULL-terminated). */
+/* The same line for another place: `program` `command` `more` OPTIONS --resume NAME -- PROG, without the
+ * options in `less` (NULL-terminated). */
 struct go_on_line {
     const char *program, *command, *more;
     const char *const *less;

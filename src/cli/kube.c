@@ -305,8 +305,8 @@ static void pause_a_while(void) {
     (void)nanosleep(&(struct timespec){.tv_sec = ASK_EVERY_S}, NULL);
 }
 
-/* Why the first pod does not run yet. A container is there once a node is found for the pod: without words it is
- * on its way, with them it cannot start, as by an image that there is not. */
+/* Why the first pod does not run yet. A container is there once a node is found for the pod: without words it
+ * is on its way, with them it cannot start, as by an image that there is not. */
 static void tell_wait(struct follow *follow) {
     char text[600];
     if (follow->words.size > 0)
@@ -365,8 +365,8 @@ static int wait_for_end(struct follow *follow, ty_error *err) {
     }
 }
 
-/* One that is there would stay as it is, with pods that have another key, or that ended long ago. A kubectl that
- * does not say so has a reason, which applying tells. */
+/* One that is there would stay as it is, with pods that have another key, or that ended long ago. A kubectl
+ * that does not say so has a reason, which applying tells. */
 static int check_absent(const struct follow *follow, bool set, ty_error *err) {
     const char *kind = set ? "jobset" : "job", *name = follow->request->name;
     const char *const words[] = {"get", kind, name, "--ignore-not-found", "-o", "name", NULL};

@@ -126,7 +126,8 @@ static bool change_over(struct log_view *logs, struct shown_log *file) {
     return true;
 }
 
-/* Whoever wants the room of a log may cut it while it is written: what comes then is read from its beginning. */
+/* Whoever wants the room of a log may cut it while it is written: what comes then is read from its
+ * beginning. */
 static bool begin_anew(const struct shown_log *file) {
     struct stat status;
     return fstat(file->fd, &status) == 0 && status.st_size < lseek(file->fd, 0, SEEK_CUR) &&
@@ -264,8 +265,8 @@ static void *watch_end(void *context) {
     return NULL;
 }
 
-/* Where news of the logs comes; -1 where none does: there is no inotify to be had, or another machine may write them.
- * Then they are looked at again and again. */
+/* Where news of the logs comes; -1 where none does: there is no inotify to be had, or another machine may write
+ * them. Then they are looked at again and again. */
 static int watch_logs(const struct log_view *logs) {
     if (logs->fd < 0 || !file_is_local(logs->fd)) return -1;
     CLEANUP_FD int notify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);

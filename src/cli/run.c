@@ -18,7 +18,7 @@
 #include "engine/slurm.h"
 #include "worker/driver.h"
 
-/* The interpreter of torchrun's script may come from the environment, as with `python -m trainyard.torchrun`. */
+/* The interpreter of torchrun's script may come from the environment (`python -m trainyard.torchrun`). */
 static void tell_how_to_go_on(const char *command, const struct arguments *arguments, const char *name) {
     CLEANUP(buffer_done) struct buffer text = {0};
     const char *python = str_equal(command, command_torchrun.name) ? getenv("PYTHON_EXEC") : NULL;

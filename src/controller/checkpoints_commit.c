@@ -63,7 +63,8 @@ static void publish(struct storage_job *job) {
                                      publication->n_files,
                                      publication->again};
     const char *place = publication->place;
-    /* A controller that has lost the run puts nothing into its place; the journal would tell behind the rename. */
+    /* A controller that has lost the run puts nothing into its place; the journal would tell behind the
+     * rename. */
     if (publication->lock >= 0)
         made->result = run_lock_check(publication->lock, publication->run_path, &made->error);
     if (made->result < 0) return;

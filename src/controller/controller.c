@@ -71,8 +71,8 @@ static bool step(struct ty_run *run, bool wait) {
 
 /* -- open */
 
-/* As long as this process has a run, workers whose agent dies become its children, so that they can be reaped. The
- * last run to end need not be the one that began first. */
+/* As long as this process has a run, workers whose agent dies become its children, so that they can be reaped.
+ * The last run to end need not be the one that began first. */
 static struct {
     pthread_mutex_t lock;
     int runs;   /* that are open */
@@ -265,8 +265,8 @@ static bool is_pending(void) {
     return sigpending(&pending) == 0 && sigismember(&pending, SIGPIPE) == 1;
 }
 
-/* Until `leave`, writing to somebody who went away is an error and nothing else, and messages of this thread are
- * those of the run, where its owner wants them. NULL: it is not open yet. */
+/* Until `leave`, writing to somebody who went away is an error and nothing else, and messages of this thread
+ * are those of the run, where its owner wants them. NULL: it is not open yet. */
 static struct entry enter(const struct ty_run *run) {
     struct entry entry = {.was_pending = is_pending(), .log = log_divert((struct log_target){0})};
     (void)log_divert(run != NULL && run->log.sink != NULL ? run->log : entry.log);

@@ -86,8 +86,8 @@ static int check_metrics_file(const struct run_settings *settings, ty_error *err
                    strerror(errno));
 }
 
-/* A /proc of other processes, as a space of them (PID namespace) has that mounted none of its own, has strangers under
- * the numbers of ours. */
+/* A /proc of other processes, as a space of them (PID namespace) has that mounted none of its own, has
+ * strangers under the numbers of ours. */
 static int check_machine(ty_error *err) {
     char number[16] = "";
     if (access("/dev/null", R_OK | W_OK) < 0)

@@ -112,8 +112,8 @@ static struct holder read_holder(int fd) {
     return holder;
 }
 
-/* Whether its process can be looked up here. Where /proc tells of processes alone, the boot has no id: then the name
- * of the host is that of the machine. */
+/* Whether its process can be looked up here. Where /proc tells of processes alone, the boot has no id: then the
+ * name of the host is that of the machine. */
 static bool is_near(const struct holder *holder) {
     struct holder me = this_process();
     return holder->pid > 0 && str_equal(me.boot, holder->boot) &&

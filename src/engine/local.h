@@ -16,8 +16,8 @@ enum { POOL_MAX = 64 };
  * cores, where it is. The program may change all that between two runs. */
 uint64_t pool_inheritance(void);
 
-/* An agent that lives, executes the file at `command`, and has inherited this; the caller's. False when there is
- * none; those that are not fit are dropped on the way. */
+/* An agent that lives, executes the file at `command`, and has inherited this; the caller's. False when there
+ * is none; those that are not fit are dropped on the way. */
 bool pool_take(const char *command, uint64_t inheritance, struct engine_handle *handle);
 void pool_put(struct engine_handle *handle);  /* takes over its descriptors, and clears it */
 void pool_drop(struct engine_handle *handle); /* ends the agent, waits for it, and clears the handle */

@@ -1,6 +1,6 @@
-/* The pool belongs to the process that filled it, whose runs may be driven by several threads: a child that this
- * process forks inherits the list, and begins with an empty one. An agent of another build of the command is not
- * used: a rebuilt command means new agents. */
+/* The pool belongs to the process that filled it, whose runs may be driven by several threads: a child that
+ * this process forks inherits the list, and begins with an empty one. An agent of another build of the command
+ * is not used: a rebuilt command means new agents. */
 #include "engine/local.h"
 
 #include <errno.h>

@@ -139,8 +139,8 @@ static int knock(struct rendezvous *rendezvous) {
     return result;
 }
 
-/* An agent that is adrift, or ends, is found. Nothing is left of one only where nobody listens: one that hangs up
- * is at its end, and one that does not answer is ended. */
+/* An agent that is adrift, or ends, is found. Nothing is left of one only where nobody listens: one that hangs
+ * up is at its end, and one that does not answer is ended. */
 void rendezvous_find_left(struct rendezvous *rendezvous) {
     struct left *left = &rendezvous->left;
     const struct slot *slot = &rendezvous->slots[0];

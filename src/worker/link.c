@@ -51,8 +51,8 @@ static bool note_file(struct link *link) {
     return true;
 }
 
-/* A program may close what is not its own, and open a file that has the number then: nothing is said to that, nor
- * is it closed. */
+/* A program may close what is not its own, and open a file that has the number then: nothing is said to that,
+ * nor is it closed. */
 static bool is_intact(const struct link *link) {
     struct stat status;
     return fstat(link->fd, &status) == 0 && status.st_dev == link->device && status.st_ino == link->inode;
