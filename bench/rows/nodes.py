@@ -1,5 +1,5 @@
 """Several nodes. E2: the whole command on 6 nodes of 8 no-op workers, in an allocation of Slurm beside bare srun, and torchrun and mpirun
-where they are installed. ssh: to 6 hosts beside the slowest bare `ssh HOST true`. home: a checkpoint of a node whose storage is apart,
+where they are installed. ssh: to 6 hosts beside the slowest bare `ssh HOST true`, and mpirun and torchrun on the same hosts. home: a checkpoint of a node whose storage is apart,
 brought home over the channel, beside plain TCP. site: 10,000 nodes of `scontrol show nodes`, read and planned.
 
 Hosts are network namespaces of this machine (scripts/hosts), so that six of them share its processors."""
@@ -86,6 +86,21 @@ def _hosts(bench, count, *options):
         holder.wait()
 
 
+def _on_hosts(bench, names):
+    """Words of mpirun with these hosts, and of a torchrun on each by ssh, where they are installed; the first one is where they are typed."""
+    path, program, others = os.path.join(bench.directory, "hosts"), bench.program("noop"), {}
+    with open(path, "w") as f:
+        f.writelines(f"{name} slots={EACH}\n" for name in names)
+    if not bench.peers["mpirun"]:
+        others["mpirun"] = ["mpirun", *(["--allow-run-as-root"] if os.getuid() == 0 else []), "-n", str(NODES * EACH), "--hostfile", path, program]
+    if os.access(interpreter(), os.X_OK) and subprocess.run([interpreter(), "-c", "import torch"], capture_output=True).returncode == 0:
+        line = (f"OMP_NUM_THREADS=1 {interpreter()} -m torch.distributed.run --nnodes {NODES} --nproc-per-node {EACH} --rdzv-backend c10d --rdzv-id x "
+                f"--rdzv-endpoint {names[0]}:29400 --no-python {program}")
+        each = " ".join(f'ssh -o BatchMode=yes {name} "{line}" &' for name in names[1:])
+        others["torchrun"] = ["sh", "-c", f"{each} {line}; wait"]
+    return others
+
+
 def run_ssh(bench):
     if not shutil.which("sshd", path=os.environ.get("PATH", "") + ":/usr/sbin"):
         raise Skip("sshd is not installed")
@@ -96,12 +111,18 @@ def run_ssh(bench):
         contestants = {"ours": Command(within("h1", *ours), bench.environment)}
         for name in names[1:]:
             contestants[name] = Command(within("h1", "ssh", "-o", "BatchMode=yes", name, "true"), bench.environment)
-        times = bench.race(contestants, REPEATS)
+        others = {name: Command(within("h1", *words), bench.environment) for name, words in _on_hosts(bench, names).items()}
+        slow = {"torchrun": others.pop("torchrun", None)}
+        times = bench.race(contestants | others, REPEATS)
+        beside = {name: times[name] for name in others} | bench.race(slow, 1, 120)
     slowest = max(times[name].median for name in names[1:])
     median = times["ours"].median
-    bench.row("ssh", f"{NODES} hosts x {EACH} no-op workers", milliseconds(median), f"slowest ssh {milliseconds(slowest)} {median / slowest:.2f}x",
-              f"<= {MOST_OF_SSH}x + {SSH_MORE} s", median <= MOST_OF_SSH * slowest + SSH_MORE and not times["ours"].hangs,
-              times={name: summary.as_dict() for name, summary in times.items()})
+    slower = [name for name, summary in beside.items() if summary.values and median >= summary.median]
+    bench.row("ssh", f"{NODES} hosts x {EACH} no-op workers", milliseconds(median),
+              f"slowest ssh {milliseconds(slowest)} {median / slowest:.2f}x, " + _told({"ours": times["ours"], **beside}),
+              f"<= {MOST_OF_SSH}x + {SSH_MORE} s, below the others",
+              median <= MOST_OF_SSH * slowest + SSH_MORE and not slower and not times["ours"].hangs,
+              times={name: summary.as_dict() for name, summary in (times | beside).items()})
 
 
 # ---- files that come home ----

@@ -63,6 +63,7 @@ void orders_take(void *context, const Wire__Message *message) {
         break;
     case WIRE__MESSAGE__BODY_FINISH:
         run->keep = message->finish->keep;
+        if (!run->keep) run->service->status = 0; /* else a dismissal says with what to end */
         node_run_end(run, STOP_TOLD);
         break;
     case WIRE__MESSAGE__BODY_DISMISSAL:

@@ -96,7 +96,10 @@ static void finish(void *context, uint32_t node) {
     peer_let_go(&run->agents.peers[node]);
     chaos_stop(run);
     answers_drop(&run->agents.peers[node].answers); /* nothing may follow a finish */
-    body.keep = agents_rest(run) || peer_is_remote(&run->agents.peers[node]);
+    /* One whose user waits for the exit status of the run, which is not known yet, stays for that. */
+    const struct rendezvous *rendezvous = run->prepared.rendezvous;
+    body.keep = rendezvous != NULL ? peer_is_remote(&run->agents.peers[node]) && !rendezvous_starts(rendezvous)
+                                   : agents_rest(run);
     peer_send(&run->agents.peers[node], &WIRE_MESSAGE(FINISH, finish, &body));
 }
 

@@ -165,6 +165,8 @@ static int take_seat(struct rendezvous *rendezvous, struct slot *slot, const Wir
     slot->adrift = TAKE(copy->adrift);
     set_given_up(slot, false);
     strcpy(slot->address, visitor->address);
+    slot->here = str_equal(visitor->address, visitor->own_address) || str_equal(visitor->address, "::1") ||
+                 str_prefix(visitor->address, "127.", NULL);
     rendezvous_choose_again(rendezvous, slot);
     return 0;
 }
@@ -344,6 +346,10 @@ struct loop *rendezvous_loop(const struct rendezvous *rendezvous) {
 
 void *rendezvous_starter(const struct rendezvous *rendezvous) {
     return rendezvous->config.starter.context;
+}
+
+bool rendezvous_starts(const struct rendezvous *rendezvous) {
+    return rendezvous->config.starter.start != NULL;
 }
 
 void rendezvous_note(struct rendezvous *rendezvous, uint32_t node_rank, const char *text) {

@@ -70,6 +70,8 @@ void rendezvous_close(struct rendezvous *rendezvous, int status);
 const char *rendezvous_addresses(const struct rendezvous *rendezvous);
 struct loop *rendezvous_loop(const struct rendezvous *rendezvous);
 void *rendezvous_starter(const struct rendezvous *rendezvous); /* the context of its starter */
+/* Whether it starts the agents itself: nobody waits for their exit status. */
+bool rendezvous_starts(const struct rendezvous *rendezvous);
 
 /* What was heard of a node that has not joined ("ssh: connect to host b port 22: Connection refused"): told
  * with those that are missing. The later word replaces the earlier. */

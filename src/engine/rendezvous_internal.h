@@ -34,6 +34,7 @@ struct slot {
     char *name;              /* of the node, unique; kept once it has been there */
     Wire__Join *join;        /* the description, owned; NULL: it never was there */
     char address[64];        /* where it can be reached, as its connection shows */
+    bool here;               /* it is of this machine, as its connection shows */
     struct tried *tried;     /* n_tried, of its addresses, while the network is tried; NULL */
     size_t n_tried;
     struct target *targets; /* n_targets, until it has told what it reaches; NULL */

@@ -284,7 +284,7 @@ static int join_in(struct rendezvous *rendezvous, struct network_trial **own, ty
     return result;
 }
 
-/* Those who can be reached at all. A node that is on loopback is on this machine. */
+/* Those who can be reached at all. */
 static int gather(struct rendezvous *rendezvous, struct party *party, ty_error *err) {
     bool apart = false;
     party->slots = calloc(rendezvous->config.max_nodes, sizeof *party->slots);
@@ -294,8 +294,7 @@ static int gather(struct rendezvous *rendezvous, struct party *party, ty_error *
         bool local = rendezvous->config.local && rank == 0;
         if (!local && slot->state == SLOT_ABSENT) continue;
         if (!local && slot->adrift != NULL) continue; /* its workers have found each other */
-        bool loopback = str_equal(slot->address, "::1") || str_prefix(slot->address, "127.", NULL);
-        apart = apart || (!local && !loopback);
+        apart = apart || (!local && !slot->here);
         party->slots[party->n++] = slot;
     }
     if (!apart || rendezvous->key.text[0] == '\0') party->n = 0;

@@ -34,7 +34,7 @@ enum {
 static const char IDENTITY[] = "trainyard 1 node ";
 
 struct tls_server {
-    SSL_CTX *context;
+    SSL_CTX *context; /* NULL until the first comes: it takes longer to set up than a handshake */
     struct run_key key;
 };
 
@@ -202,12 +202,6 @@ static int create_server(const struct run_key *key, struct tls_server **server, 
     struct tls_server *made = calloc(1, sizeof *made);
     if (made == NULL) return ty_fail_memory(err);
     made->key = *key;
-    made->context = make_context(TLS_server_method(), err);
-    if (made->context == NULL) {
-        free(made);
-        return TY_ECOMM;
-    }
-    SSL_CTX_set_psk_find_session_callback(made->context, find_session);
     *server = made;
     return 0;
 }
@@ -266,6 +260,11 @@ static int make_connection(SSL_CTX *context, const struct run_key *key, int fd, 
 }
 
 static int accept_connection(struct tls_server *server, int fd, struct tls **tls, ty_error *err) {
+    if (server->context == NULL) {
+        server->context = make_context(TLS_server_method(), err);
+        if (server->context == NULL) return TY_ECOMM;
+        SSL_CTX_set_psk_find_session_callback(server->context, find_session);
+    }
     int result = make_connection(server->context, &server->key, fd, tls, err);
     if (result == 0) SSL_set_accept_state((*tls)->ssl);
     return result;
