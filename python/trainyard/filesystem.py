@@ -7,7 +7,6 @@ import contextlib
 import os
 import re
 import shutil
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Iterator, Sequence
 
 from .paths import as_text, lies_in
@@ -137,6 +136,8 @@ def send(
     (https://github.com/apache/arrow/issues/32372).
     """
     filesystem.create_dir(target, recursive=True)
+    from concurrent.futures import ThreadPoolExecutor  # which an interpreter that ends cannot import
+
     with ThreadPoolExecutor(AT_A_TIME) as pool:
         files = []
         for path, below, is_file in tree(source):

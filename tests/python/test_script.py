@@ -121,12 +121,21 @@ def test_a_checkpoint_that_is_lost_at_the_end_is_a_failure(run):
 
 
 @pytest.mark.parametrize("end", ["", "raise ValueError('mine')"])
-def test_the_shortest_program_has_its_own_end_alone(run, end):
-    """It imports nothing else, and what the end needs is not to be imported by an interpreter that ends."""
-    finished = run(f"import trainyard\ntrainyard.report({{'i': 1}})\n{end}\n")
+@pytest.mark.parametrize(
+    "report",
+    [
+        "trainyard.report({'i': 1})",
+        "import atexit; atexit.register(trainyard.report, {'i': 1})",
+        "import threading; threading.Thread(target=lambda: time.sleep(0.2) or trainyard.report({'i': 1})).start()",
+    ],
+)
+def test_the_shortest_program_has_its_own_end_alone(run, report, end):
+    """It imports nothing else, and what the end needs, or a report at the end, is not to be what an interpreter that ends refuses."""
+    finished = run(f"import time, trainyard\n{report}\n{end}\n", "--name", "r")
     tracebacks = [line for line in finished.stderr.splitlines() if line.startswith("[rank 0] Traceback")]
     assert (finished.returncode, len(tracebacks)) == ((1, 1) if end else (0, 0)), finished
     assert "RuntimeError" not in finished.stderr, finished
+    assert metrics(finished, "r", "i") == [(0, 1)]
 
 
 def test_children_of_a_worker(run):
