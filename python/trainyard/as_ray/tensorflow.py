@@ -9,8 +9,8 @@ import shutil
 import tempfile
 from typing import Any, Callable, Mapping
 
-from ..config import RunConfig, ScalingConfig
-from ..trainer import BackendConfig, DataParallelTrainer, _of
+from ..config import RunConfig, ScalingConfig, given_or_default
+from ..trainer import BackendConfig, DataParallelTrainer
 from .framework_checkpoint import FrameworkCheckpoint
 
 
@@ -41,7 +41,7 @@ class TensorflowTrainer(DataParallelTrainer):
         super().__init__(
             train_loop_per_worker,
             train_loop_config=train_loop_config,
-            backend_config=_of(tensorflow_config, TensorflowConfig, "tensorflow_config"),
+            backend_config=given_or_default(tensorflow_config, TensorflowConfig, "tensorflow_config"),
             scaling_config=scaling_config,
             run_config=run_config,
             datasets=datasets,
