@@ -604,7 +604,10 @@ int peer_start(struct peer *peer, ty_error *err) {
     int lease = prepared->lease == NULL ? -1 : lease_fd(prepared->lease);
     if (result == 0) result = prepared->engine->start_agent(&agent, lease, log.data, &peer->handle, err);
     claims_free(start.claims, start.n_claims);
+    bool told = peer->awaited;
     peer->awaited = result == TY_ENODE;
+    if (peer->awaited && !told)
+        log_warning("controller", "waiting a minute at most for node %s to come back", peer->name);
     if (peer->awaited) return 0; /* within the start limit it may join again */
     if (result < 0) return result;
     if (peer->handle.channel != NULL) {

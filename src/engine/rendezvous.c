@@ -23,6 +23,9 @@
 #define RECALL_LIMIT (4 * NS_PER_S)
 #define DEFAULT_LIMIT (300 * NS_PER_S)
 #define PROMISE_LIMIT (10 * NS_PER_S)
+/* How long a run waits for a node to come back, and how often its agent is started again meanwhile. */
+#define WANTED_LIMIT (60 * NS_PER_S)
+#define AGAIN_EACH (2 * NS_PER_S)
 enum { NAMED_AT_MOST = 8 };
 
 static const char *name_of(const struct rendezvous *rendezvous, uint32_t rank, char text[32]) {
@@ -164,6 +167,8 @@ static int take_seat(struct rendezvous *rendezvous, struct slot *slot, const Wir
     slot_forget_adrift(slot);
     slot->adrift = TAKE(copy->adrift);
     set_given_up(slot, false);
+    slot->gone = false;
+    slot->wanted = 0;
     strcpy(slot->address, visitor->address);
     slot->here = str_equal(visitor->address, visitor->own_address) || str_equal(visitor->address, "::1") ||
                  str_prefix(visitor->address, "127.", NULL);
@@ -224,6 +229,27 @@ void rendezvous_enter(struct rendezvous *rendezvous, struct channel *channel, co
     if (rendezvous->changed != NULL) rendezvous->changed(rendezvous->context);
 }
 
+/* -- coming back */
+
+static void start_again_later(const struct slot *slot) {
+    struct rendezvous *rendezvous = slot->rendezvous;
+    bool waits = rendezvous->config.starter.start != NULL && slot->gone && slot->wanted > 0;
+    if (!waits || rendezvous->again.state != NULL) return;
+    (void)loop_timer_start(rendezvous->config.loop, &rendezvous->again, AGAIN_EACH);
+}
+
+/* Of nodes that a run waits for. Those that still have a keeper come by themselves. */
+static void start_again(void *context) {
+    struct rendezvous *rendezvous = context;
+    const struct rendezvous_starter *starter = &rendezvous->config.starter;
+    for (uint32_t rank = 0; rank < rendezvous->config.max_nodes; rank++) {
+        struct slot *slot = &rendezvous->slots[rank];
+        if (!slot->gone || slot->state != SLOT_ABSENT || clock_monotonic() > slot->wanted) continue;
+        slot->gone = starter->start(starter->context, rendezvous, rank, 1, NULL) < 0;
+        start_again_later(slot);
+    }
+}
+
 /* -- open and close */
 
 int rendezvous_open(const struct rendezvous_config *config, struct rendezvous **rendezvous, ty_error *err) {
@@ -236,6 +262,7 @@ int rendezvous_open(const struct rendezvous_config *config, struct rendezvous **
     }
     made->config = *config;
     made->key = *config->key;
+    made->again = (struct loop_timer){.callback = start_again, .context = made};
     if (made->config.limit <= 0) made->config.limit = DEFAULT_LIMIT;
     int result = 0;
     made->slots = calloc(config->max_nodes, sizeof *made->slots);
@@ -307,6 +334,7 @@ void rendezvous_close(struct rendezvous *rendezvous, int status) {
     struct loop *another = NULL;
     rendezvous->changed = NULL;
     loop_timer_stop(rendezvous->config.loop, &rendezvous->left.limit);
+    loop_timer_stop(rendezvous->config.loop, &rendezvous->again);
     door_close(rendezvous);
     if (rendezvous->slots != NULL && !loop_intact(rendezvous->config.loop)) another = recall(rendezvous);
     if (rendezvous->slots != NULL && loop_intact(rendezvous->config.loop) &&
@@ -361,6 +389,8 @@ void rendezvous_give_up(struct rendezvous *rendezvous, uint32_t node_rank, const
     struct slot *slot = &rendezvous->slots[node_rank];
     set_note(slot, why);
     set_given_up(slot, slot->state == SLOT_ABSENT);
+    slot->gone = true;
+    start_again_later(slot);
     if (rendezvous->changed != NULL) rendezvous->changed(rendezvous->context);
 }
 
@@ -449,6 +479,10 @@ void rendezvous_list_holders(const struct rendezvous *rendezvous, struct buffer 
 int rendezvous_take(struct rendezvous *rendezvous, const char *node_name, const Wire__Start *start,
                     struct channel **channel, ty_error *err) {
     struct slot *slot = find(rendezvous, node_name);
+    if (slot != NULL && slot->state == SLOT_ABSENT) {
+        slot->wanted = clock_monotonic() + WANTED_LIMIT;
+        start_again_later(slot);
+    }
     if (slot == NULL || slot->state != SLOT_JOINED || slot->adrift != NULL)
         return ty_fail(err, TY_ENODE, "node %s is not there%s%s", node_name,
                        slot != NULL && slot->note != NULL ? ": " : "",

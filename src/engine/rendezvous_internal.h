@@ -42,6 +42,8 @@ struct slot {
     int chosen;           /* the address that the others are to use; -1: as its connection shows */
     char *note;           /* what was last heard of it, NULL */
     bool given_up;        /* it will not come */
+    bool gone;            /* whoever started its agent has nothing there any more */
+    nanoseconds wanted;   /* until then, by a run that waits for it to come back; 0 */
     nanoseconds promised; /* until then, to a node that asked for a rank; 0 */
     Wire__Adrift *adrift; /* what its agent, which is adrift, has told; owned; NULL */
 };
@@ -74,11 +76,12 @@ struct rendezvous {
     struct cluster *local;
     char local_address[64]; /* of this machine, as its nodes reach it; "" until one has joined */
     char local_interface[32];
-    char network[64];    /* that was chosen, "10.0.0.0/24"; "": none was */
-    struct buffer table; /* lines of what was found of each network, each with its end */
-    uint32_t n_trying;   /* nodes that have not told what they reach */
-    bool began;          /* the starter was called */
-    bool begins_anew;    /* nobody is adopted any more */
+    char network[64];        /* that was chosen, "10.0.0.0/24"; "": none was */
+    struct buffer table;     /* lines of what was found of each network, each with its end */
+    uint32_t n_trying;       /* nodes that have not told what they reach */
+    bool began;              /* the starter was called */
+    struct loop_timer again; /* for the starter to be called for nodes that are wanted */
+    bool begins_anew;        /* nobody is adopted any more */
     struct left left;
     nanoseconds adrift_at; /* by clock_boot: an agent that is adrift was last counted as alive; 0: none */
     void (*changed)(void *context);

@@ -116,6 +116,18 @@ class TestSsh(Ssh):
         self.assert_status(128 + 9, self.finish(run))
         self.assert_all_gone("h1", "h2", "h3")
 
+    def test_a_host_whose_connection_was_lost_is_started_again(self):
+        """Nobody is left there who could bring it back."""
+        ready = os.path.join(self.place, "ready")
+        script = "[ $TRAINYARD_ATTEMPT = 1 ] || exec uname -n; touch %s-$RANK; exec sleep 1000" % ready
+        run = self.start_on("--hosts", "h1,h2", "-n", "2", "--placement", "SPREAD", "--max-failures", "1", "--", "sh", "-c", script)
+        self.wait_for(lambda: all(os.path.exists("%s-%d" % (ready, rank)) for rank in range(2)), "workers", run)
+        self.hosts.run("h2", "sh", "-c", "kill -9 $(pgrep -o -f 'sshd: .*@notty')")
+        finished = self.assert_status(0, self.finish(run))
+        self.assertEqual(["[rank 0] h1", "[rank 1] h2"], sorted(finished.out.splitlines()), finished)
+        self.assertIn("waiting a minute at most for node h2 to come back", finished.err)
+        self.assert_all_gone("h1", "h2")
+
 
 class TestWords(harness.Case):
     def test_wrong_words_start_nothing(self):
