@@ -314,8 +314,13 @@ static int claim_devices(void *context, Wire__Claim *const *claims, size_t n, in
     return lease_take(agent->lease, wanted, n, agent->cluster, err);
 }
 
-/* Each program must be there; one that is another is told of. */
+/* Each program must be there, and where workers begin; a program that is another is told of. */
 static int look_at_programs(const Wire__Start *start, struct buffer *differing, ty_error *err) {
+    if (start->directory[0] != '\0' && access(start->directory, X_OK) < 0)
+        return ty_fail(
+            err, TY_ESTART,
+            "cannot enter directory %s: %s; the run begins there, and it must be there on every node",
+            start->directory, strerror(errno));
     for (size_t i = 0; i < start->n_programs; i++) {
         const Wire__Program *program = start->programs[i];
         struct program_whereabouts place = {start->search, start->directory, program->script};

@@ -2,7 +2,9 @@
 attempt begins with comes to them. Each host has a /tmp of its own (hosts.py)."""
 
 import json
+import os
 import secrets
+import tempfile
 
 import harness
 from hosts import Hosts
@@ -74,6 +76,16 @@ class Apart(harness.Case):
         self.assert_status(4, home)
         self.assertIn("%s/r is there, and not the run's" % STORAGE, home.err)
         self.assertEqual("file\n", self.shell("h2", "ls -A %s/r" % STORAGE))
+
+    def test_a_working_directory_that_is_not_there(self):
+        begin = tempfile.mkdtemp()
+        self.addCleanup(os.rmdir, begin)
+        self.shell("h1", "mkdir -p " + begin)  # each host has a /tmp of its own
+        home, away = self.both(program=("echo", "here"), cwd=begin)
+        self.assert_status(4, home)
+        self.assertIn("node h2: cannot enter directory %s: No such file or directory" % begin, home.err)
+        self.assertNotIn("here", home.out, "a worker started")
+        self.assert_status(4, away)
 
     def test_programs_that_differ(self):
         self.shell("h1", "printf '#!/bin/sh\\nexit 0\\n' > /tmp/prog && chmod +x /tmp/prog && cp /tmp/prog /tmp/script.sh")
