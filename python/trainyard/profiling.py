@@ -22,7 +22,7 @@ class profile:
 
     steps: a range of them, the first is 0; a number, which is so many behind the first; None, all that happens in the block, for
     which no `step()` is needed. ranks: which are profiled, None: all; in the others nothing happens. Other options are those of
-    `torch.profiler.profile`, such as `record_shapes=True`.
+    `torch.profiler.profile`, such as `record_shapes=True`, but `on_trace_ready`; a `schedule` is for None.
 
     Each rank writes `logs/profile/rank-N.pt.trace.json.gz` of the run when the steps are over; a later profile of it takes its
     place. What cannot be written is told as a RuntimeWarning, and the training goes on. With num_workers=0 nothing is written.
@@ -35,6 +35,9 @@ class profile:
     ):
         self._session = runtime.session("profile")
         self._steps = _range(steps)
+        for name in {"on_trace_ready", "schedule"} & options.keys():
+            if name != "schedule" or steps is not None:
+                raise ValueError(f"`trainyard.profile({name}=...)`: it writes each rank's file itself, of what `steps` says")
         self._options = options
         self._chosen = ranks is None or self._session.world_rank in _ranks(ranks)
         self._made = 0

@@ -19,6 +19,7 @@ from trainyard import (
     _command,
     init,
     limits,
+    runtime,
 )
 from trainyard import torch as yard
 from trainyard.torch import TorchConfig, TorchTrainer, group, hints
@@ -598,6 +599,14 @@ def profiled():
     for wrong in ({"steps": 0}, {"steps": True}, {"steps": range(3, 3)}, {"steps": range(0, 4, 2)}, {"ranks": -1}, {"ranks": "0"}):
         with pytest.raises(ValueError, match="`(steps|ranks)` must be"):
             trainyard.profile(**wrong)
+
+
+def test_options_that_a_profile_sets_itself(monkeypatch):
+    monkeypatch.setattr(runtime, "_session", runtime.Session())
+    for options in ({"on_trace_ready": print}, {"steps": 2, "schedule": print}):
+        with pytest.raises(ValueError, match=rf"trainyard.profile\({list(options)[-1]}=...\)"):
+            trainyard.profile(**options)
+    trainyard.profile(schedule=torch.profiler.schedule(wait=1, warmup=1, active=2))
 
 
 def killed_as_it_writes(config):
