@@ -1,7 +1,7 @@
 """What a run reports, for other tools as it goes on: callbacks for `RunConfig(callbacks=[...])`.
 
-They log the metrics of rank 0 that are numbers, by the packages of these tools, in the driver. One that fails warns once and is
-silent from then on: it never ends a run. `python -m trainyard.export` does the same for a run that is there already.
+They log the metrics of rank 0 that are numbers, by the packages of these tools, in a thread of the driver. One that fails warns
+once and is silent from then on: it never ends a run. `python -m trainyard.export` does the same for a run that is there already.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import queue
 import re
 import subprocess
 import tempfile
+import threading
 import time
 import warnings
 from typing import IO, Any, Callable, Protocol
@@ -21,7 +23,9 @@ from .callbacks import UserCallback
 from .screen import harmless
 
 _BATCH_S = 1.0
+_CLOSE_S = 300  # as MLflow itself goes on trying to reach its server
 _END_S = 60
+_WAITING_MOST = 100_000  # reports that a tool has not taken yet
 _MLFLOW_NAME = 240  # and what is put behind it
 
 Row = tuple[int, float, dict[str, float]]  # step, seconds since the epoch, metrics
@@ -147,17 +151,79 @@ class _Callback(UserCallback):
             )
 
 
+class _Writing:
+    """A run of a tool that a thread of its own writes, once a second: a tool that does not answer holds nothing up."""
+
+    def __init__(self, make: Callable[[], Writer]):
+        self._make = make
+        self._waiting: queue.SimpleQueue[Row | bool] = queue.SimpleQueue()  # at last whether the run succeeded
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name="trainyard-tool", daemon=True)
+        self._thread.start()
+
+    def add(self, row: Row) -> None:
+        """Raises what the tool had against an earlier one; RuntimeError where too many wait."""
+        self._raise()
+        if self._waiting.qsize() >= _WAITING_MOST:
+            raise RuntimeError(f"it does not keep up: {_WAITING_MOST} reports wait to be written")
+        self._waiting.put(row)
+
+    def end(self, succeeded: bool) -> None:
+        """Waits until all is written; TimeoutError, or what the tool had against it."""
+        self._waiting.put(succeeded)
+        self._thread.join(_CLOSE_S)
+        if self._thread.is_alive():
+            raise TimeoutError(f"it has not taken all that was reported within {_CLOSE_S} s of the end")
+        self._raise()
+
+    def give_up(self) -> None:
+        """The tool's run lacks something from here on: it has failed, and does not look as if it went on."""
+        self._waiting.put(False)
+
+    def _raise(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
+        writer: Writer | None = None
+        succeeded: bool | None = None
+        try:
+            writer = self._make()
+            while succeeded is None:
+                batch, succeeded = self._gathered()
+                writer.write(batch)
+        except Exception as error:
+            self._error, succeeded = error, False
+        try:
+            if writer is not None:
+                writer.close(succeeded is True)
+        except Exception as error:
+            self._error = self._error or error
+
+    def _gathered(self) -> tuple[list[Row], bool | None]:
+        """The rows of a second, from the first one on, or up to the end, and how that is."""
+        batch: list[Row] = []
+        until: float | None = None
+        while True:
+            try:
+                one = self._waiting.get(timeout=None if until is None else max(0.0, until - time.monotonic()))
+            except queue.Empty:
+                return batch, None
+            if isinstance(one, bool):
+                return batch, one
+            batch.append(one)
+            until = until or time.monotonic() + _BATCH_S
+
+
 class _LoggingCallback(_Callback):
-    """Gathers what rank 0 reports, and writes once a second."""
+    """Hands on what rank 0 reports."""
 
     _kind: type[Wandb] | type[MLflow]
 
     def __init__(self, package: str, options: dict[str, Any]):
         need(package, f"`{type(self).__name__}`")
         self._options = options
-        self._writer: Writer | None = None
-        self._batch: list[Row] = []
-        self._written = 0.0
+        self._writing: _Writing | None = None
 
     def after_report(self, run_context: Any, metrics: list[dict[str, Any]], checkpoint: Any) -> None:
         self._try(self._take, run_context.report_number, metrics[0])
@@ -166,32 +232,20 @@ class _LoggingCallback(_Callback):
         self._try(self._end, error is None and result.error is None)
 
     def _begin(self, run_context: Any) -> None:
-        self._writer = type(self)._kind(run_context.run_id, run_context.train_loop_config, self._options)
+        name, config = run_context.run_id, run_context.train_loop_config
+        self._writing = _Writing(lambda: type(self)._kind(name, config, self._options))
 
     def _take(self, number: int, metrics: dict[str, Any]) -> None:
-        self._batch.append((rows.step(metrics, number), time.time(), rows.numbers(metrics)))
-        if time.monotonic() - self._written >= _BATCH_S:
-            self._write()
-
-    def _write(self) -> None:
-        batch, self._batch = self._batch, []
-        if self._writer is not None:
-            self._writer.write(batch)
-        self._written = time.monotonic()
+        if self._writing is not None:
+            self._writing.add((rows.step(metrics, number), time.time(), rows.numbers(metrics)))
 
     def _end(self, succeeded: bool) -> None:
-        self._write()
-        writer, self._writer = self._writer, None
-        if writer is not None:
-            writer.close(succeeded)
+        if self._writing is not None:
+            self._writing.end(succeeded)
 
     def _give_up(self) -> None:
-        """The tool's run lacks something from here on: it has failed, and does not look as if it went on."""
-        writer, self._writer = self._writer, None
-        self._batch.clear()
-        if writer is not None:
-            with contextlib.suppress(Exception):
-                writer.close(succeeded=False)
+        if self._writing is not None:
+            self._writing.give_up()
 
 
 class WandbCallback(_LoggingCallback):

@@ -13,6 +13,7 @@ import warnings
 import pandas
 import pytest
 import trainyard
+from conftest import wait_until
 from trainyard import Result, RunConfig, ScalingConfig, export, integrations
 
 sys.path.append(os.path.join(os.path.dirname(__file__), "..", "e2e"))
@@ -331,3 +332,35 @@ def test_metrics_called_like_a_frame_s_own_columns(storage):
     assert list(frame["rank"]) == [0, 0] and list(frame["rank_2"]) == [8, 7] and list(frame["late"])[1] == 2
     assert list(frame["time"]) == [seen.BEGAN + seen.SECOND, seen.BEGAN + 2 * seen.SECOND]
     assert "lost" in Result(None, None, None, f"{storage}/e").reports(rank=5, history="all").columns
+
+
+def test_a_tool_that_does_not_answer_holds_no_run_up(tools, storage, place, monkeypatch):
+    """It is at the first report until the training is over, for which the run has to commit a checkpoint."""
+    answered = []
+
+    def log(*_):
+        answered.append(wait_until((place / "over").exists))
+
+    nothing = lambda *_, **__: None
+    made = types.SimpleNamespace(define_metric=nothing, log=log, finish=nothing)
+    monkeypatch.setattr(sys.modules["wandb"], "init", lambda **_: made)
+
+    def report():
+        trainyard.report({"loss": 1})
+        (place / "model").mkdir()
+        trainyard.report({"loss": 2}, checkpoint=trainyard.Checkpoint(str(place / "model")))
+        (place / "over").touch()
+
+    run_config = RunConfig(storage_path=storage, callbacks=[integrations.WandbCallback()])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        result = trainyard.DataParallelTrainer(report, run_config=run_config).fit()
+    assert answered == [True, True] and result.checkpoint is not None
+
+
+def test_a_tool_that_does_not_keep_up_is_given_up(tools, storage, monkeypatch):
+    monkeypatch.setattr(integrations, "_WAITING_MOST", 0)
+    run_config = RunConfig(storage_path=storage, callbacks=[integrations.WandbCallback()])
+    with pytest.warns(RuntimeWarning, match="WandbCallback: it does not keep up: 0 reports wait"):
+        trainyard.DataParallelTrainer(lambda: trainyard.report({"a": 1}), run_config=run_config).fit()
+    assert wait_until(lambda: tools.wandb[-1] == ("finish", (), {"exit_code": 1}))
