@@ -298,6 +298,12 @@ class Line(KubeCase):
             self.assertIn(pair, pairs)
         self.assertNotIn("--label-selector", command)
 
+    def test_workers_do_not_outlive_the_first_pod(self):
+        """A Job ends all of its pods: the next one would wait for what cannot go on."""
+        for given, told in (([], "0"), (["--outlive", "5s"], "5s")):
+            command = self.pod("-n", "2", *given)["containers"][0]["command"]
+            self.assertEqual([told], [value for option, value in zip(command, command[1:], strict=False) if option == "--outlive"])
+
 
 class Pods(KubeCase):
     """Each pod's command, in a host of its own with the pod's name and the environment that the manifest gives it."""
