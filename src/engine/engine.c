@@ -15,9 +15,9 @@ int engine_find(const char *name, const struct engine_options *options, const st
     bool joins = options != NULL && options->max_nodes > 1;
     bool hosts = options != NULL && options->hosts != NULL;
     const char *variable = getenv(ENGINE_VARIABLE);
-    if (automatic && !joins && !hosts && variable != NULL) {
-        name = variable;
-        automatic = str_equal(name, "auto");
+    if (automatic && !joins && !hosts && variable != NULL && !str_equal(variable, "auto")) {
+        int result = engine_find(variable, options, engine, err);
+        return result < 0 ? ty_wrap(err, ENGINE_VARIABLE) : result;
     }
     bool slurm = str_equal(name, engine_slurm.name) || (automatic && !joins && !hosts && slurm_is_chosen());
     if (!automatic && !slurm && !str_equal(name, engine_local.name) && !str_equal(name, engine_join.name) &&

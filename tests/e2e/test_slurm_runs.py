@@ -129,6 +129,13 @@ class SlurmRuns(Case):
             finished = self.finish(self.slurm.start("head", "salloc", "--quiet", "-N2", COMMAND, "run", "--storage-path", self.storage, "-n", "2", "--", "true"))
             self.assertIn("engine slurm: on the nodes of job", finished.err)
             self.assertIn("h[1-2]", finished.err)
+        with self.subTest("one node, as the variable says"):
+            words = ("salloc", "--quiet", "-N1", "env"), ("run", "--storage-path", self.storage, "--", "sh", "-c", "echo ${TRAINYARD_ENGINE-none} on $TRAINYARD_NODE")
+            finished = self.assert_status(0, self.slurm.run("head", *words[0], "TRAINYARD_ENGINE=slurm", COMMAND, *words[1]))
+            self.assertIn("engine slurm: on the nodes of job", finished.err)
+            self.assertEqual([["none", "on", "h1"]], self.lines(finished))
+            refused = self.assert_status(2, self.slurm.run("head", *words[0], "TRAINYARD_ENGINE=slrm", COMMAND, *words[1]))
+            self.assert_line(refused, "run", "TRAINYARD_ENGINE", "slrm", "allowed: auto, local")
         with self.subTest("a worker fails, and is started again"):
             script = '[ $TRAINYARD_ATTEMPT = 2 ] || [ $RANK = 0 ] || exit 7; [ $TRAINYARD_ATTEMPT = 2 ] || sleep 30; echo "$RANK $TRAINYARD_ATTEMPT"'
             finished = self.run_in(["-N2"], "-n", "2", "--placement", "SPREAD", "--max-failures", "1", "--", "sh", "-c", script)
