@@ -68,13 +68,13 @@ static void on_child_signal(void *context, int signal_number) {
             let_go(pid, WSTOPSIG(status));
             continue;
         }
-        if (template_reaped(run->service->template, pid, status, usage.ru_maxrss)) continue;
+        if (template_reaped(run->service->template, pid, status, &usage)) continue;
         if (stacks_reaped(&run->stacks, pid) || looks_reaped(&run->looks, pid)) continue;
         if (sampling_reaped(&run->sampling, pid)) continue;
         struct worker_process *worker = find_running(run, pid);
         if (worker == NULL) continue;
         tell_read(run, worker);
-        worker_process_reaped(worker, status, usage.ru_maxrss);
+        worker_process_reaped(worker, status, &usage);
     }
     for (size_t i = 0; i < run->n_started; i++)
         worker_process_check_group(&run->workers[i]);

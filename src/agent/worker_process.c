@@ -249,12 +249,12 @@ static void on_forked(void *context, pid_t pid, const char *why) {
     say_started(worker);
     /* What came before the answer: it was told to stop, or has ended. */
     int status;
-    long peak_kib;
+    struct rusage used;
     enum worker_process_stop stop = worker->stop;
     worker->stop = STOP_NONE;
-    bool ended = template_take_reaped(template, worker->pid, &status, &peak_kib);
+    bool ended = template_take_reaped(template, worker->pid, &status, &used);
     if (stop != STOP_NONE && !ended) worker_process_stop(worker, stop, worker->grace);
-    if (ended) worker_process_reaped(worker, status, peak_kib);
+    if (ended) worker_process_reaped(worker, status, &used);
 }
 
 static int start_forked(struct worker_process *worker, struct node_launch *launch, size_t index,
@@ -447,17 +447,32 @@ void worker_process_disturb(struct worker_process *worker, Wire__Disturb__Kind k
                       kind == WIRE__DISTURB__KIND__STARVE, length);
 }
 
-/* Why a worker ended, where its status says little: out of memory, a core dump, a channel that it closed. */
-static void describe_end(struct worker_process *worker, int wait_status, long peak_kib,
+/* The limit of processor time that this process was given, and hands on, ends who reaches it by SIGKILL. The kernel
+ * counts by ticks, and not quite what it tells afterwards. */
+static void describe_cpu_limit(const struct rusage *used, struct buffer *out) {
+    struct rlimit limit = {.rlim_max = RLIM_INFINITY};
+    double used_s = (double)(used->ru_utime.tv_sec + used->ru_stime.tv_sec) +
+                    (double)(used->ru_utime.tv_usec + used->ru_stime.tv_usec) / 1e6;
+    (void)getrlimit(RLIMIT_CPU, &limit);
+    if (limit.rlim_max == RLIM_INFINITY || used_s < 0.9 * (double)limit.rlim_max) return;
+    buffer_printf(out, "it had used %.1f s of processor time, and the limit is %llu s (ulimit -t)", used_s,
+                  (unsigned long long)limit.rlim_max);
+}
+
+/* Why a worker ended, where its status says little: out of memory, a limit, a core dump, a channel that it closed. */
+static void describe_end(struct worker_process *worker, int wait_status, const struct rusage *used,
                          Wire__WorkerEvent *event) {
     CLEANUP(buffer_done) struct buffer text = {0};
     bool killed = WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL;
-    if (killed && worker->stop != STOP_KILLED && oom_happened(worker->oom)) {
+    bool by_others = killed && worker->stop != STOP_KILLED;
+    if (by_others && oom_happened(worker->oom)) {
         worker->oom->kills++; /* this one is the worker's, and accounted for */
-        oom_describe(worker->oom, peak_kib, &text);
+        oom_describe(worker->oom, used->ru_maxrss, &text);
+    } else if (by_others) {
+        describe_cpu_limit(used, &text);
     } else if (wait_status != 0 && !killed && !worker->told && oom_happened(worker->oom)) {
         buffer_text(&text, "a process beside it, or one that it had started, had been killed: ");
-        oom_describe(worker->oom, peak_kib, &text);
+        oom_describe(worker->oom, used->ru_maxrss, &text);
     }
     if (WIFSIGNALED(wait_status) && WCOREDUMP(wait_status)) {
         /* Where the core went is for the kernel's pattern to say: a file, or a program behind a "|". */
@@ -496,7 +511,7 @@ static void words_told(void *context, const struct last_words_found *found) {
     settle(worker);
 }
 
-void worker_process_reaped(struct worker_process *worker, int wait_status, long peak_kib) {
+void worker_process_reaped(struct worker_process *worker, int wait_status, const struct rusage *used) {
     disturb_forget(&worker->disturbance);
     feed_end(&worker->feed);
     relay_take(&worker->relay);
@@ -508,7 +523,7 @@ void worker_process_reaped(struct worker_process *worker, int wait_status, long 
         event.wait_status = W_EXITCODE(1, 0);
         set_text(&event, "which stands for 0 without MPI_Finalize: the others may wait for that");
     } else {
-        describe_end(worker, wait_status, peak_kib, &event);
+        describe_end(worker, wait_status, used, &event);
     }
     worker->exit = event;
     if (event.wait_status != 0)

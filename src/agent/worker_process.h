@@ -196,8 +196,8 @@ void worker_process_stop(struct worker_process *worker, enum worker_process_stop
  * left alone. */
 void worker_process_disturb(struct worker_process *worker, Wire__Disturb__Kind kind, nanoseconds length);
 
-/* The process was reaped with this status. `peak_kib` is the most memory that it used. */
-void worker_process_reaped(struct worker_process *worker, int wait_status, long peak_kib);
+/* The process was reaped with this status, and had used that. */
+void worker_process_reaped(struct worker_process *worker, int wait_status, const struct rusage *used);
 
 /* Some process was reaped: looks whether this exited child's group is empty now. */
 void worker_process_check_group(struct worker_process *worker);

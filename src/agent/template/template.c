@@ -178,7 +178,7 @@ bool template_owns(const struct template *template, pid_t pid) {
     return pid > 0 && (pid == template->zygote.control.pid || pid == template->run.control.pid);
 }
 
-bool template_reaped(struct template *template, pid_t pid, int wait_status, long peak_kib) {
+bool template_reaped(struct template *template, pid_t pid, int wait_status, const struct rusage *used) {
     if (template_owns(template, pid)) {
         struct template_process *process =
             pid == template->run.control.pid ? &template->run : &template->zygote;
@@ -190,17 +190,17 @@ bool template_reaped(struct template *template, pid_t pid, int wait_status, long
     bool owes_pid = template->state == TEMPLATE_WAKING || template->state == TEMPLATE_FORKING;
     if (template->pending > 0 || owes_pid)
         template->reaped[template->n_reaped++ % TEMPLATE_REAPED_MAX] =
-            (struct template_reaped){pid, wait_status, peak_kib};
+            (struct template_reaped){pid, wait_status, *used};
     return false;
 }
 
-bool template_take_reaped(struct template *template, pid_t pid, int *wait_status, long *peak_kib) {
+bool template_take_reaped(struct template *template, pid_t pid, int *wait_status, struct rusage *used) {
     unsigned n = template->n_reaped < TEMPLATE_REAPED_MAX ? template->n_reaped : TEMPLATE_REAPED_MAX;
     for (unsigned i = 0; i < n; i++) {
         struct template_reaped *reaped = &template->reaped[i];
         if (reaped->pid != pid) continue;
         *wait_status = reaped->status;
-        *peak_kib = reaped->peak_kib;
+        *used = reaped->used;
         reaped->pid = 0;
         return true;
     }

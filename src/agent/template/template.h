@@ -22,6 +22,7 @@
 #define AGENT_TEMPLATE_H
 
 #include <stddef.h>
+#include <sys/resource.h>
 
 #include "agent/node_launch.h"
 #include "loop/loop.h"
@@ -104,7 +105,7 @@ bool template_owns(const struct template *template, pid_t pid);
 
 /* A child of this process was reaped. True when it was one of the two. Another one's end is kept as long as
  * it may be that of a worker whose pid was not told yet. */
-bool template_reaped(struct template *template, pid_t pid, int wait_status, long peak_kib);
-bool template_take_reaped(struct template *template, pid_t pid, int *wait_status, long *peak_kib);
+bool template_reaped(struct template *template, pid_t pid, int wait_status, const struct rusage *used);
+bool template_take_reaped(struct template *template, pid_t pid, int *wait_status, struct rusage *used);
 
 #endif

@@ -65,7 +65,7 @@ struct template_process {
 struct template_reaped {
     pid_t pid;
     int status;
-    long peak_kib;
+    struct rusage used;
 };
 
 struct template {

@@ -122,9 +122,9 @@ static void forked(struct template *template, const struct template_event *event
     ty_error err = {0};
     struct control *control = &template->run.control;
     int status;
-    long peak_kib;
+    struct rusage used;
     template->state = TEMPLATE_LOADING;
-    bool ended = template_take_reaped(template, event->pid, &status, &peak_kib);
+    bool ended = template_take_reaped(template, event->pid, &status, &used);
     template->n_reaped = 0;
     if (ended) {
         template_lose(&template->run, status);

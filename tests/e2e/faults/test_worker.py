@@ -58,6 +58,12 @@ class Workers(FaultCase):
         self.assert_status(128 + signal.SIGUSR1, self.run_workers("--name", "b", "--", sys.executable, "-S", "-E", path, "exec"))
         self.assert_clean()
 
+    def test_a_worker_at_the_limit_of_processor_time(self):
+        """The kernel's SIGKILL says nothing of it; a login node may have such a limit."""
+        finished = self.finish(self.shell("while :; do :; done", "--name", "r", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (2, 2))))
+        self.assert_status(137, finished)
+        self.assertRegex(finished.err, r"it had used [12]\.\d s of processor time, and the limit is 2 s \(ulimit -t\)")
+
     def test_w8_a_worker_that_cannot_be_killed(self):
         """W8: it is waited for no longer than a limit, and nobody says that nothing is left of the run."""
         # One that forks nothing: a child that it has as it freezes would freeze with it.
