@@ -3,6 +3,7 @@ what they report, as `Result.plot()` has them."""
 
 from __future__ import annotations
 
+import collections
 import html
 import re
 import sys
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _LATEST = 6  # metrics shown of a rank's last report
+_ROWS = 64  # ranks in the table, which is drawn again and again
 _INTERVAL_S = 0.2  # between two drawings of the table
 _CURVES_INTERVAL_S = 2.0  # between two readings of the curves; with some the table is drawn twice in it
 
@@ -120,14 +122,28 @@ class Display:
         else:
             self._handle.update(self)
 
+    def _head(self) -> str:
+        """The title; of many ranks with how many are in each state."""
+        if len(self._rows) <= _ROWS:
+            return self._title
+        states = collections.Counter(row["state"] for row in self._rows.values())
+        counted = ", ".join(f"{n} {state}" for state, n in states.most_common())
+        return f"{self._title}: {len(self._rows)} ranks, {counted}"
+
     def _cells(self) -> list[list[str]]:
+        """A row for each rank; of many only so many, first of all those whose state few others have."""
+        ranks = sorted(self._rows)
+        if len(ranks) > _ROWS:
+            states = collections.Counter(row["state"] for row in self._rows.values())
+            ranks = sorted(sorted(ranks, key=lambda rank: states[self._rows[rank]["state"]])[:_ROWS])
+        shown = [(rank, self._rows[rank]) for rank in ranks]
         return [
             [str(rank), row["state"], str(row.get("reports", "")), _latest(row.get("metrics", {}))]
-            for rank, row in sorted(self._rows.items())
+            for rank, row in shown
         ]
 
     def __repr__(self) -> str:
-        lines = [self._title] + [
+        lines = [self._head()] + [
             "  ".join(cells).rstrip() for cells in [["rank", "state", "reports", "latest"], *self._cells()]
         ]
         return harmless("\n".join(lines))
@@ -138,7 +154,7 @@ class Display:
             "<tr>" + "".join(f"<td>{html.escape(harmless(cell))}</td>" for cell in cells) + "</tr>"
             for cells in self._cells()
         )
-        return f"<b>{html.escape(harmless(self._title))}</b><table><tr>{head}</tr>{body}</table>{self._curves}"
+        return f"<b>{html.escape(harmless(self._head()))}</b><table><tr>{head}</tr>{body}</table>{self._curves}"
 
 
 def _inline(svg: str) -> str:

@@ -118,3 +118,22 @@ def test_a_picture_in_the_table_leaves_the_rest_of_the_page_alone():
     inside = notebook._inline(whole)
     assert inside.startswith("<svg") and inside.endswith(whole[-20:]) and "<style" not in inside
     assert "stroke-linejoin: round" in inside.partition(">")[0]
+
+
+def test_the_table_of_many_ranks_shows_the_odd_ones_and_counts_the_rest():
+    from types import SimpleNamespace
+
+    from trainyard.notebook import Display
+
+    display = Display(SimpleNamespace(quiet=False, progress="none"), lambda: "")
+    display.take({"event": "run", "name": "large"})
+    display.take({"event": "attempt", "workers": 10_000})
+    for rank in range(10_000):
+        display.take({"event": "ready", "rank": rank})
+    display.take({"event": "exited", "rank": 7777, "code": 3})
+    head, names, *rows = repr(display).split("\n")
+    assert head == "large: 10000 ranks, 9999 running, 1 failed with 3"
+    assert len(rows) == 64 and rows[0].split()[:2] == ["0", "running"] and rows[-1].startswith("7777  failed with 3")
+    assert display._repr_html_().count("<tr>") == 65 and len(display._repr_html_()) < 10_000
+    display.take({"event": "attempt", "workers": 2})
+    assert repr(display).split("\n") == ["large", names, "0  starting", "1  starting"]
