@@ -93,7 +93,7 @@ class Display:
         row = self._rows[event["rank"]]
         if kind == "report":
             row["reports"] = event["number"]
-            row["metrics"] = _metrics.restore(event["metrics"])
+            row["metrics"] = event["metrics"]
         elif kind == "exited":
             row["state"] = _end(event)
         else:
@@ -138,7 +138,7 @@ class Display:
             ranks = sorted(sorted(ranks, key=lambda rank: states[self._rows[rank]["state"]])[:_ROWS])
         shown = [(rank, self._rows[rank]) for rank in ranks]
         return [
-            [str(rank), row["state"], str(row.get("reports", "")), _latest(row.get("metrics", {}))]
+            [str(rank), row["state"], str(row.get("reports", "")), _latest(_metrics.restore(row.get("metrics", {})))]
             for rank, row in shown
         ]
 
