@@ -240,8 +240,9 @@ class _LoggingCallback(_Callback):
             self._writing.add((rows.step(metrics, number), time.time(), rows.numbers(metrics)))
 
     def _end(self, succeeded: bool) -> None:
-        if self._writing is not None:
-            self._writing.end(succeeded)
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.end(succeeded)
 
     def _give_up(self) -> None:
         if self._writing is not None:

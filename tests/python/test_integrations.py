@@ -5,6 +5,7 @@ import gc
 import json
 import os
 import pathlib
+import pickle
 import re
 import sys
 import types
@@ -356,6 +357,7 @@ def test_a_tool_that_does_not_answer_holds_no_run_up(tools, storage, place, monk
         warnings.simplefilter("error")
         result = trainyard.DataParallelTrainer(report, run_config=run_config).fit()
     assert answered == [True, True] and result.checkpoint is not None
+    assert pickle.loads(pickle.dumps(run_config)).storage_path == storage
 
 
 def test_a_tool_that_does_not_keep_up_is_given_up(tools, storage, monkeypatch):
