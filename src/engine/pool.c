@@ -79,6 +79,10 @@ uint64_t pool_inheritance(void) {
         ssize_t size = readlink(path, target, sizeof target);
         buffer_append(&text, target, size > 0 ? (size_t)size : 0);
     }
+    /* Variables that agents go by themselves; those of workers come with each run. */
+    for (char *const *entry = environ; *entry != NULL; entry++)
+        if (str_prefix(*entry, "TRAINYARD_", NULL) || strstr(*entry, "VISIBLE_DEVICES=") != NULL)
+            buffer_text(&text, *entry);
     buffer_printf(&text, "%d %d", getpriority(PRIO_PROCESS, 0), sched_getscheduler(0));
     return text.failed ? 0 : str_hash(text.data, text.size);
 }

@@ -413,6 +413,25 @@ print(before)
     ]
 
 
+def test_an_agent_sees_the_devices_that_the_driver_sees_by_now(run):
+    """It looks at the hardware itself. Other variables are told with each run, and change nothing of who rests."""
+    finished = run("""
+def agents():
+    pids = [int(pid) for pid in open(f"/proc/self/task/{os.getpid()}/children").read().split()]
+    return {pid: dict(e.split("=", 1) for e in open(f"/proc/{pid}/environ").read().split("\\0") if "=" in e) for pid in pids}
+def train():
+    pass
+seen = []
+for name, value in (("OTHER", "1"), ("OTHER", "2"), ("CUDA_VISIBLE_DEVICES", "0"), ("CUDA_VISIBLE_DEVICES", "1")):
+    os.environ[name] = value
+    fit(train, 1, "spawn")
+    (agent,) = agents().items()
+    seen.append(agent)
+print(seen[0][0] == seen[1][0], [variables.get("CUDA_VISIBLE_DEVICES") for _, variables in seen])
+""")
+    assert finished.out == "True [None, None, '0', '1']\n"
+
+
 @pytest.mark.parametrize("method", ["spawn", "template"])
 def test_whom_a_worker_waits_for_at_its_end_is_told(start, method):
     """A thread that is no daemon keeps it, as any process of Python."""
