@@ -130,7 +130,7 @@ def test_a_checkpoint_that_is_lost_at_the_end_is_a_failure(run):
     ],
 )
 def test_the_shortest_program_has_its_own_end_alone(run, report, end):
-    """It imports nothing else, and what the end needs, or a report at the end, is not to be what an interpreter that ends refuses."""
+    """It imports nothing else; what the end needs, or a report at the end, must not be what an interpreter that ends refuses."""
     finished = run(f"import time, trainyard\n{report}\n{end}\n", "--name", "r")
     tracebacks = [line for line in finished.stderr.splitlines() if line.startswith("[rank 0] Traceback")]
     assert (finished.returncode, len(tracebacks)) == ((1, 1) if end else (0, 0)), finished
