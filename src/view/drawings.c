@@ -30,6 +30,15 @@ enum drawing_stage {
     DRAWING_REFUSED
 };
 
+/* What came of it. */
+struct drawn {
+    struct view_line *lines; /* n_lines, owned */
+    size_t n_lines, n_ranks;
+    struct drawing_told told;
+    double from, to;
+    int64_t last;
+};
+
 struct drawing {
     struct drawing *next;
     char *key; /* what is asked for, as text; owned */
@@ -47,16 +56,11 @@ struct drawing {
     char *named;              /* x; owned */
     int64_t after, end, have; /* ids: where the reports lie that are read; up to `have` there are no others */
     /* What was read: */
-    int64_t last;
+    struct drawn now, shown; /* shown: while it is made anew; without lines: nothing */
     struct points_before before;
-    double from, to;
     struct plot_means means;
     struct idset seen, chosen; /* ranks that have points, those that are drawn */
-    size_t n_ranks;
-    struct plot_lines making; /* by a guess, until the ranks and the range are known */
-    struct view_line *lines;  /* n_lines, owned */
-    size_t n_lines;
-    struct drawing_told told;
+    struct plot_lines making;  /* by a guess, until the ranks and the range are known */
     bool guessed, grown;
 };
 
@@ -79,17 +83,15 @@ static void drop_making(struct drawing *drawing) {
 
 static void forget(struct drawing *drawing) {
     drop_making(drawing);
-    plot_lines_free(drawing->lines, drawing->n_lines);
+    plot_lines_free(drawing->now.lines, drawing->now.n_lines);
     points_before_done(&drawing->before);
     idset_done(&drawing->seen);
     idset_done(&drawing->chosen);
     free(drawing->means.items);
     free(drawing->named);
-    drawing->lines = NULL;
+    drawing->now = (struct drawn){0};
     drawing->named = NULL;
     drawing->means = (struct plot_means){0};
-    drawing->told = (struct drawing_told){0};
-    drawing->n_lines = drawing->n_ranks = 0;
     drawing->stage = DRAWING_NEW;
     drawing->ready = drawing->guessed = drawing->grown = false;
 }
@@ -97,6 +99,7 @@ static void forget(struct drawing *drawing) {
 static void free_drawing(struct drawing *drawing) {
     if (drawing == NULL) return;
     forget(drawing);
+    plot_lines_free(drawing->shown.lines, drawing->shown.n_lines);
     idset_done(&drawing->ranks);
     free(drawing->metric);
     free(drawing->x);
@@ -220,7 +223,7 @@ static bool add(struct drawings *drawings, const struct view_query *query, size_
 /* Whether it is of the run as it stands now. */
 static bool is_of(const struct drawing *drawing, const struct view_facts *facts, const char *x) {
     return drawing->began == facts->first && drawing->n_attempts == facts->n_attempts &&
-           drawing->last <= (int64_t)facts->reports && str_equal(drawing->named, x);
+           drawing->now.last <= (int64_t)facts->reports && str_equal(drawing->named, x);
 }
 
 /* What is not finite is told of what counts. */
@@ -235,8 +238,8 @@ static void note_nonfinite(struct drawing_told *told, const struct points *point
 /* Ends of the range that the query leaves open are those of all points. */
 static void widen(struct drawing *drawing, const struct points *points) {
     if (points->n == 0) return;
-    if (isnan(drawing->query.from) && !(points->from >= drawing->from)) drawing->from = points->from;
-    if (isnan(drawing->query.to) && !(points->to <= drawing->to)) drawing->to = points->to;
+    if (isnan(drawing->query.from) && !(points->from >= drawing->now.from)) drawing->now.from = points->from;
+    if (isnan(drawing->query.to) && !(points->to <= drawing->now.to)) drawing->now.to = points->to;
 }
 
 /* Whether there is memory for lines of so many ranks: of more than are drawn no others have as many. */
@@ -254,9 +257,9 @@ static int guess(const struct drawing_work *work, struct drawing *drawing) {
     const struct view_query *query = &drawing->query;
     double to = query->to;
     drawing->guessed = true;
-    if (isnan(to) && drawing->made == MADE_LAG) to = drawing->to; /* which was measured with the firsts */
+    if (isnan(to) && drawing->made == MADE_LAG) to = drawing->now.to; /* which was measured with the firsts */
     if (isnan(to) && !index_end(work->index, query, drawing->made != MADE_NONE, &to)) return 0;
-    if (query->what == VIEW_BAND) return plot_lines_begin(&drawing->making, query, NULL, drawing->from, to);
+    if (query->what == VIEW_BAND) return plot_lines_begin(&drawing->making, query, NULL, drawing->now.from, to);
     size_t n = query->ranks != NULL ? idset_count(query->ranks) : work->facts->replay.n_workers;
     if (!has_room(work, drawing, n)) return 0;
     struct plot_means all = {.items = calloc(n + 1, sizeof *all.items), .n = n};
@@ -266,7 +269,7 @@ static int guess(const struct drawing_work *work, struct drawing *drawing) {
         rank = query->ranks != NULL ? idset_next(query->ranks, rank) : (int64_t)i;
         all.items[i].rank = (int)rank;
     }
-    int result = plot_lines_begin(&drawing->making, query, &all, drawing->from, to);
+    int result = plot_lines_begin(&drawing->making, query, &all, drawing->now.from, to);
     free(all.items);
     return result;
 }
@@ -276,15 +279,15 @@ static int measure(const struct drawing_work *work, struct drawing *drawing, con
     widen(drawing, points);
     int result = drawing->query.what != VIEW_BAND ? plot_means_add(&drawing->means, points) : 0;
     if (result < 0 || drawing->stage == DRAWING_FIRSTS) return result;
-    note_nonfinite(&drawing->told, points);
+    note_nonfinite(&drawing->now.told, points);
     if (!drawing->guessed && points->n > 0) result = guess(work, drawing);
     if (result < 0 || drawing->making.items == NULL) return result;
     return plot_lines_add(&drawing->making, points);
 }
 
 static struct view_line *line_of(const struct drawing *drawing, const struct point *point) {
-    for (size_t i = 0; i < drawing->n_lines; i++) {
-        struct view_line *line = &drawing->lines[i];
+    for (size_t i = 0; i < drawing->now.n_lines; i++) {
+        struct view_line *line = &drawing->now.lines[i];
         if (line->lost == point->lost && (line->rank < 0 || line->rank == point->rank)) return line;
     }
     return NULL;
@@ -292,8 +295,8 @@ static struct view_line *line_of(const struct drawing *drawing, const struct poi
 
 /* Whether it is known that no line takes the point: its rank was not chosen. */
 static bool is_left_out(const struct drawing *drawing, const struct point *point) {
-    for (size_t i = 0; i < drawing->n_lines; i++)
-        if (drawing->lines[i].rank == point->rank) return false;
+    for (size_t i = 0; i < drawing->now.n_lines; i++)
+        if (drawing->now.lines[i].rank == point->rank) return false;
     return idset_has(&drawing->seen, point->rank);
 }
 
@@ -307,9 +310,9 @@ static int grow_line(struct drawing *drawing, struct view_line *line, const stru
         view_bucket_add(bucket, point->x, point->value, point->rank, point->id);
     }
     if (line->n == before) return 0;
-    plot_line_fold(line, drawing->from, drawing->to, SIZE_MAX);
+    plot_line_fold(line, drawing->now.from, drawing->now.to, SIZE_MAX);
     if (line->n > 2 * most_buckets(&drawing->query))
-        plot_line_fold(line, drawing->from, drawing->to, most_buckets(&drawing->query));
+        plot_line_fold(line, drawing->now.from, drawing->now.to, most_buckets(&drawing->query));
     struct view_bucket *fitting = reallocarray(line->buckets, line->n, sizeof *fitting);
     if (fitting != NULL) line->buckets = fitting;
     return 0;
@@ -322,9 +325,9 @@ static int grow(struct drawing *drawing, const struct points *points) {
         if (line_of(drawing, &points->items[i]) == NULL && !is_left_out(drawing, &points->items[i]))
             return -EAGAIN;
     widen(drawing, points);
-    note_nonfinite(&drawing->told, points);
-    for (size_t i = 0; i < drawing->n_lines && result == 0; i++)
-        result = grow_line(drawing, &drawing->lines[i], points);
+    note_nonfinite(&drawing->now.told, points);
+    for (size_t i = 0; i < drawing->now.n_lines && result == 0; i++)
+        result = grow_line(drawing, &drawing->now.lines[i], points);
     drawing->grown = drawing->grown || points->n > 0;
     return result;
 }
@@ -351,7 +354,7 @@ static int read_piece(const struct drawing_work *work, struct drawing *drawing, 
                                .query = &query,
                                .x = drawing->named,
                                .facts = work->facts,
-                               .after = drawing->last,
+                               .after = drawing->now.last,
                                .last = last,
                                .rows = work->rows,
                                .before = drawing->made != MADE_NONE ? &drawing->before : NULL};
@@ -360,7 +363,7 @@ static int read_piece(const struct drawing_work *work, struct drawing *drawing, 
     if (result < 0) return result;
     result = take_points(work, drawing, &points);
     points_done(&points);
-    if (result == 0) drawing->last = pass.after;
+    if (result == 0) drawing->now.last = pass.after;
     return result == -ENOMEM ? ty_fail_memory(err) : result;
 }
 
@@ -368,7 +371,7 @@ static int read_piece(const struct drawing_work *work, struct drawing *drawing, 
 
 static void begin_stage(struct drawing *drawing, enum drawing_stage stage) {
     drawing->stage = stage;
-    if (stage < DRAWING_GROW) drawing->last = drawing->after;
+    if (stage < DRAWING_GROW) drawing->now.last = drawing->after;
     drawing->before.notes = stage == DRAWING_FIRSTS || stage == DRAWING_GROW;
     drawing->before.tells = stage != DRAWING_FIRSTS;
     for (size_t i = 0; i < drawing->before.n_last && stage < DRAWING_GROW; i++)
@@ -384,8 +387,8 @@ static int begin(const struct drawing_work *work, struct drawing *drawing, const
     if (drawing->named == NULL) return ty_fail_memory(err);
     drawing->began = facts->first;
     drawing->n_attempts = facts->n_attempts;
-    drawing->from = query.from;
-    drawing->to = query.to;
+    drawing->now.from = query.from;
+    drawing->now.to = query.to;
     drawing->after = 0;
     drawing->end = drawing->have = (int64_t)facts->reports;
     bool zoomed = !isnan(query.from) || !isnan(query.to);
@@ -414,18 +417,18 @@ static int end_firsts(struct drawing *drawing) {
 }
 
 static int end_fill(struct drawing *drawing) {
-    drawing->lines = plot_lines_end(&drawing->making, &drawing->n_lines);
-    if (drawing->lines == NULL) return -ENOMEM;
+    drawing->now.lines = plot_lines_end(&drawing->making, &drawing->now.n_lines);
+    if (drawing->now.lines == NULL) return -ENOMEM;
     begin_stage(drawing, DRAWING_GROW);
-    drawing->last = drawing->have;
+    drawing->now.last = drawing->have;
     return 0;
 }
 
 /* Whether the lines that were made by a guess are those that are to be drawn. */
 static bool guessed_right(struct drawing *drawing) {
     struct plot_lines *making = &drawing->making;
-    bool same = making->from <= drawing->from && making->from >= drawing->from && making->to <= drawing->to &&
-                making->to >= drawing->to;
+    bool same = making->from <= drawing->now.from && making->from >= drawing->now.from &&
+                making->to <= drawing->now.to && making->to >= drawing->now.to;
     if (making->items == NULL || (making->divided && !same)) return false;
     return drawing->query.what == VIEW_BAND || plot_lines_keep(making, &drawing->means);
 }
@@ -442,12 +445,12 @@ static int end_measure(struct drawing *drawing) {
     for (size_t i = 0; i < drawing->means.n && n >= 0; i++)
         if (idset_add(&drawing->chosen, drawing->means.items[i].rank) < 0) n = -ENOMEM;
     if (n < 0) return n;
-    drawing->n_ranks = (size_t)n;
+    drawing->now.n_ranks = (size_t)n;
     int result = 1;
     if (!guessed_right(drawing)) {
         drop_making(drawing);
         result = plot_lines_begin(&drawing->making, &drawing->query, what != VIEW_BAND ? &drawing->means : NULL,
-                                  drawing->from, drawing->to);
+                                  drawing->now.from, drawing->now.to);
         begin_stage(drawing, DRAWING_FILL);
     }
     free(drawing->means.items);
@@ -486,6 +489,10 @@ static void choose(const struct drawings *drawings, struct drawing_work *work) {
                 continue;
             if (made) n_made[drawing->made]++;
             work->items[work->n++] = drawing;
+            if (!drawing->ready) continue;
+            drawing->shown = drawing->now; /* until it is made anew */
+            drawing->now = (struct drawn){0};
+            forget(drawing);
         }
 }
 
@@ -500,8 +507,8 @@ static int go_on(const struct drawing_work *work, struct drawing *drawing, int64
     int result = 0;
     if (drawing->stage == DRAWING_REFUSED) return 0;
     if (last > end) last = end;
-    if (drawing->last < last) result = read_piece(work, drawing, last, err);
-    if (result == 0 && drawing->last >= end && drawing->stage < DRAWING_GROW) result = end_stage(drawing);
+    if (drawing->now.last < last) result = read_piece(work, drawing, last, err);
+    if (result == 0 && drawing->now.last >= end && drawing->stage < DRAWING_GROW) result = end_stage(drawing);
     if (result < 0) forget(drawing); /* some of the points may have been taken */
     if (result == -E2BIG) drawing->stage = DRAWING_REFUSED;
     return result == -ENOMEM ? ty_fail_memory(err) : 0;
@@ -522,8 +529,8 @@ static int make_pieces(const struct drawing_work *work, ty_error *err) {
             if (result < 0) forget(drawing);
         }
         int64_t end = end_of(drawing, work->facts);
-        if (drawing->stage == DRAWING_REFUSED || drawing->last >= end) continue;
-        if (drawing->last < scan.after) scan.after = drawing->last;
+        if (drawing->stage == DRAWING_REFUSED || drawing->now.last >= end) continue;
+        if (drawing->now.last < scan.after) scan.after = drawing->now.last;
         if (end > scan.last) scan.last = end;
     }
     if (result == 0 && scan.after < scan.last) result = view_scan(work->run_path, &scan, NULL, NULL, err);
@@ -536,8 +543,8 @@ static int make_pieces(const struct drawing_work *work, ty_error *err) {
 static double share_of(const struct drawing *drawing, uint64_t there) {
     int first = drawing->made == MADE_LAG ? DRAWING_FIRSTS : DRAWING_MEASURE,
         stage = (int)drawing->stage - first;
-    double all = (double)(drawing->end - drawing->after), done = (double)(drawing->last - drawing->after);
-    if (drawing->stage == DRAWING_GROW) return (double)drawing->last / (double)there;
+    double all = (double)(drawing->end - drawing->after), done = (double)(drawing->now.last - drawing->after);
+    if (drawing->stage == DRAWING_GROW) return (double)drawing->now.last / (double)there;
     if (stage < 0 || drawing->stage > DRAWING_GROW) return 0;
     return ((double)stage + (all > 0 ? done / all : 0)) / (double)(DRAWING_GROW - first);
 }
@@ -545,8 +552,8 @@ static double share_of(const struct drawing *drawing, uint64_t there) {
 static size_t count_bytes(const struct drawing *drawing) {
     size_t n = drawing->before.n_last * sizeof *drawing->before.last +
                drawing->before.n_times * sizeof *drawing->before.firsts->times;
-    for (size_t i = 0; i < drawing->n_lines; i++)
-        n += drawing->lines[i].n * sizeof *drawing->lines[i].buckets;
+    for (size_t i = 0; i < drawing->now.n_lines; i++)
+        n += drawing->now.lines[i].n * sizeof *drawing->now.lines[i].buckets;
     return n;
 }
 
@@ -565,9 +572,13 @@ int drawings_step(struct drawings *drawings, const char *run_path, const struct 
     for (size_t i = 0; i < work.n; i++) {
         struct drawing *drawing = work.items[i];
         drawing->at_work = false;
-        drawing->ready = drawing->stage == DRAWING_GROW && drawing->last >= (int64_t)facts->reports;
+        drawing->ready = drawing->stage == DRAWING_GROW && drawing->now.last >= (int64_t)facts->reports;
         n_ready += drawing->ready;
-        if (drawing->ready) drawing->bytes = count_bytes(drawing);
+        if (drawing->ready) {
+            drawing->bytes = count_bytes(drawing);
+            plot_lines_free(drawing->shown.lines, drawing->shown.n_lines);
+            drawing->shown = (struct drawn){0};
+        }
         double own = share_of(drawing, facts->reports);
         if (drawing->stage != DRAWING_REFUSED && own < *share) *share = own;
     }
@@ -583,17 +594,17 @@ int drawings_step(struct drawings *drawings, const char *run_path, const struct 
 
 /* -- asked */
 
-static int copy_lines(const struct drawing *drawing, struct view_series *series) {
-    series->lines = calloc(drawing->n_lines + 1, sizeof *series->lines);
+static int copy_lines(const struct drawing *drawing, const struct drawn *drawn, struct view_series *series) {
+    series->lines = calloc(drawn->n_lines + 1, sizeof *series->lines);
     if (series->lines == NULL) return -ENOMEM;
-    for (size_t i = 0; i < drawing->n_lines; i++) {
-        const struct view_line *from = &drawing->lines[i];
+    for (size_t i = 0; i < drawn->n_lines; i++) {
+        const struct view_line *from = &drawn->lines[i];
         struct view_line *line = &series->lines[series->n_lines++];
         *line = *from;
         line->buckets = calloc(from->n + 1, sizeof *line->buckets);
         if (line->buckets == NULL) return -ENOMEM;
         if (from->n > 0) memcpy(line->buckets, from->buckets, from->n * sizeof *line->buckets);
-        plot_line_fold(line, drawing->from, drawing->to, most_buckets(&drawing->query));
+        plot_line_fold(line, drawn->from, drawn->to, most_buckets(&drawing->query));
     }
     return 0;
 }
@@ -602,12 +613,12 @@ static int copy_lines(const struct drawing *drawing, struct view_series *series)
 static int renew(struct drawing *drawing, const struct drawing_request *request, ty_error *err) {
     int64_t there = (int64_t)request->facts->reports;
     int result = 0;
-    if (!is_of(drawing, request->facts, request->x) || there - drawing->last > VIEW_WHOLE) {
+    if (!is_of(drawing, request->facts, request->x) || there - drawing->now.last > VIEW_WHOLE) {
         drawing->ready = false; /* it is the background's again */
         return 0;
     }
     const struct drawing_work work = {.run_path = request->run_path, .facts = request->facts};
-    while (drawing->last < there && result == 0)
+    while (drawing->now.last < there && result == 0)
         result = read_piece(&work, drawing, there, err);
     if (result == 0) {
         drawing->bytes = count_bytes(drawing);
@@ -625,15 +636,24 @@ int drawings_take(struct drawings *drawings, const struct drawing_request *reque
     if (key == NULL) return ty_fail_memory(err);
     (void)pthread_mutex_lock(&drawings->lock);
     struct drawing *drawing = find(drawings, key);
-    if (drawing != NULL && !drawing->at_work && drawing->ready) result = renew(drawing, request, err);
+    const struct drawn *drawn = NULL;
+    if (drawing != NULL && !drawing->at_work && drawing->ready) {
+        result = renew(drawing, request, err);
+        drawn = &drawing->now;
+    } else if (drawing != NULL && drawing->shown.lines != NULL &&
+               drawing->shown.last == (int64_t)request->facts->reports) {
+        result = 1;
+        drawn = &drawing->shown;
+    }
     if (result > 0) {
-        *told = drawing->told;
-        series->exact = !(drawing->grown && drawing->made == MADE_LAG); /* a number's first may still come */
+        bool grown = drawn == &drawing->shown || drawing->grown;
+        *told = drawn->told;
+        series->exact = !(grown && drawing->made == MADE_LAG); /* a number's first may still come */
         series->scanned = 1;
         series->x = request->x;
-        series->n_ranks = drawing->n_ranks;
-        series->behind = is_wanted(drawing, request->facts);
-        if (copy_lines(drawing, series) < 0) result = ty_fail_memory(err);
+        series->n_ranks = drawn->n_ranks;
+        series->behind = drawn == &drawing->shown || is_wanted(drawing, request->facts);
+        if (copy_lines(drawing, drawn, series) < 0) result = ty_fail_memory(err);
     }
     (void)pthread_mutex_unlock(&drawings->lock);
     return result;

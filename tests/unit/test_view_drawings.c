@@ -1,5 +1,6 @@
 /* Lines that an index has no buckets for are made in the background, of all reports. */
 #include <math.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -240,6 +241,60 @@ static void test_drawings_of_a_run_that_goes_on(void **state) {
     view_world_remove(path);
 }
 
+struct growing {
+    struct view_index *index;
+    _Atomic bool over;
+};
+
+static void *grow_on(void *context) {
+    struct growing *growing = context;
+    while (!growing->over)
+        if (view_index_grow(growing->index, NULL) < 0) return growing;
+    return NULL;
+}
+
+/* Whoever asks meanwhile gets what there is: all that was reported, or a sample that says so. */
+static void test_drawings_that_are_asked_for_as_they_are_made(void **state) {
+    (void)state;
+    char path[64];
+    struct growing growing = {0};
+    struct view_bucket expected[2][UNLIKE_XS] = {0};
+    static const char *const metrics[] = {"loss", "step", "@interval", "@rate"};
+    struct view_query queries[ARRAY_SIZE(metrics)];
+    pthread_t thread;
+    void *failed = NULL;
+    view_world_make(path);
+    write_unlike(path, expected);
+    assert_int_equal(view_index_open(path, false, &growing.index, NULL), 0);
+    assert_int_equal(pthread_create(&thread, NULL, grow_on, &growing), 0);
+    for (size_t i = 0; i < ARRAY_SIZE(queries); i++) {
+        queries[i] = view_query_new(metrics[i]);
+        queries[i].what = i % 2 > 0 ? VIEW_BAND : VIEW_RANKS;
+        queries[i].x = i % 2 > 0 ? "metric:loss" : "number";
+        queries[i].buckets = 50;
+        queries[i].index = growing.index;
+    }
+    for (int more = 0; more < 8; more++) {
+        size_t n_exact = 0;
+        report_more(path, 100 * more, 100 * more + 99, 500000, more == 7);
+        while (n_exact < ARRAY_SIZE(queries)) {
+            size_t i = n_exact;
+            CLEANUP(view_series_done) struct view_series series = read_series(path, &queries[i]);
+            struct view_heat heat;
+            assert_int_equal(view_heat_read(path, &queries[i], 0, &heat, NULL), 0);
+            view_heat_done(&heat);
+            if (!series.exact) continue;
+            assert_as_many(path, &queries[i]);
+            n_exact++;
+        }
+    }
+    growing.over = true;
+    assert_int_equal(pthread_join(thread, &failed), 0);
+    assert_null(failed);
+    view_index_close(growing.index);
+    view_world_remove(path);
+}
+
 /* Whether the cells are the means of all points, each of which is read. */
 static void assert_cells(const char *path, const struct view_query *query, const struct view_heat *heat) {
     CLEANUP(view_facts_done) struct view_facts facts;
@@ -415,6 +470,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_drawings),
         cmocka_unit_test(test_drawings_of_a_run_that_goes_on),
+        cmocka_unit_test(test_drawings_that_are_asked_for_as_they_are_made),
         cmocka_unit_test(test_which_ranks_are_drawn),
         cmocka_unit_test(test_cells),
         cmocka_unit_test(test_lags_of_any_numbers),
