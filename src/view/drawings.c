@@ -458,13 +458,6 @@ static int end_measure(struct drawing *drawing) {
     return result > 0 ? end_fill(drawing) : result;
 }
 
-/* At the end of a stage the next one begins. */
-static int end_stage(struct drawing *drawing) {
-    if (drawing->stage == DRAWING_FILL) return end_fill(drawing);
-    int result = drawing->stage == DRAWING_FIRSTS ? end_firsts(drawing) : 1;
-    return result > 0 ? end_measure(drawing) : result;
-}
-
 /* -- in the background */
 
 static bool is_wanted(const struct drawing *drawing, const struct view_facts *facts) {
@@ -508,7 +501,11 @@ static int go_on(const struct drawing_work *work, struct drawing *drawing, int64
     if (drawing->stage == DRAWING_REFUSED) return 0;
     if (last > end) last = end;
     if (drawing->now.last < last) result = read_piece(work, drawing, last, err);
-    if (result == 0 && drawing->now.last >= end && drawing->stage < DRAWING_GROW) result = end_stage(drawing);
+    if (result == 0 && drawing->now.last >= end && drawing->stage < DRAWING_GROW) {
+        bool fills = drawing->stage == DRAWING_FILL;
+        result = drawing->stage == DRAWING_FIRSTS ? end_firsts(drawing) : 1;
+        if (result > 0) result = fills ? end_fill(drawing) : end_measure(drawing);
+    }
     if (result < 0) forget(drawing); /* some of the points may have been taken */
     if (result == -E2BIG) drawing->stage = DRAWING_REFUSED;
     return result == -ENOMEM ? ty_fail_memory(err) : 0;

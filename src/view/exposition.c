@@ -541,13 +541,6 @@ const char *view_exposition_type(bool openmetrics) {
                        : "text/plain; version=0.0.4; charset=utf-8";
 }
 
-/* Storage paths may have runs of one name each: no two series may have the same labels. */
-static const char *label_of(const struct view_exposed *runs, size_t n, size_t of) {
-    for (size_t i = 0; i < n; i++)
-        if (i != of && str_equal(runs[i].name, runs[of].name)) return runs[of].path;
-    return runs[of].name;
-}
-
 int view_exposition_encode(const struct view_exposed *runs, size_t n, const struct view_exposition *how,
                            struct buffer *out, ty_error *err) {
     static const char *const suffixes[] = {"", "_total", "_info"};
@@ -555,7 +548,10 @@ int view_exposition_encode(const struct view_exposed *runs, size_t n, const stru
     size_t kept = 0;
     int result = gathered == NULL ? -ENOMEM : 0;
     for (size_t i = 0; i < n && result != -ENOMEM; i++) {
-        gathered[kept].name = label_of(runs, n, i);
+        gathered[kept].name = runs[i].name;
+        /* Storage paths may have runs of one name each: no two series may have the same labels. */
+        for (size_t k = 0; k < n; k++)
+            if (k != i && str_equal(runs[k].name, runs[i].name)) gathered[kept].name = runs[i].path;
         gathered[kept].counts = runs[i].counts != NULL ? runs[i].counts : &gathered[kept].own;
         result = gather_run(&gathered[kept], runs[i].path, how->per_rank, n == 1 ? err : NULL);
         if (result >= 0) {

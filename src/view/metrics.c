@@ -71,13 +71,6 @@ static int add_name(struct metric_names *names, const char *name) {
     return 0;
 }
 
-/* Newest of the lowest rank: of a later attempt, a higher number, or a lower rank. */
-static bool is_newer(const struct journal_report *report, const struct metric_note *note) {
-    if (report->attempt != note->attempt) return report->attempt > note->attempt;
-    if (report->number != note->number) return report->number > note->number;
-    return report->rank <= note->rank;
-}
-
 static int note_value(struct metric_names *names, size_t place, const struct value *value) {
     struct view_metric *metric = &names->metrics->items[place];
     struct metric_note *note = &names->notes[place];
@@ -90,10 +83,15 @@ static int note_value(struct metric_names *names, size_t place, const struct val
     metric->n += number;
     metric->nonfinite += nonfinite;
     if (number || nonfinite) metric->text = false;
-    if (is_newer(names->report, note)) {
-        note->attempt = names->report->attempt;
-        note->number = names->report->number;
-        note->rank = names->report->rank;
+    const struct journal_report *report = names->report;
+    /* Newest of the lowest rank: of a later attempt, a higher number, or a lower rank. */
+    bool newer = report->attempt != note->attempt ? report->attempt > note->attempt
+                 : report->number != note->number ? report->number > note->number
+                                                  : report->rank <= note->rank;
+    if (newer) {
+        note->attempt = report->attempt;
+        note->number = report->number;
+        note->rank = report->rank;
         metric->last = number ? value->number : (double)NAN;
     }
     return note_rank(note, names->report->rank, &metric->ranks);

@@ -143,21 +143,17 @@ bool plot_lines_keep(struct plot_lines *plot, const struct plot_means *ranks) {
     return n_found == ranks->n;
 }
 
-static void drop_empty(struct view_line *line) {
-    size_t n = 0;
-    for (size_t i = 0; i < line->n; i++)
-        if (!view_bucket_is_empty(&line->buckets[i])) line->buckets[n++] = line->buckets[i];
-    struct view_bucket *fitting = n > 0 ? reallocarray(line->buckets, n, sizeof *fitting) : NULL;
-    if (fitting != NULL) line->buckets = fitting;
-    line->n = n;
-}
-
 struct view_line *plot_lines_end(struct plot_lines *plot, size_t *n) {
     struct view_line *lines = calloc(plot->n + 1, sizeof *lines);
     *n = 0;
     for (size_t i = 0; i < plot->n; i++) {
         struct view_line *line = &plot->items[i].line;
-        drop_empty(line);
+        size_t n_full = 0;
+        for (size_t k = 0; k < line->n; k++)
+            if (!view_bucket_is_empty(&line->buckets[k])) line->buckets[n_full++] = line->buckets[k];
+        struct view_bucket *fitting = n_full > 0 ? reallocarray(line->buckets, n_full, sizeof *fitting) : NULL;
+        if (fitting != NULL) line->buckets = fitting;
+        line->n = n_full;
         if (lines != NULL && (line->n > 0 || (line->rank < 0 && !line->lost)))
             lines[(*n)++] = *line;
         else

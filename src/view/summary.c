@@ -246,16 +246,6 @@ static enum run_standing stand(const struct view_summary *summary) {
     return STANDING_FAILED;
 }
 
-/* A controller that died before its first record left a journal without events: its file tells when that
- * was. */
-static nanoseconds journal_time(const char *run_path) {
-    CLEANUP(buffer_done) struct buffer path = {0};
-    struct stat status;
-    buffer_printf(&path, "%s/run.db", run_path);
-    if (path.failed || stat(path.data, &status) < 0) return clock_wall();
-    return status.st_mtim.tv_sec * NS_PER_S + status.st_mtim.tv_nsec;
-}
-
 static int conclude(const char *name, const char *run_path, struct reading *reading, ty_error *err) {
     struct view_summary *summary = reading->summary;
     summary->name = strdup(name);
@@ -266,7 +256,13 @@ static int conclude(const char *name, const char *run_path, struct reading *read
     }
     summary->standing = stand(summary);
     nanoseconds last = summary->replay.last;
-    if (last == 0) summary->began = last = journal_time(run_path);
+    if (last == 0) { /* a controller that died before its first record: the file tells when that was */
+        CLEANUP_FREE char *journal = str_format("%s/run.db", run_path);
+        struct stat status;
+        bool there = journal != NULL && stat(journal, &status) == 0;
+        last = there ? status.st_mtim.tv_sec * NS_PER_S + status.st_mtim.tv_nsec : clock_wall();
+        summary->began = last;
+    }
     if (summary->standing == STANDING_DIED) {
         if (summary->lent) {
             forget(reading);

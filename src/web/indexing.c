@@ -66,16 +66,12 @@ static void stepped(struct lane_job *base) {
     }
 }
 
-static void drop(struct lane_job *base) {
-    free(base);
-}
-
 void indexing_begin(struct site_run *run) {
     run->index_again = run->indexing;
     if (run->indexing || loop_now(run->site->loop) < run->index_due) return;
     struct indexing_job *job = calloc(1, sizeof *job);
     if (job == NULL) return; /* what is asked for is answered from a sample */
-    job->base = (struct lane_job){.work = step, .done = stepped, .drop = drop};
+    job->base = (struct lane_job){.work = step, .done = stepped};
     job->run = run;
     run->indexing = true;
     lane_post(run->site->index_lanes, &run->index_lane, &job->base);

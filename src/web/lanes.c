@@ -162,7 +162,10 @@ int lanes_create(struct loop *loop, int nice, struct lanes **out, ty_error *err)
 static void drop_jobs(struct lane_job *job) {
     while (job != NULL) {
         struct lane_job *next = job->next;
-        job->drop(job);
+        if (job->drop != NULL)
+            job->drop(job);
+        else
+            free(job);
         job = next;
     }
 }

@@ -340,10 +340,6 @@ static void look_at_list(struct lane_job *base) {
     job->took = clock_monotonic() - began;
 }
 
-static void drop_list_look(struct lane_job *base) {
-    free(base);
-}
-
 static void on_list_due(void *context);
 
 static void arm_list(struct site *site, nanoseconds due) {
@@ -373,7 +369,7 @@ static void on_list_due(void *context) {
         arm_list(site, POLL_MS * NS_PER_MS);
         return;
     }
-    job->base = (struct lane_job){.work = look_at_list, .done = looked_at_list, .drop = drop_list_look};
+    job->base = (struct lane_job){.work = look_at_list, .done = looked_at_list};
     job->site = site;
     site->list_news.looking = true;
     lane_post(site->lanes, &site->list_lane, &job->base);

@@ -93,7 +93,7 @@ struct lane_job {
     struct lane_job *next;
     void (*work)(struct lane_job *job); /* in a thread */
     void (*done)(struct lane_job *job); /* on the loop, after it; frees it */
-    void (*drop)(struct lane_job *job); /* frees one that will not be done any more */
+    void (*drop)(struct lane_job *job); /* frees one that will not be done any more; NULL: free does */
 };
 
 /* Embedded in what its jobs are about, zero-initialised; must outlive them. */
