@@ -98,12 +98,16 @@ def _pickled(objects: Any, take: Callable | None = None) -> bytes:
             if own and sys.modules.get(value.__name__) is value:
                 return importlib.import_module, (value.__name__,)
             if isinstance(value, _CACHED) and (
-                getattr(value, "__module__", None) == "__main__"
+                getattr(value, "__module__", None) in ("__main__", "__mp_main__")
                 or "<locals>" in getattr(value, "__qualname__", "<locals>")
             ):
                 return _cached, (value.__wrapped__, value.cache_parameters())
             return super().reducer_override(value)
 
+    # In a child that multiprocessing has spawned this is what the program defines, and no other process has such a module.
+    main = sys.modules.get("__mp_main__")
+    if main is not None:
+        cloudpickle.register_pickle_by_value(main)
     file = io.BytesIO()
     Pickler(file, protocol=5, buffer_callback=take).dump(objects)
     return file.getvalue()

@@ -360,3 +360,37 @@ def test_an_environment_that_a_parent_left_odd(storage, start):
         storage,
     ).finish()
     assert (finished.status, finished.out) == (0, "[rank 0] here True\n"), finished
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_a_fit_of_a_child_of_multiprocessing(storage, start, method):
+    """Whose module `__main__` has another name than the program's."""
+    finished = start(
+        """
+        import multiprocessing, sys
+        from trainyard import DataParallelTrainer, RunConfig, ScalingConfig, defaults, get_context
+
+        class Found:
+            def __init__(self, rank):
+                self.rank = rank
+
+        def train():
+            return Found(get_context().get_world_rank())
+
+        def fit(found):
+            defaults.current = defaults.Defaults(num_cpus=4)
+            run_config = RunConfig(storage_path=sys.argv[1], progress="none")
+            found.put(DataParallelTrainer(train, scaling_config=ScalingConfig(num_workers=2), run_config=run_config).fit().return_value.rank)
+
+        if __name__ == "__main__":
+            context = multiprocessing.get_context(sys.argv[2])
+            found = context.SimpleQueue()
+            child = context.Process(target=fit, args=(found,))
+            child.start()
+            child.join()
+            print(child.exitcode, None if found.empty() else found.get())
+        """,
+        storage,
+        method,
+    ).finish()
+    assert finished.out == "0 0\n", finished
