@@ -171,7 +171,8 @@ static int make_line(const struct kube_command *command, const struct demand *de
                      (demand->tpu.workers_per_slice == 0 && str_equal(name, "accelerator-type"));
         if (of_run && !stays) result = say_option(line, given, err);
     }
-    /* Pods of a Job end together: nobody could adopt workers that went on, for which the next Job would wait. */
+    /* Pods of a Job end together: nobody could adopt workers that went on, for which the next Job would
+     * wait. */
     if (result >= 0 && options_value(arguments, "outlive") == NULL) result = say(line, "--outlive", "0", err);
     /* The name lets a Job that is made anew go on with its run, where the storage is still there. */
     if (result >= 0) result = say(line, "--name", command->request.name, err);

@@ -12,8 +12,8 @@ extern const struct engine engine_local;
 
 enum { POOL_MAX = 64 };
 
-/* A digest of what an agent has of this process, and no run tells it: whose it is, its limits, its cores, where it
- * is, which devices it sees. The program may change all that between two runs. */
+/* A digest of what an agent has of this process, and no run tells it: whose it is, its limits, its cores, where
+ * it is, which devices it sees. The program may change all that between two runs. */
 uint64_t pool_inheritance(void);
 
 /* An agent that lives, executes the file at `command`, and has inherited this; the caller's. False when there
