@@ -85,7 +85,7 @@ int run_to_its_end(const char *command, const struct run_request *request, const
         buffer_printf(
             &text,
             "%.200s is linked to MPI, and each rank will be alone in a world of its own: with --framework mpi "
-            "those of MPICH find each other",
+            "they find each other",
             request->argv[0]);
         if (!text.failed) terminal_warning(command, text.data);
     }
