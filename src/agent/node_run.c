@@ -327,8 +327,7 @@ static int open_run(struct node_run *run, ty_error *err) {
                               .carry = carry_log,
                               .context = run};
     run->channels.storage = &run->storage;
-    run->storage = (struct node_storage){.node_name = run->service->start->node_name,
-                                         .outbox = &run->outbox,
+    run->storage = (struct node_storage){.outbox = &run->outbox,
                                          .logs = &run->logs,
                                          .channels = &run->channels,
                                          .ready = attempt_storage_ready,

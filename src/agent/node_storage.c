@@ -206,11 +206,9 @@ static void end_look(struct storage_job *job) {
         storage->path = TAKE(preparing->path);
         storage->mark = preparing->mark;
         storage->logs->apart = true;
-        outbox_log(
-            storage->outbox, LOG_LEVEL_WARNING,
-            "node %s: %s of this node is not that of the controller's node: logs and checkpoints go there over "
-            "the network",
-            storage->node_name, storage->path);
+        Wire__Storage body = WIRE__STORAGE__INIT;
+        body.apart = true;
+        outbox_send(storage->outbox, &WIRE_MESSAGE(STORAGE, storage, &body));
     }
     if (storage->launch == NULL) return;
     if (preparing->err.code < 0)

@@ -12,8 +12,7 @@
 
 enum node_storage_state { STORAGE_UNKNOWN, STORAGE_SHARED, STORAGE_APART };
 
-struct node_storage {      /* zero-initialised but for the first six */
-    const char *node_name; /* borrowed */
+struct node_storage { /* zero-initialised but for the first five */
     struct outbox *outbox;
     struct logs *logs;
     struct worker_channels *channels;

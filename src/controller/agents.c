@@ -296,12 +296,20 @@ static void on_usage(struct peer *peer, const Wire__Usage *usage) {
     faults_take(peer, usage, time);
 }
 
+static void on_storage(struct peer *peer, const Wire__Storage *storage) {
+    if (storage->apart)
+        carried_apart(peer);
+    else
+        run_storage_note(peer, storage->hangs);
+}
+
 static void on_worker_event(struct peer *peer, const Wire__WorkerEvent *event) {
     struct ty_run *run = peer->run;
     nanoseconds time = by_our_clock(peer, event->time);
     switch (event->kind) {
     case WIRE__WORKER_EVENT__KIND__STARTED:
         run_worker_started(run->core, event->rank, event->pid, time);
+        carried_started(run);
         input_started(&run->input, event->rank);
         break;
     case WIRE__WORKER_EVENT__KIND__READY:
@@ -487,7 +495,7 @@ static void on_message(void *context, const Wire__Message *message) {
         log_write((enum log_level)message->log->level, "agent", "%s", message->log->text);
         break;
     case WIRE__MESSAGE__BODY_STORAGE:
-        run_storage_note(peer, message->storage->hangs);
+        on_storage(peer, message->storage);
         break;
     case WIRE__MESSAGE__BODY_FILE:
         carried_take(peer, message->file);

@@ -17,6 +17,36 @@
 #include "checkpoint/carry_wire.h"
 #include "controller/ty_run.h"
 
+/* -- which nodes those are */
+
+enum { NAMED_AT_MOST = 8 };
+
+void carried_tell(struct ty_run *run) {
+    CLEANUP(idset_done) struct idset nodes = run->apart.nodes;
+    CLEANUP(buffer_done) struct buffer names = {0};
+    size_t n = idset_count(&nodes), named = 0;
+    run->apart = (struct apart){0};
+    for (int64_t node = -1; named < NAMED_AT_MOST && (node = idset_next(&nodes, node)) != IDSET_END; named++)
+        buffer_printf(&names, "%s%s", named > 0 ? ", " : "", run->agents.peers[node].name);
+    if (n > named) buffer_printf(&names, " and %zu more", n - named);
+    if (n == 0 || names.failed) return;
+    progress_hide(&run->output.progress);
+    log_warning("agent",
+                "node%s %s: %s of %s is not that of the controller's node: logs and checkpoints go there over "
+                "the network",
+                n == 1 ? "" : "s", names.data, run->path, n == 1 ? "this node" : "these nodes");
+}
+
+void carried_apart(struct peer *peer) {
+    (void)idset_add(&peer->run->apart.nodes, peer->node);
+}
+
+void carried_started(struct ty_run *run) {
+    if (++run->apart.n_started == run_size(run->core)) carried_tell(run);
+}
+
+/* -- answers */
+
 static void tell_taken(void *context, uint64_t number, uint64_t size, const ty_error *err) {
     Wire__Taken body = WIRE__TAKEN__INIT;
     body.carry = number;

@@ -158,6 +158,7 @@ static void close_parts(struct ty_run *run) {
     run_destroy(TAKE(run->core));
     agents_free(run);
     adoption_done(run);
+    idset_done(&run->apart.nodes);
     buffer_done(&run->committing.metrics);
     buffer_done(&run->interruption.told);
 }

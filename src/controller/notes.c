@@ -163,6 +163,7 @@ void note_tell(struct ty_run *run, const struct run_event *event) {
                         before);
         break;
     case EVENT_ATTEMPT_END:
+        carried_tell(run);
         progress_hide(&run->output.progress);
         tell_restart(run, event->attempt);
         break;

@@ -205,6 +205,15 @@ void carried_fetch(struct peer *peer, const Wire__Fetch *fetch);
 void carried_taken(struct peer *peer, const Wire__Taken *taken);
 void carried_stop(struct peer *peer);
 
+struct apart {          /* zero-initialised: none is known of */
+    struct idset nodes; /* whose storage is another, to be told of */
+    uint32_t n_started; /* workers of the attempt */
+};
+
+void carried_apart(struct peer *peer);
+void carried_started(struct ty_run *run); /* one more worker; with the last of them all nodes have said it */
+void carried_tell(struct ty_run *run);    /* of those that have; the attempt is over */
+
 /* -- resize.c: who runs where, anew for each attempt of an elastic run */
 
 int resize_begin(struct ty_run *run, ty_error *err);      /* nodes and ranks of the first plan */
@@ -528,6 +537,7 @@ struct ty_run {
     struct committing committing;
     struct interruption interruption;
     struct run_storage storage;
+    struct apart apart;
     struct run_output output;
     struct input input;   /* standard input, for workers */
     struct window window; /* the size of the terminal, for those of workers */

@@ -116,6 +116,12 @@ class TestSsh(Ssh):
         self.assert_status(128 + 9, self.finish(run))
         self.assert_all_gone("h1", "h2", "h3")
 
+    def test_hosts_whose_storage_is_another_are_told_in_one_line(self):
+        finished = self.hosts.trainyard("h1", "run", "--storage-path", "/tmp/own", "--name", "r", "--hosts", "h1,h2,h3", "-n", "3", "--placement", "SPREAD", "--", "true")
+        self.assert_status(0, finished)
+        self.assertEqual(["trainyard run: warning: nodes h2, h3: /tmp/own/r of these nodes is not that of the controller's node: logs and checkpoints "
+                          "go there over the network"], [line for line in finished.err.splitlines() if "is not that of" in line])
+
     def test_a_host_whose_connection_was_lost_is_started_again(self):
         """Nobody is left there who could bring it back."""
         ready = os.path.join(self.place, "ready")
