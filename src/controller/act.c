@@ -138,6 +138,7 @@ static int publish(void *context, const struct run_commit *commit, char **path, 
 
 static void take_published(void *context, struct published *published) {
     struct ty_run *run = context;
+    run->storage.lost |= published->result == TY_EEXISTS;
     if (run->committing.awaited != NULL)
         *run->committing.awaited = *published;
     else
@@ -221,6 +222,7 @@ static void answer_commit(void *context, uint32_t node, uint32_t channel, uint64
                           const char *error) {
     struct ty_run *run = context;
     Wire__Committed body = WIRE__COMMITTED__INIT;
+    if (run_storage_is_lost(run)) return; /* the worker ends, and not for that */
     body.channel = channel;
     body.number = number;
     if (path != NULL) body.path = (char *)path;

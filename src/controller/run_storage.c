@@ -74,15 +74,19 @@ static void give_up(struct ty_run *run) {
     interrupt_by_force(run);
 }
 
+bool run_storage_is_lost(const struct ty_run *run) {
+    return run->storage.lost || records_error(run->records)->code == TY_EEXISTS ||
+           (run->lock != NULL && run_lock_is_lost(run->lock));
+}
+
 void run_storage_commit(struct ty_run *run) {
     records_commit(run->records);
     usage_commit(run);
     /* A journal that cannot be written does not stop the training; the run's end tells it. Another attempt
      * would be on no record, nor would its checkpoints. */
     const ty_error *error = records_error(run->records);
-    bool lost = error->code == TY_EEXISTS || (run->lock != NULL && run_lock_is_lost(run->lock));
     if (run->phase >= PHASE_LINGERING || run->error.code < 0) return;
-    if (lost) {
+    if (run_storage_is_lost(run)) {
         give_up(run);
         return;
     }
@@ -97,7 +101,7 @@ void run_storage_commit(struct ty_run *run) {
 /* Messages that were held for rows that are written now go at the end of the turn. */
 static void on_written(void *context) {
     struct ty_run *run = context;
-    if (records_error(run->records)->code == TY_EEXISTS) return; /* nothing begins, nor is acknowledged */
+    if (run_storage_is_lost(run)) return; /* nothing begins */
     for (uint32_t node = 0; node < run->agents.n; node++)
         if (records_have(run->records, run->agents.peers[node].held_for)) peer_let_go(&run->agents.peers[node]);
     if (run->output.paused) output_go_on(run);

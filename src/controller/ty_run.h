@@ -373,10 +373,13 @@ struct run_storage {
     struct loop_timer linger_timer; /* the run has ended, and waits no longer */
     bool held;                      /* an agent's logs hang, and so the storage is kept clear of */
     bool unrecorded;                /* the journal failed, which was told */
+    bool lost;                      /* a commit found that another controller has taken the run over */
 };
 
 int run_storage_open(struct ty_run *run, ty_error *err);
 void run_storage_close(struct ty_run *run);
+/* Another controller has taken the run over: nothing that is decided here counts, and the turn's end ends it. */
+bool run_storage_is_lost(const struct ty_run *run);
 void run_storage_commit(struct ty_run *run); /* the rows of this turn are on their way */
 void run_storage_watch(struct ty_run *run);  /* at the end of a turn: there may be something to wait for */
 /* What an agent says of its logs; as long as those of any node hang the storage is kept clear of. */

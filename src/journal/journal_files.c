@@ -15,6 +15,7 @@
 
 #include "base/cleanup.h"
 #include "base/descriptors.h"
+#include "base/file.h"
 #include "base/str.h"
 
 /* Where clients of SQLite lock: the lock bytes of its file format (sqlite.org/src/doc/trunk/src/os.h). */
@@ -330,6 +331,11 @@ static const struct held *find_held(sqlite3 *db, int which) {
 bool journal_files_hold_name(sqlite3 *db) {
     const struct held *database = find_held(db, SQLITE_FCNTL_FILE_POINTER);
     return database != NULL && is_named(database->fd, database->path);
+}
+
+bool journal_files_are_local(sqlite3 *db) {
+    const struct held *database = find_held(db, SQLITE_FCNTL_FILE_POINTER);
+    return database != NULL && file_is_local(database->fd);
 }
 
 bool journal_files_hold_log(sqlite3 *db) {

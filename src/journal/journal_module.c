@@ -230,7 +230,14 @@ static int open_in_mode(struct journal *journal, enum journal_mode mode, ty_erro
     } else if (!S_ISREG(status.st_mode)) {
         return ty_fail(err, TY_ECORRUPT, "cannot open %s: it is no regular file", journal->path);
     }
-    return mode == JOURNAL_READ ? open_reader(journal, err) : open_writer(journal, mode == JOURNAL_CREATE, err);
+    if (mode == JOURNAL_READ) return open_reader(journal, err);
+    int result = open_writer(journal, mode == JOURNAL_CREATE, err);
+    /* Where no lock keeps a writer away that had stood still it goes on in the log that it has open: ours is
+     * another one. */
+    bool anew = result == 0 && mode == JOURNAL_APPEND && !journal_files_are_local(journal->db);
+    int rc = anew ? journal_renew(journal) : SQLITE_OK;
+    if (rc == SQLITE_OK) return result;
+    return journal->error.code < 0 ? journal_kept_error(journal, err) : sqlite_fail(journal, rc, "open", err);
 }
 
 int journal_open_form(const struct journal_form *form, const char *run_path, enum journal_mode mode,

@@ -90,6 +90,8 @@ int journal_files_init(void);
  * it. */
 bool journal_files_hold_name(sqlite3 *db);
 bool journal_files_hold_log(sqlite3 *db);
+/* On storage that other machines mount another controller may have taken the journal over. */
+bool journal_files_are_local(sqlite3 *db);
 
 /* ---- the connection ---- */
 

@@ -156,8 +156,16 @@ int module_commit(struct journal *journal, bool durable, ty_error *err) {
     }
     /* A directory that was moved or removed keeps its journal, which nobody finds by name; the end of the run
      * tells of that. */
-    if (rc == SQLITE_OK && !journal_files_hold_log(journal->db) && journal_files_hold_name(journal->db))
-        rc = journal_renew(journal);
+    bool removed =
+        rc == SQLITE_OK && !journal_files_hold_log(journal->db) && journal_files_hold_name(journal->db);
+    if (removed && !journal_files_are_local(journal->db)) {
+        ty_error why;
+        (void)ty_fail(&why, TY_ECORRUPT, "cannot write %s: its log was removed, perhaps by another controller",
+                      journal->path);
+        (void)module_leave(journal, &why);
+        return journal_kept_error(journal, err);
+    }
+    if (removed) rc = journal_renew(journal);
     if (rc != SQLITE_OK) return keep_failure(journal, rc, err);
     return durable ? sync_all(journal, err) : 0;
 }

@@ -90,8 +90,12 @@ class Controllers(FaultCase):
         os.kill(controller, signal.SIGSTOP)
         self.wait_for(lambda: process_state(controller) == "T", "the controller to stand still", process)
         os.utime(os.path.join(path, "run.lock"), (time.time() - 100,) * 2)
-        other = hosts.trainyard("h2", *words[:-1], "--resume", "--", "sh", "-c", report % 2, **more)
+        log = os.stat(os.path.join(path, "run.db-wal")).st_ino
+        script = report % 2 + " && stat -c '%i' \"$TRAINYARD_RUN_PATH/run.db-wal\""
+        other = hosts.trainyard("h2", *words[:-1], "--no-prefix", "--resume", "--", "sh", "-c", script, **more)
         self.assertEqual(0, other.status, repr(other))
+        self.assertNotIn(str(log), other.out.split(), "it goes on in the log that the first one has open")
+        self.assertEqual(2, len(other.out.split()), repr(other))
         before = [self.rows("SELECT * FROM %s" % table) for table in ("events", "reports", "checkpoints")], commits()
         self.assertEqual([(2,), (2,)], self.rows("SELECT metrics->>'i' FROM reports ORDER BY id DESC LIMIT 2"))
         os.kill(controller, signal.SIGCONT)
