@@ -447,14 +447,14 @@ void worker_process_disturb(struct worker_process *worker, Wire__Disturb__Kind k
                       kind == WIRE__DISTURB__KIND__STARVE, length);
 }
 
-/* The limit of processor time that this process was given, and hands on, ends who reaches it by SIGKILL. The
- * kernel counts by ticks, and not quite what it tells afterwards. */
+/* The limit of processor time that this process was given, and hands on, ends who reaches it by SIGKILL. The kernel
+ * counts by ticks, which on a busy machine are more than what it tells afterwards. */
 static void describe_cpu_limit(const struct rusage *used, struct buffer *out) {
     struct rlimit limit = {.rlim_max = RLIM_INFINITY};
     double used_s = (double)(used->ru_utime.tv_sec + used->ru_stime.tv_sec) +
                     (double)(used->ru_utime.tv_usec + used->ru_stime.tv_usec) / 1e6;
     (void)getrlimit(RLIMIT_CPU, &limit);
-    if (limit.rlim_max == RLIM_INFINITY || used_s < 0.9 * (double)limit.rlim_max) return;
+    if (limit.rlim_max == RLIM_INFINITY || used_s < (double)limit.rlim_max / 2) return;
     buffer_printf(out, "it had used %.1f s of processor time, and the limit is %llu s (ulimit -t)", used_s,
                   (unsigned long long)limit.rlim_max);
 }
