@@ -19,14 +19,14 @@
 
 /* -- which nodes those are */
 
-enum { NAMED_AT_MOST = 8 };
+enum { APART_TOLD = 8 };
 
 void carried_tell(struct ty_run *run) {
     CLEANUP(idset_done) struct idset nodes = run->apart.nodes;
     CLEANUP(buffer_done) struct buffer names = {0};
     size_t n = idset_count(&nodes), named = 0;
     run->apart = (struct apart){0};
-    for (int64_t node = -1; named < NAMED_AT_MOST && (node = idset_next(&nodes, node)) != IDSET_END; named++)
+    for (int64_t node = -1; named < APART_TOLD && (node = idset_next(&nodes, node)) != IDSET_END; named++)
         buffer_printf(&names, "%s%s", named > 0 ? ", " : "", run->agents.peers[node].name);
     if (n > named) buffer_printf(&names, " and %zu more", n - named);
     if (n == 0 || names.failed) return;
