@@ -447,8 +447,8 @@ void worker_process_disturb(struct worker_process *worker, Wire__Disturb__Kind k
                       kind == WIRE__DISTURB__KIND__STARVE, length);
 }
 
-/* The limit of processor time that this process was given, and hands on, ends who reaches it by SIGKILL. The kernel
- * counts by ticks, which on a busy machine are more than what it tells afterwards. */
+/* The limit of processor time that this process was given, and hands on, ends who reaches it by SIGKILL. The
+ * kernel counts by ticks, which on a busy machine are more than what it tells afterwards. */
 static void describe_cpu_limit(const struct rusage *used, struct buffer *out) {
     struct rlimit limit = {.rlim_max = RLIM_INFINITY};
     double used_s = (double)(used->ru_utime.tv_sec + used->ru_stime.tv_sec) +

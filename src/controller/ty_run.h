@@ -378,7 +378,8 @@ struct run_storage {
 
 int run_storage_open(struct ty_run *run, ty_error *err);
 void run_storage_close(struct ty_run *run);
-/* Another controller has taken the run over: nothing that is decided here counts, and the turn's end ends it. */
+/* Another controller has taken the run over: nothing that is decided here counts, and the end of the turn ends
+ * the run. */
 bool run_storage_is_lost(const struct ty_run *run);
 void run_storage_commit(struct ty_run *run); /* the rows of this turn are on their way */
 void run_storage_watch(struct ty_run *run);  /* at the end of a turn: there may be something to wait for */

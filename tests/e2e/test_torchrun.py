@@ -2,12 +2,10 @@
 
 import json
 import os
-import shlex
-import signal
 import socket
 import sys
 
-from harness import BUILD, COMMAND, Case, main
+from harness import Case, main
 
 # Each worker tells in a file of its own what it found.
 TELL = r"""
@@ -24,23 +22,6 @@ print("err", os.environ["LOCAL_RANK"], file=sys.stderr)
 """
 
 # Saves a checkpoint and waits; goes on from it to the end.
-SAVE = r"""
-import os, sys, tempfile, time
-import trainyard
-saved = trainyard.get_checkpoint()
-if saved:
-    with saved.as_directory() as place:
-        sys.exit(print(sys.argv[1], "from", open(os.path.join(place, "step")).read()))
-with tempfile.TemporaryDirectory() as place:
-    if os.environ["RANK"] == "0":
-        with open(os.path.join(place, "step"), "w") as file:
-            file.write("1")
-    trainyard.report({"step": 1}, checkpoint=trainyard.Checkpoint(place))
-open(os.path.join(os.environ["TELL"], os.environ["RANK"]), "w").close()
-time.sleep(100000)
-"""
-
-
 class TorchrunCase(Case):
     def setUp(self):
         super().setUp()
@@ -177,21 +158,6 @@ class CommandLine(TorchrunCase):
     def test_the_status_is_that_of_the_worker(self):
         finished = self.assert_status(7, self.torchrun("--nproc-per-node=2", "--no-python", "sh", "-c", "exit 7"))
         self.assertIn("trainyard torchrun: first cause: rank", finished.err)
-
-    def test_how_an_interrupted_run_goes_on_is_told(self):
-        """As a line that does it; without a name of its own the run could hardly be found."""
-        script = self.write("save.py", SAVE)
-        process = self.start("torchrun", "--storage-path", self.storage, "--nproc_per_node=2", script, "an argument",
-                             env={"TELL": self.tell, "PYTHONPATH": os.path.join(BUILD, "python")})
-        self.wait_for(lambda: len(os.listdir(self.tell)) == 2, "checkpoints", process)
-        process.send_signal(signal.SIGINT)
-        finished = self.assert_status(130, self.finish(process))
-        (line,) = [line.partition("to go on: ")[2] for line in finished.err.splitlines() if "to go on: " in line]
-        words = shlex.split(line)
-        self.assertEqual(["PYTHON_EXEC=" + sys.executable, COMMAND, "torchrun"], words[:3])
-        self.assertEqual(["--", script, "an argument"], words[-3:])
-        again = self.finish(self.start("-c", line, command="sh", env={"TELL": self.tell, "PYTHONPATH": os.path.join(BUILD, "python"), "PYTHON_EXEC": None}))
-        self.assertEqual(["an argument from 1"] * 2, self.assert_status(0, again).out.splitlines())
 
     def test_logs(self):
         place = os.path.join(self.place, "logs of mine")

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 
 import pytest
 from conftest import BUILD
@@ -173,3 +174,43 @@ def test_the_script_of_the_page_goes_on_where_it_was(place, environment):
         assert f" {command} torchrun " in line
         directory = place / "trainyard_runs" / "first"
         expected = torch.load(sorted(directory.glob("checkpoint_*"))[-1] / "state.pt")["epoch"] + 1
+
+
+SAVE = """
+import os, sys, tempfile, time
+import trainyard
+saved = trainyard.get_checkpoint()
+if saved:
+    with saved.as_directory() as place:
+        sys.exit(print(sys.argv[1], "from", open(os.path.join(place, "step")).read()))
+with tempfile.TemporaryDirectory() as place:
+    if os.environ["RANK"] == "0":
+        with open(os.path.join(place, "step"), "w") as file:
+            file.write("1")
+    trainyard.report({"step": 1}, checkpoint=trainyard.Checkpoint(place))
+open(os.path.join(os.environ["TELL"], os.environ["RANK"]), "w").close()
+time.sleep(100000)
+"""
+
+
+def test_how_an_interrupted_run_goes_on_is_told(place, environment):
+    """As a line that does it; without a name of its own the run could hardly be found."""
+    script, told = place / "save.py", place / "told"
+    script.write_text(SAVE)
+    told.mkdir()
+    environment["TELL"] = str(told)
+    words = [*TRAINYARD, "--storage-path", place / "runs", "--nproc_per_node=2", script, "an argument"]
+    process = subprocess.Popen([*map(str, words)], cwd=place, env=environment, stderr=subprocess.PIPE, text=True)
+    while len(os.listdir(told)) < 2:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=100)
+    assert process.returncode == 130, err
+    (line,) = [line.partition("to go on: ")[2] for line in err.splitlines() if "to go on: " in line]
+    words = shlex.split(line)
+    assert words[:3] == ["PYTHON_EXEC=" + sys.executable, *TRAINYARD], line
+    assert words[-3:] == ["--", str(script), "an argument"], line
+    del environment["PYTHON_EXEC"]
+    again = execute(["sh", "-c", line], place, environment)
+    assert (again.returncode, again.stdout.splitlines()) == (0, ["an argument from 1"] * 2), again

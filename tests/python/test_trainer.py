@@ -380,7 +380,8 @@ def test_a_fit_of_a_child_of_multiprocessing(storage, start, method):
         def fit(found):
             defaults.current = defaults.Defaults(num_cpus=4)
             run_config = RunConfig(storage_path=sys.argv[1], progress="none")
-            found.put(DataParallelTrainer(train, scaling_config=ScalingConfig(num_workers=2), run_config=run_config).fit().return_value.rank)
+            trainer = DataParallelTrainer(train, scaling_config=ScalingConfig(num_workers=2), run_config=run_config)
+            found.put(trainer.fit().return_value.rank)
 
         if __name__ == "__main__":
             context = multiprocessing.get_context(sys.argv[2])
