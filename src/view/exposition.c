@@ -54,10 +54,6 @@ struct exposition_writing {
     const char *suffix; /* of its samples */
 };
 
-static double seconds(nanoseconds time) {
-    return (double)time / (double)NS_PER_S;
-}
-
 /* -- gathering */
 
 static bool is_of_last_attempt(const struct exposed_run *run, const struct journal_report *report) {
@@ -260,19 +256,19 @@ static bool has_slowest(const struct exposed_run *run) {
     static void write_##name(const struct exposition_writing *writing, const struct exposed_run *run) { \
         if (has) sample(writing, run, NULL, NULL, value);                                               \
     }
-WRITE_VALUE(started, true, seconds(run->facts.first > 0 ? run->facts.first : run->summary.began))
-WRITE_VALUE(ended, run->summary.ended > 0, seconds(run->summary.ended))
+WRITE_VALUE(started, true, duration_seconds(run->facts.first > 0 ? run->facts.first : run->summary.began))
+WRITE_VALUE(ended, run->summary.ended > 0, duration_seconds(run->summary.ended))
 WRITE_VALUE(attempts, true, (double)run->facts.n_attempts)
 WRITE_VALUE(lost, true, run->facts.lost_seconds)
 WRITE_VALUE(nodes, true, (double)run->summary.nodes)
 WRITE_VALUE(reports, true, (double)run->facts.reports)
-WRITE_VALUE(last_report, run->summary.last_report > 0, seconds(run->summary.last_report))
+WRITE_VALUE(last_report, run->summary.last_report > 0, duration_seconds(run->summary.last_report))
 WRITE_VALUE(interval, !isnan(run->ranks.usual), run->ranks.usual)
 WRITE_VALUE(interval_max, has_slowest(run), run->ranks.items[0].interval)
 WRITE_VALUE(slowest, has_slowest(run), run->ranks.items[0].rank)
 WRITE_VALUE(checkpoints, true, (double)run->facts.n_checkpoints)
 WRITE_VALUE(last_checkpoint, run->facts.n_checkpoints > 0,
-            seconds(run->facts.checkpoints[run->facts.n_checkpoints - 1].time))
+            duration_seconds(run->facts.checkpoints[run->facts.n_checkpoints - 1].time))
 WRITE_VALUE(lost_checkpoints, true, (double)run->facts.lost_checkpoints)
 WRITE_VALUE(omitted, true, (double)run->omitted)
 
@@ -313,7 +309,7 @@ static void write_phases(const struct exposition_writing *writing, const struct 
     for (int i = 0; i < START_PHASES_N; i++)
         if (run->summary.phases[i].known)
             sample(writing, run, "phase", start_phase_name((enum start_phase_kind)i),
-                   seconds(run->summary.phases[i].duration));
+                   duration_seconds(run->summary.phases[i].duration));
 }
 
 struct rank_sample {

@@ -393,7 +393,7 @@ static int add_report(void *context, const struct journal_report *report) {
     index->n_values = 0;
     index->report = report->id;
     xs[INDEX_NUMBER] = (double)report->number;
-    xs[INDEX_TIME] = (double)(report->time - index->head.first) / (double)NS_PER_S;
+    xs[INDEX_TIME] = duration_seconds(report->time - index->head.first);
     for (int axis = INDEX_STEP_X; axis < INDEX_AXES_N; axis++)
         xs[axis] = (double)NAN;
     (void)values_each_like(&index->shape, report->metrics, report->metrics_size, note_value, index);
@@ -588,7 +588,7 @@ bool index_find(const struct view_index *const_index, const struct view_query *q
     const uintptr_t *place = index->places != NULL ? hash_get(index->places, query->metric) : NULL;
     bool known = index->head.rows > 0 && axis >= 0 && place != NULL;
     /* Relative time is what the rows have; wall time is shifted. */
-    double shift = known && str_equal(x, "time") ? (double)index->head.first / (double)NS_PER_S : 0;
+    double shift = known && str_equal(x, "time") ? duration_seconds(index->head.first) : 0;
     for (size_t lost = 0; lost < 2 && known; lost++)
         widen_span(&index->metrics[*place - 1].rows[lost][axis], query, shift, span);
     (void)pthread_mutex_unlock(&index->lock);
@@ -628,7 +628,7 @@ int index_take(const struct view_index *const_index, const struct view_query *qu
     int axis = find_axis(index, query->x, &piece->x), result = 0;
     const uintptr_t *place = index->places != NULL ? hash_get(index->places, query->metric) : NULL;
     if (axis >= 0 && place != NULL) {
-        double shift = str_equal(piece->x, "time") ? (double)index->head.first / (double)NS_PER_S : 0;
+        double shift = str_equal(piece->x, "time") ? duration_seconds(index->head.first) : 0;
         result = copy_row(&index->metrics[*place - 1].rows[lost][axis], query, shift, piece);
     }
     (void)pthread_mutex_unlock(&index->lock);

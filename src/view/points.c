@@ -187,7 +187,7 @@ static int make_intervals(struct points *points, bool rate, struct points_before
         bool follows =
             last.attempt == point.attempt && last.rank == point.rank && last.number + 1 == point.number;
         if (follows) {
-            double seconds = (double)(point.time - last.time) / (double)NS_PER_S;
+            double seconds = duration_seconds(point.time - last.time);
             struct point *made = &points->items[kept++];
             *made = point;
             made->value = !rate ? seconds : seconds > 0 ? 1 / seconds : (double)NAN;
@@ -253,7 +253,7 @@ static int make_lags(struct points *points, struct points_before *before) {
         bool noted = firsts != NULL && point->number - firsts->low < firsts->n;
         nanoseconds time = noted ? firsts->times[point->number - firsts->low] : first->time;
         bool told = before == NULL || before->tells;
-        point->value = told ? (double)(point->time - time) / (double)NS_PER_S : (double)NAN;
+        point->value = told ? duration_seconds(point->time - time) : (double)NAN;
     }
     return result;
 }
@@ -271,9 +271,9 @@ void points_before_done(struct points_before *before) {
 static double plain_x(const struct point_gathering *gathering, const struct point *point) {
     switch ((int)gathering->axis) {
     case AXIS_TIME:
-        return (double)point->time / (double)NS_PER_S;
+        return duration_seconds(point->time);
     case AXIS_RELATIVE:
-        return (double)(point->time - gathering->facts->first) / (double)NS_PER_S;
+        return duration_seconds(point->time - gathering->facts->first);
     default:
         return (double)point->number;
     }

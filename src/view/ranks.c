@@ -30,10 +30,6 @@ struct ranks_reading {
     bool whole; /* the window has all reports of the run */
 };
 
-static double seconds(nanoseconds time) {
-    return (double)time / (double)NS_PER_S;
-}
-
 static int on_report(void *context, const struct journal_report *report) {
     struct ranks_reading *reading = context;
     if (report->rank < 0 || (size_t)report->rank >= reading->ranks->n || report->attempt != reading->attempt)
@@ -85,7 +81,7 @@ static bool find_lags(struct ranks_reading *reading) {
         }
         size_t first =
             array_place(reading->seen, reading->n, sizeof *reading->seen, is_before, &last[i].number);
-        ranks->items[i].lag = seconds(last[i].time - reading->seen[first].time);
+        ranks->items[i].lag = duration_seconds(last[i].time - reading->seen[first].time);
     }
     return known;
 }
@@ -103,10 +99,11 @@ static int read_last(const char *run_path, struct view_ranks *ranks, int attempt
     if (result == 0 && reports > 0) result = view_scan(run_path, &scan, on_report, &reading, err);
     for (size_t i = 0; i < ranks->n && result == 0; i++) {
         nanoseconds interval;
-        if (pace_interval(reading.pace, (uint32_t)i, &interval)) ranks->items[i].interval = seconds(interval);
+        if (pace_interval(reading.pace, (uint32_t)i, &interval))
+            ranks->items[i].interval = duration_seconds(interval);
     }
     nanoseconds usual;
-    ranks->usual = result == 0 && pace_usual(reading.pace, &usual) ? seconds(usual) : (double)NAN;
+    ranks->usual = result == 0 && pace_usual(reading.pace, &usual) ? duration_seconds(usual) : (double)NAN;
     if (result == 0 && !find_lags(&reading)) result = 1;
     pace_destroy(reading.pace);
     free(reading.seen);
@@ -228,7 +225,7 @@ static void encode_rank_row(const struct view_ranks *ranks, const struct view_ra
     encode_number_if(out, rank->pid > 0, (double)rank->pid);
     buffer_printf(out, ", \"state\": \"%s\", \"number\": %llu, \"last_report\": ",
                   worker_standing_name(rank->standing), (unsigned long long)rank->number);
-    encode_number_if(out, rank->last_report > 0, seconds(rank->last_report));
+    encode_number_if(out, rank->last_report > 0, duration_seconds(rank->last_report));
     buffer_text(out, ", \"interval\": ");
     encode_number(out, rank->interval);
     buffer_text(out, ", \"lag\": ");

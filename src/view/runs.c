@@ -406,16 +406,16 @@ const char *view_runs_storage_error(const struct view_runs *runs, size_t index, 
 
 static void encode_row(const struct view_run *run, struct buffer *out) {
     const struct view_summary *summary = &run->summary;
-    double quiet = (double)view_summary_quiet(summary) / (double)NS_PER_S;
+    double quiet = duration_seconds(view_summary_quiet(summary));
     buffer_printf(out, "{\"id\": \"%s\", \"name\": ", run->id);
     buffer_json_text(out, run->name);
     buffer_printf(out, ", \"state\": \"%s\", \"quiet_s\": ", run_standing_name(summary->standing));
     encode_number_if(out, quiet > 0, quiet);
     buffer_printf(out, ", \"workers\": %lld, \"nodes\": %zu, \"began\": ", (long long)summary->workers,
                   summary->nodes);
-    encode_number(out, (double)summary->began / (double)NS_PER_S);
+    encode_number(out, duration_seconds(summary->began));
     buffer_text(out, ", \"seconds\": ");
-    encode_number(out, (double)view_summary_time(summary) / (double)NS_PER_S);
+    encode_number(out, duration_seconds(view_summary_time(summary)));
     buffer_printf(out, ", \"attempts\": %d, \"cause\": ", summary->attempts);
     buffer_json_text(out, summary->cause);
     CLEANUP_FREE char *metrics = summary->metrics != NULL ? json_format(summary->metrics, JSON_COMPACT) : NULL;

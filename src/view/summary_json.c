@@ -36,7 +36,7 @@ json_t *view_summary_phases_json(const struct view_summary *summary) {
         const struct start_phase *phase = &summary->phases[i];
         if (!phase->known) continue;
         json_t *one = json_pack("{s:s, s:f}", "phase", start_phase_name((enum start_phase_kind)i), "seconds",
-                                (double)phase->duration / (double)NS_PER_S);
+                                duration_seconds(phase->duration));
         if (phase->rank >= 0) (void)json_object_set_new(one, "slowest_rank", json_integer(phase->rank));
         if (phase->node_name != NULL)
             (void)json_object_set_new(one, "slowest_node", json_string(phase->node_name));
@@ -57,8 +57,8 @@ static json_t *straggler_json(const struct view_summary *summary) {
     const struct pace_straggler *straggler = &summary->straggler;
     if (!summary->straggles) return json_null();
     return json_pack("{s:I, s:f, s:f}", "rank", (json_int_t)straggler->rank, "seconds",
-                     (double)straggler->interval / (double)NS_PER_S, "usual_seconds",
-                     (double)straggler->usual / (double)NS_PER_S);
+                     duration_seconds(straggler->interval), "usual_seconds",
+                     duration_seconds(straggler->usual));
 }
 
 /* Where the number of workers changed. */
@@ -103,7 +103,7 @@ static json_t *hardware_json(const struct view_summary *summary) {
     const struct event_hardware *told = &last->of.hardware;
     if (summary->replay.n_hardware == 0) return json_null();
     return json_pack("{s:I, s:f, s:s?, s:s?}", "faults", (json_int_t)summary->replay.n_hardware, "time",
-                     (double)last->time / (double)NS_PER_S, "fault", told->fault, "cause", told->cause);
+                     duration_seconds(last->time), "fault", told->fault, "cause", told->cause);
 }
 
 /* Of nodes that joined: what their own times were corrected by. */
@@ -120,15 +120,15 @@ static json_t *clocks_json(const struct view_summary *summary) {
 }
 
 json_t *view_summary_json(const struct view_summary *summary, bool details) {
-    json_t *map = json_pack("{s:s, s:s, s:s, s:I, s:i, s:f, s:f, s:I, s:I, s:s?, s:O?}", "name", summary->name,
-                            "path", summary->path, "state", run_standing_name(summary->standing), "workers",
-                            (json_int_t)summary->workers, "attempts", summary->attempts, "began",
-                            (double)summary->began / (double)NS_PER_S, "seconds",
-                            (double)view_summary_time(summary) / (double)NS_PER_S, "reports",
-                            (json_int_t)summary->reports, "checkpoints", (json_int_t)summary->checkpoints,
-                            "last_checkpoint", summary->last_checkpoint, "metrics", summary->metrics);
+    json_t *map =
+        json_pack("{s:s, s:s, s:s, s:I, s:i, s:f, s:f, s:I, s:I, s:s?, s:O?}", "name", summary->name, "path",
+                  summary->path, "state", run_standing_name(summary->standing), "workers",
+                  (json_int_t)summary->workers, "attempts", summary->attempts, "began",
+                  duration_seconds(summary->began), "seconds", duration_seconds(view_summary_time(summary)),
+                  "reports", (json_int_t)summary->reports, "checkpoints", (json_int_t)summary->checkpoints,
+                  "last_checkpoint", summary->last_checkpoint, "metrics", summary->metrics);
     nanoseconds quiet = view_summary_quiet(summary);
-    json_t *silence = quiet > 0 ? json_real((double)quiet / (double)NS_PER_S) : json_null();
+    json_t *silence = quiet > 0 ? json_real(duration_seconds(quiet)) : json_null();
     (void)json_object_set_new(map, "quiet_s", silence);
     if (!details || map == NULL) return map;
     json_t *more = json_pack("{s:s?, s:s?, s:s?, s:I, s:I, s:o, s:s?, s:s?, s:o}", "command", summary->command,
@@ -151,7 +151,7 @@ json_t *view_summary_json(const struct view_summary *summary, bool details) {
     (void)json_object_set_new(map, "cause_node", node != NULL ? json_string(node) : json_null());
     (void)json_object_set_new(map, "history", history_list(summary));
     json_t *since =
-        summary->waits_for != NULL ? json_real((double)summary->waits_since / (double)NS_PER_S) : json_null();
+        summary->waits_for != NULL ? json_real(duration_seconds(summary->waits_since)) : json_null();
     (void)json_object_set_new(map, "waits_since", since);
     if (more != NULL) (void)json_object_update_new(map, more);
     return map;

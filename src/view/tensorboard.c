@@ -136,7 +136,7 @@ static int append_values(struct tensorboard *board, struct buffer *out, nanoseco
     summary.n_value = n;
     summary.value = pointers;
     Tensorboard__Event event = TENSORBOARD__EVENT__INIT;
-    event.wall_time = (double)time / (double)NS_PER_S;
+    event.wall_time = duration_seconds(time);
     event.step = step;
     event.what_case = TENSORBOARD__EVENT__WHAT_SUMMARY;
     event.summary = &summary;
@@ -159,7 +159,7 @@ static int begin_file(const struct tensorboard *board, struct board_file *file, 
     file->path = str_format("%s/events.out.tfevents.%010lld.%s.trainyard", directory, seconds, host);
     if (file->path == NULL) return -ENOMEM;
     Tensorboard__Event event = TENSORBOARD__EVENT__INIT;
-    event.wall_time = (double)board->facts.first / (double)NS_PER_S;
+    event.wall_time = duration_seconds(board->facts.first);
     event.what_case = TENSORBOARD__EVENT__WHAT_FILE_VERSION;
     event.file_version = version;
     append_record(&file->records, &event);

@@ -20,10 +20,6 @@
 #include "view/encode.h"
 #include "view/facts.h"
 
-static double seconds(nanoseconds time) {
-    return (double)time / (double)NS_PER_S;
-}
-
 /* -- shares */
 
 struct shares_reading {
@@ -36,7 +32,7 @@ struct shares_reading {
 
 static void turn(struct shares_reading *reading, nanoseconds time, enum view_share next) {
     if (reading->from > 0 && time > reading->from)
-        reading->shares[reading->now] += seconds(time - reading->from);
+        reading->shares[reading->now] += duration_seconds(time - reading->from);
     reading->from = time;
     reading->now = next;
 }
@@ -89,7 +85,7 @@ static int read_shares(void *context, struct journal *journal, ty_error *err) {
 /* -- ranks */
 
 static double between(nanoseconds from, nanoseconds to) {
-    return from > 0 && to >= from ? seconds(to - from) : (double)NAN;
+    return from > 0 && to >= from ? duration_seconds(to - from) : (double)NAN;
 }
 
 static int compare(const void *a, const void *b) {
@@ -158,7 +154,7 @@ int view_timeline_read(const char *name, const char *run_path, struct view_timel
         double lost = reading.lost < *training ? reading.lost : *training;
         timeline->shares[SHARE_LOST] = lost;
         *training -= lost;
-        timeline->began = seconds(timeline->summary.began);
+        timeline->began = duration_seconds(timeline->summary.began);
         for (size_t i = 0; i < VIEW_SHARES_N; i++)
             timeline->seconds += timeline->shares[i];
     }
@@ -248,7 +244,7 @@ static int encode_event(void *context, int64_t sequence, const struct journal_ev
     int result = journal_event_values(row, &event, &memory);
     struct buffer *out = reading->out;
     buffer_printf(out, "%s{\"sequence\": %lld, \"time\": ", reading->n++ > 0 ? ", " : "", (long long)sequence);
-    encode_number(out, seconds(row->time));
+    encode_number(out, duration_seconds(row->time));
     buffer_printf(out, ", \"kind\": \"%s\", \"attempt\": %d, \"rank\": ", run_event_name(row->kind),
                   row->attempt);
     encode_rank(out, row->rank);
@@ -314,7 +310,7 @@ static void encode_checkpoint(const char *run_path, const struct fact_checkpoint
                               size_t place, struct buffer *out) {
     buffer_printf(out, "{\"number\": %llu, \"attempt\": %d, \"time\": ", (unsigned long long)checkpoint->number,
                   checkpoint->attempt);
-    encode_number(out, seconds(checkpoint->time));
+    encode_number(out, duration_seconds(checkpoint->time));
     buffer_text(out, ", \"name\": ");
     buffer_json_text(out, checkpoint->name);
     buffer_text(out, ", \"score\": ");

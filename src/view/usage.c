@@ -18,10 +18,6 @@ enum { STALE_PERIODS = 3 };
 #define FIRST_WITHIN (120 * NS_PER_S) /* most nodes have begun by then; others are looked for one by one */
 #define STALE_LEAST (5 * NS_PER_S)
 
-static double seconds(nanoseconds time) {
-    return (double)time / (double)NS_PER_S;
-}
-
 /* -- what was said last */
 
 void view_usage_done(struct view_usage *usage) {
@@ -77,7 +73,7 @@ static int take_last(void *context, const struct usage_row *row) {
         item = &node->items[node->n++];
         *item = (struct view_usage_last){row->what, row->number, NAN, NAN, 0, 0, NAN};
     }
-    double passed = seconds(row->time - item->time), grown = row->mean - item->value;
+    double passed = duration_seconds(row->time - item->time), grown = row->mean - item->value;
     item->rate = usage_table[row->what].kind == USAGE_COUNTER && item->time > 0 && passed > 0 && grown >= 0
                      ? grown / passed
                      : (double)NAN;
@@ -224,7 +220,7 @@ void view_usage_encode(const struct view_usage *usage, const char *only, struct 
         buffer_text(out, ", \"name\": ");
         buffer_json_text(out, node->name);
         buffer_text(out, ", \"at\": ");
-        encode_number(out, seconds(node->at));
+        encode_number(out, duration_seconds(node->at));
         buffer_printf(out, ", \"stale\": %s, \"last\": [", node->stale ? "true" : "false");
         for (size_t k = 0; k < node->n; k++) {
             if (k > 0) buffer_text(out, ", ");

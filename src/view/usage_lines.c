@@ -14,10 +14,6 @@
 #include "view/encode.h"
 #include "view/usage.h"
 
-static double seconds(nanoseconds time) {
-    return (double)time / (double)NS_PER_S;
-}
-
 /* Whose rows are told apart. */
 struct usage_source {
     char *node; /* owned */
@@ -111,8 +107,8 @@ static int add_point(const struct usage_reading *reading, struct view_usage_line
 static int take_point(void *context, const struct usage_row *row) {
     struct usage_reading *reading = context;
     struct usage_source *source = make_source(reading, row);
-    struct view_usage_point point = {seconds(row->time), seconds(row->time), row->min,
-                                     row->mean,          row->max,           row->n};
+    struct view_usage_point point = {
+        duration_seconds(row->time), duration_seconds(row->time), row->min, row->mean, row->max, row->n};
     if (source == NULL) return -ENOMEM;
     if (source->line == SIZE_MAX) return 0;
     struct view_usage_line *line = &reading->lines->items[source->line];
@@ -126,7 +122,7 @@ static int take_point(void *context, const struct usage_row *row) {
 }
 
 static int take_time(void *context, const struct usage_row *row) {
-    *(double *)context = seconds(row->time);
+    *(double *)context = duration_seconds(row->time);
     return 1;
 }
 

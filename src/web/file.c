@@ -441,7 +441,7 @@ static void put_facts(struct buffer *out, const struct view_summary *summary) {
     buffer_printf(out, " · %d attempt%s · %lld workers on %zu node%s · began ", summary->attempts,
                   summary->attempts == 1 ? "" : "s", (long long)summary->workers, summary->nodes,
                   summary->nodes == 1 ? "" : "s");
-    put_time(out, (double)summary->began / (double)NS_PER_S);
+    put_time(out, duration_seconds(summary->began));
     buffer_text(out, " · took ");
     duration_format(view_summary_time(summary), out);
     buffer_printf(out, " · %llu reports</p>\n", (unsigned long long)summary->reports);
@@ -599,7 +599,7 @@ static int put_run(struct buffer *out, const char *name, const char *path, ty_er
     put_facts(out, &summary);
     put_last_lines(out, &summary);
     result = put_plots(out, &path, 1, err);
-    if (result >= 0) result = put_usage(out, path, (double)summary.began / (double)NS_PER_S, err);
+    if (result >= 0) result = put_usage(out, path, duration_seconds(summary.began), err);
     put_attempts(out, &summary.replay);
     view_summary_done(&summary);
     if (result >= 0) result = put_start(out, name, path, err);
@@ -622,7 +622,7 @@ static int put_compared(struct buffer *out, const char *const *names, const char
         put_text(out, names[i], NAME_SHOWN);
         buffer_printf(out, "<td>%s<td class=\"n\">%lld<td>", run_standing_name(summary.standing),
                       (long long)summary.workers);
-        put_time(out, (double)summary.began / (double)NS_PER_S);
+        put_time(out, duration_seconds(summary.began));
         buffer_text(out, "<td class=\"n\">");
         duration_format(view_summary_time(&summary), out);
         buffer_text(out, "<td>");
@@ -643,7 +643,7 @@ int dashboard_file(const char *const *names, const char *const *paths, size_t n,
     buffer_text(out, "</title></head><body>\n");
     int result = n == 1 ? put_run(out, names[0], paths[0], err) : put_compared(out, names, paths, n, err);
     buffer_printf(out, "<p class=\"d\">Trainyard " TY_VERSION ", made ");
-    put_time(out, (double)clock_wall() / (double)NS_PER_S);
+    put_time(out, duration_seconds(clock_wall()));
     buffer_text(out, "</p></body></html>\n");
     if (result >= 0 && out->failed) result = ty_fail_memory(err);
     if (result >= 0 && out->size >= PAGE_MAX)

@@ -102,28 +102,26 @@ class Runs(DashboardCase):
         marks = [float(mark) for mark in re.findall(r'text-anchor="end">([-+.e\d]+)</text>', page)]
         self.assertLess({0, 20, 40, 60, 80, 100}, set(marks))
 
-    def test_lines_of_a_large_run_are_drawn_in_the_end(self):
-        seen.write_c(self.storage, "c", 2000)
-        server = self.serve()
-        run = server.ids()["c"]
-        for query, n in (("metric=loss&what=ranks&ranks=3,9", 2 * 2000), ("metric=lr&x=metric:step", 64 * 2000), ("metric=@interval&ranks=5", 1999),
-                         ("metric=@lag", 64 * 2000)):
-            path = f"/api/series?run={run}&buckets=300&{query}"
-            reply = self.open_stream(server, run)
-            told = server.json(path)
-            self.assertEqual((False, True), (told["exact"], 0 < told["scanned"] < 1))
-            while not told["exact"]:
-                if self.next_event(reply, "index")["scanned"] >= 1:
-                    told = server.json(path)
-            self.assertEqual((1, n), (told["scanned"], sum(sum(line["n"]) for line in told["series"])))
-            reply.close()
-        path = f"/api/runs/{run}/heat?metric=loss&x=number&columns=100"
+    def drawn(self, server, run, path):
+        """What the path answers once all reports are in it; before that it is of a sample, which is told."""
         reply = self.open_stream(server, run)
         told = server.json(path)
         self.assertEqual((False, True), (told["exact"], 0 < told["scanned"] < 1))
         while not told["exact"]:
             if self.next_event(reply, "index")["scanned"] >= 1:
                 told = server.json(path)
+        reply.close()
+        return told
+
+    def test_lines_of_a_large_run_are_drawn_in_the_end(self):
+        seen.write_c(self.storage, "c", 2000)
+        server = self.serve()
+        run = server.ids()["c"]
+        for query, n in (("metric=loss&what=ranks&ranks=3,9", 2 * 2000), ("metric=lr&x=metric:step", 64 * 2000), ("metric=@interval&ranks=5", 1999),
+                         ("metric=@lag", 64 * 2000)):
+            told = self.drawn(server, run, f"/api/series?run={run}&buckets=300&{query}")
+            self.assertEqual((1, n), (told["scanned"], sum(sum(line["n"]) for line in told["series"])))
+        told = self.drawn(server, run, f"/api/runs/{run}/heat?metric=loss&x=number&columns=100")
         self.assertEqual((1, 64, 64, 1, 2000), (told["scanned"], told["ranks"], told["rows"], told["from"], told["to"]))
 
     def test_an_index_goes_on_once_its_run_is_back(self):

@@ -80,12 +80,16 @@ class Seeing(FaultCase, DashboardCase):
             self.assertEqual((503, {"error": "a: not answering: an earlier download of it hangs"}), decode(*server.ask(paths["a"])[:2]))
         self.assertEqual(200, server.ask(paths["b"])[0])
 
-    def test_a_run_that_hangs_holds_up_no_other(self):
-        for name in ("a", "b"):
+    def report_once(self, *names):
+        """Runs that are over, of one report each."""
+        for name in names:
             run = Journal(self.storage, name)
             run.begin(1)
             run.report(1, 1, 0, 1, {"loss": 1})
             run.done(1)
+
+    def test_a_run_that_hangs_holds_up_no_other(self):
+        self.report_once("a", "b")
         server = self.serve({})
         ids = server.ids()
         self.assertEqual({"a", "b"}, set(ids))
@@ -141,11 +145,7 @@ class Seeing(FaultCase, DashboardCase):
 
     def test_runs_beside_one_that_hangs_are_seen(self):
         """However often somebody wanted to compare them."""
-        for name in ("a", "b", "c"):
-            run = Journal(self.storage, name)
-            run.begin(1)
-            run.report(1, 1, 0, 1, {"loss": 1})
-            run.done(1)
+        self.report_once("a", "b", "c")
         server = self.serve({})
         ids = server.ids()
         compared = "/api/series?metric=loss" + "".join("&run=" + ids[name] for name in ("a", "b", "c"))
