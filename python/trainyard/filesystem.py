@@ -8,12 +8,14 @@ import os
 import re
 import shutil
 from typing import Any, Callable, Iterator, Sequence
+from urllib.parse import quote
 
 from .paths import as_text, lies_in
 from .paths import local as local_path
 
 AT_A_TIME = 4  # files on their way
 _CHUNK = 8 << 20
+_IN_ADDRESSES = "/:?&=#%@!$'()*+,;~[]"  # what means something in an address
 
 
 def local() -> Any:
@@ -78,10 +80,18 @@ def find(path: str | os.PathLike[str], filesystem: Any, what: str) -> tuple[str,
     except ImportError:
         raise ImportError(f"{what}={text!r} needs pyarrow (pip install pyarrow)") from None
     try:
-        found, inside = FileSystem.from_uri(text)
+        found, inside = FileSystem.from_uri(quote(text, _IN_ADDRESSES))  # blanks and letters beyond ASCII as they are meant
     except (OSError, ValueError) as error:
         raise ValueError(f"{what}={text!r} is no address of a file system: {error}") from None
     return inside, found
+
+
+def find_beside(path: str | os.PathLike[str], filesystem: Any, what: str) -> tuple[str, Any]:
+    """As `find`, but an address beside a file system that is given, as "hf://datasets/x", names what lies there on that one."""
+    text = as_text(path, what)
+    if filesystem is not None and is_address(text):
+        text = text.partition("://")[2]
+    return find(text, filesystem, what)
 
 
 def inside(path: str, source: str) -> str:

@@ -36,6 +36,7 @@ _WHAT = {"journal": "the journal", "end": "the end of the run"}
 TRIES = 8
 PAUSE_S = 0.5  # after the first failure; it doubles
 PAUSE_MOST_S = 30.0
+SLOW_S = 10.0  # without an answer before the run begins, until that is told
 _CHUNK = 8 << 20
 
 # A consistent copy of a journal that is being written, made by a process of its own: to open and close a file that this process
@@ -95,11 +96,7 @@ class Remote:
     def prepare(self, name: str | None, storage: str, resume: bool) -> None:
         """Tries that the place can be written, and has the run of this name here if it is to go on. OSError, FileExistsError."""
         with self._told("cannot be written"):
-            probe = f"{self.base}/.trainyard-{uuid.uuid4().hex}"
-            self.filesystem.create_dir(self.base, recursive=True)
-            filesystems.write(self.filesystem, probe, b"")
-            self.filesystem.delete_file(probe)
-            there = {} if name is None else self._read_state(f"{self.base}/{name}")
+            there = self._awaited(lambda: self._probe(name))
         if name is None:
             return
         self._seen = there.get("writer")
@@ -112,6 +109,35 @@ class Remote:
                 "begins a new one"
             )
         self._fetch(name, os.path.join(storage, name), there)
+
+    def _probe(self, name: str | None) -> dict[str, Any]:
+        """The state of the run of this name there."""
+        probe = f"{self.base}/.trainyard-{uuid.uuid4().hex}"
+        self.filesystem.create_dir(self.base, recursive=True)
+        filesystems.write(self.filesystem, probe, b"")
+        self.filesystem.delete_file(probe)
+        return {} if name is None else self._read_state(f"{self.base}/{name}")
+
+    def _awaited(self, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """What `work` gives. A file system may try to reach its server for a quarter of an hour: in a thread, so that Ctrl-C is
+        heard, and the user is told."""
+        from concurrent.futures import Future, wait
+
+        done = Future[dict[str, Any]]()
+
+        def run() -> None:
+            try:
+                done.set_result(work())
+            except BaseException as error:
+                done.set_exception(error)
+
+        threading.Thread(target=run, name="trainyard-remote-probe", daemon=True).start()
+        end, is_told = time.monotonic() + SLOW_S, False
+        while not wait([done], 0.1).done:
+            if not is_told and time.monotonic() >= end:
+                is_told = True
+                self._warn(f"the storage path {self.base} gives no answer yet: it is waited for")
+        return done.result()
 
     def _look_here(self, local: str) -> None:
         """Nothing is there: the run of another place has the name here, or one that was there and is no more, where no program asks

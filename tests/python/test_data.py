@@ -1,12 +1,13 @@
 """Data sets: their steps, their order, the batches that come out, and what every rank gets of them."""
 
+import asyncio
 import itertools
 import threading
 
 import numpy as np
 import pytest
 from trainyard import data
-from trainyard.data import preprocessors
+from trainyard.data import preprocessors, tensors
 
 
 def batches(dataset, **options):
@@ -171,6 +172,22 @@ class Adder:
         return {"id": (batch["id"] + self.more) * factor}
 
 
+def test_what_is_no_row_and_no_name():
+    with pytest.raises(ValueError, match="dicts in a list, not <class 'int'>"):
+        data.range(2).flat_map(lambda row: [1]).take()
+    with pytest.raises(ValueError, match="a dict, not <class 'list'>"):
+        data.range(2).map(lambda row: [row]).take()
+    for names in ({}, [], {"id": 3}, [3]):
+        with pytest.raises(ValueError, match="rename_columns requires names"):
+            data.range(2).rename_columns(names)
+    with pytest.raises(ValueError, match="duplicate values"):
+        data.range(2).rename_columns({"a": "c", "b": "c"})
+    with pytest.raises(KeyError, match="rename_columns: .*'nothing'.*'id'"):
+        data.range(2).rename_columns({"nothing": "c"}).take()
+    with pytest.raises(TypeError, match="List"):
+        data.range(2).rename_columns("c")
+
+
 def test_callable_classes_are_made_once():
     dataset = data.range(3000, override_num_blocks=5).map_batches(
         Adder, fn_constructor_args=(1,), fn_kwargs={"factor": 2}, concurrency=2
@@ -180,6 +197,24 @@ def test_callable_classes_are_made_once():
     assert Adder.made == 1
     with pytest.raises(ValueError, match="callable class"):
         data.range(1).map_batches(lambda batch: batch, fn_constructor_args=(1,))
+
+
+def test_callable_classes_may_be_asynchronous():
+    class Doubled:
+        async def __call__(self, batch):
+            self.loop = getattr(self, "loop", None) or asyncio.get_running_loop()
+            assert asyncio.get_running_loop() is self.loop
+            await asyncio.sleep(0)
+            return {"id": batch["id"] * 2}
+
+    class Twice:
+        async def __call__(self, batch):
+            for _ in range(2):
+                yield batch
+
+    dataset = data.range(4).map_batches(Doubled, batch_size=2).map_batches(Twice, batch_size=2)
+    assert ids(dataset) == ids(dataset) == [0, 2, 0, 2, 4, 6, 4, 6]
+    assert ids(data.range(2).map(Doubled)) == [0, 2]
 
 
 def test_functions_on_batches_may_yield_and_are_checked():
@@ -221,6 +256,14 @@ def test_sorting_by_two_columns():
     rows = [{"a": a, "b": b} for a, b in itertools.product((2, 1, 3), ("y", "x"))]
     found = data.from_items(rows).sort(["a", "b"], descending=[True, False]).take_all()
     assert found == sorted(rows, key=lambda row: (-row["a"], row["b"]))
+
+
+@pytest.mark.parametrize("values", [[2, None, 1, 2], ["b", None, "a", "b"], [2.0, float("nan"), 1.0, 2.0]])
+def test_rows_without_a_value_are_sorted_last(values):
+    rows = data.from_items([{"x": value, "id": i} for i, value in enumerate(values)])
+    assert ids(rows.sort("x")) == [2, 0, 3, 1]
+    assert ids(rows.sort("x", descending=True)) == [0, 3, 2, 1]
+    assert ids(rows.sort(["x", "id"], descending=[True, True])) == [3, 0, 2, 1]
 
 
 def test_test_rows_are_never_training_rows():
@@ -387,6 +430,23 @@ def test_batches_of_tensors():
     assert features.shape == label.shape == (5, 1)
     with pytest.raises(RuntimeError, match="'s' holds"):
         next(iter(data.from_items([{"s": "text"}]).iter_torch_batches()))
+
+
+def test_chunks_of_a_column_are_one_tensor():
+    torch = pytest.importorskip("torch")
+
+    class Table(tensors.ArrowBatchCollateFn):
+        def __call__(self, table):
+            assert isinstance(tensors.DefaultCollateFn()(table)["id"], list)
+            return tensors.arrow_batch_to_tensors(table, dtypes=torch.float32)
+
+    [batch] = data.range(3).iter_torch_batches(collate_fn=Table())
+    assert torch.equal(batch["id"], torch.arange(3, dtype=torch.float32))
+    chunks = [torch.zeros(1), torch.ones(2)]
+    [pair] = data.range(1).iter_torch_batches(collate_fn=lambda _: (chunks, [torch.ones(1)]))
+    assert isinstance(pair, tuple) and [one.tolist() for one in pair] == [[0, 1, 1], [1]]
+    [each] = data.range(1).iter_torch_batches(collate_fn=lambda _: chunks)
+    assert [one.tolist() for one in each] == [[0], [1, 1]]
 
 
 def test_what_becomes_a_tensor_is_no_memory_of_the_data_set():

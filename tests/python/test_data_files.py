@@ -1,6 +1,9 @@
 """Data sets from files, and from what other libraries hold."""
 
+import io
+import itertools
 import json
+import threading
 
 import numpy as np
 import pytest
@@ -65,6 +68,51 @@ def test_ranks_read_their_own_row_groups(tables, monkeypatch):
     assert asked == [[0], [1], [2], [3]]
 
 
+def count_rows_read(monkeypatch):
+    """The blocks of files that are read from here on."""
+    read, real = [], data.files.Parquet.read
+
+    def counted(self, *arguments):
+        for block in real(self, *arguments):
+            read.append(block.rows)
+            yield block
+
+    monkeypatch.setattr(data.files.Parquet, "read", counted)
+    return read
+
+
+@pytest.mark.parametrize("made", [lambda dataset: dataset, lambda dataset: dataset.map(lambda row: row)])
+@pytest.mark.parametrize("options", [{"num_blocks": 50}, {"target_num_rows_per_block": 7}])
+def test_a_part_that_is_divided_further_is_read_once(place, monkeypatch, made, options):
+    pq.write_table(pa.table({"id": np.arange(1000)}), place / "a.parquet")
+    read = count_rows_read(monkeypatch)
+    dataset = made(data.read_parquet(str(place / "a.parquet"), batch_size=10)).repartition(**options)
+    assert ids(dataset) == list(range(1000)) and sum(read) == 1000
+    read.clear()
+    first, second = dataset.streaming_split(2)
+    assert ids(first) + ids(second) == list(range(1000))
+    assert sum(read) < 1600  # half of it, and all of it
+    read.clear()
+    many = data.range(1000, override_num_blocks=100).zip(data.read_parquet(str(place / "a.parquet"), batch_size=10))
+    assert ids(many, "id_1") == list(range(1000)) and sum(read) == 1000
+
+
+def test_blocks_of_so_many_rows_need_no_count(place, monkeypatch):
+    pq.write_table(pa.table({"id": np.arange(100)}), place / "a.parquet")
+    read = count_rows_read(monkeypatch)
+    sizes = []
+
+    def seen(batch):
+        sizes.append(len(batch["id"]))
+        return batch
+
+    even = data.read_parquet(str(place / "a.parquet"), batch_size=10).filter(lambda row: row["id"] % 2 == 0)
+    assert ids(even.repartition(target_num_rows_per_block=15).map_batches(seen)) == list(range(0, 100, 2))
+    assert sizes == [15, 15, 15, 5] and sum(read) == 100
+    strict = even.union(even).repartition(target_num_rows_per_block=15, strict=True)
+    assert [len(batch["id"]) for batch in strict.iter_batches(batch_size=None)] == [15] * 6 + [10]
+
+
 def test_the_order_of_files_and_rows_is_drawn(tables):
     iterator = data.read_parquet(str(tables)).random_shuffle().iterator()
     first, second = ids(iterator), ids(iterator)
@@ -104,6 +152,34 @@ def test_another_file_system(tables):
         data.read_csv("no.csv", filesystem=mocked)
 
 
+def test_a_path_counts_from_where_it_was_given(tables, monkeypatch):
+    monkeypatch.chdir(tables.parent)
+    monkeypatch.setenv("HOME", str(tables))
+    near, home = data.read_parquet("tables/1.parquet"), data.read_parquet("~/2.parquet")
+    monkeypatch.chdir("/")
+    assert near.count() == home.count() == 100
+
+
+def test_an_address_beside_a_file_system_names_a_place_on_it(tables):
+    there = pyarrow.fs.SubTreeFileSystem(str(tables.parent), pyarrow.fs.LocalFileSystem())
+    assert data.read_parquet("hf://tables/1.parquet", filesystem=there).count() == 100
+    several = data.read_parquet([f"file://{tables}/{i}.parquet" for i in range(3)])
+    assert several.count() == 300
+    with pytest.raises(ValueError, match="must lie on one file system: mock://a.parquet and /b.parquet do not"):
+        data.read_parquet(["mock://a.parquet", "/b.parquet"])
+    data.range(3).write_csv("az://out", filesystem=there)
+    assert ids(data.read_csv("az://out", filesystem=there)) == [0, 1, 2]
+
+
+def test_lines_of_json_that_are_no_records_of_one_type(place):
+    pytest.importorskip("pandas")
+    (place / "lists.jsonl").write_text('["a", "b"]\n["c", "d"]\n')
+    assert data.read_json(str(place / "lists.jsonl"), lines=True).take() == [{"0": "a", "1": "b"}, {"0": "c", "1": "d"}]
+    rows = [{"a": 1, "b": {"c": 2}}, {"a": 1, "b": {"c": {"hello": "world"}}}]
+    (place / "mixed.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert data.read_json(str(place / "mixed.jsonl"), lines=True).take() == rows
+
+
 def test_csv_and_json_and_text(place):
     (place / "a.csv").write_text("id,s\n" + "".join(f"{i},v{i}\n" for i in range(10)))
     (place / "b.csv").write_text("id,s\n10,\n")
@@ -121,6 +197,82 @@ def test_csv_and_json_and_text(place):
     assert ids(data.read_text(str(place / "a.txt")), "text") == ["one", "two", "three"]
     assert data.read_text(str(place / "a.txt"), drop_empty_lines=False).count() == 4
     assert data.read_binary_files(str(place / "a.txt")).take() == [{"bytes": b"one\n\ntwo\r\nthree"}]
+
+
+def test_lines_end_as_in_a_text_of_python_and_one_of_blanks_is_empty(place):
+    text = "one\n\n   \ntwo\r\nth\x0bree\rfour\u2028five"
+    (place / "a.txt").write_bytes(text.encode("utf-16"))
+    assert ids(data.read_text(str(place / "a.txt"), encoding="utf-16", drop_empty_lines=False), "text") == text.splitlines()
+    there = pyarrow.fs.SubTreeFileSystem(str(place), pyarrow.fs.LocalFileSystem())
+    found = data.read_text("a.txt", filesystem=there, encoding="utf-16")
+    assert ids(found, "text") == ["one", "two", "th", "ree", "four", "five"]
+
+
+@pytest.mark.parametrize("ending, compression", [(".gz", "gzip"), (".bz2", "bz2"), (".zst", "zstd"), (".bin", "gzip")])
+def test_what_is_compressed_is_read_as_what_is_in_it(place, ending, compression):
+    """By the ending of its name, or by what is said of it."""
+    more = {"arrow_open_stream_args": {"compression": compression}} if ending == ".bin" else {}
+
+    def written(name, content):
+        with pyarrow.fs.LocalFileSystem().open_output_stream(str(place / name) + ending, compression=compression) as file:
+            file.write(content)
+        return str(place / name) + ending
+
+    assert ids(data.read_text(written("t", b"a\nb\n"), **more), "text") == ["a", "b"]
+    assert ids(data.read_csv(written("c.csv", b"id\n1\n2\n"), **more)) == [1, 2]
+    assert ids(data.read_json(written("j.json", b'{"id": 1}\n{"id": 2}\n'), **more)) == [1, 2]
+    assert ids(data.read_binary_files(written("b", b"bytes"), **more), "bytes") == [b"bytes"]
+    stream = io.BytesIO()
+    np.save(stream, np.arange(3))
+    assert ids(data.read_numpy(written("a.npy", stream.getvalue()), **more), "data") == [0, 1, 2]
+
+
+def test_a_schema_says_which_columns_of_parquet_there_are(tables):
+    (tables / "tensors").mkdir()
+    rows = [np.arange(4, dtype=np.int16), np.arange(4, 8, dtype=np.int16)]
+    pq.write_table(pa.table({"id": [0, 1], "t": [row.tobytes() for row in rows]}), tables / "tensors" / "t.parquet")
+    wanted = pa.schema([("x", pa.float32()), ("id", pa.string()), ("new", pa.string())])
+    found = data.read_parquet(str(tables / "1.parquet"), schema=wanted)
+    assert found.take(1) == [{"x": 50.0, "id": "100", "new": None}]
+    assert found.schema().base_schema == wanted
+    arrays = data.read_parquet(str(tables / "tensors"), tensor_column_schema={"t": (np.int16, (2, 2))}).take_batch()["t"]
+    assert arrays.dtype == np.int16 and np.array_equal(arrays, np.arange(8).reshape(2, 2, 2))
+
+
+def test_images_are_resized_by_what_lies_between_their_points(place):
+    """As Ray does."""
+    from PIL import Image
+
+    picture = Image.fromarray(np.random.default_rng(0).integers(0, 255, (8, 6, 3), np.uint8))
+    picture.save(place / "a.png")
+    expected = np.asarray(picture.resize((3, 4), Image.Resampling.BILINEAR))
+    assert np.array_equal(data.read_images(str(place), size=(4, 3)).take(1)[0]["image"], expected)
+
+
+def test_small_files_are_read_several_at_once_and_stay_in_their_order(place, monkeypatch):
+    for i in range(40):
+        (place / f"{i:02}").write_bytes(b"%d" % i)
+    together, real = threading.Barrier(2), data.files.Files.read
+
+    def read(self, path):
+        if path.endswith(("/00", "/01")):
+            together.wait(60)
+        return real(self, path)
+
+    monkeypatch.setattr(data.files.Files, "read", read)
+    assert ids(data.read_binary_files(str(place)), "bytes") == [b"%d" % i for i in range(40)]
+    monkeypatch.undo()
+    dataset = data.read_binary_files(str(place))
+    (place / "07").unlink()
+    with pytest.raises(FileNotFoundError, match="/07"):
+        dataset.take_all()
+
+
+def test_arrays_of_objects_are_read_where_that_is_asked_for(place):
+    np.save(place / "a.npy", np.array([{"x": 1}, None], dtype=object))
+    assert ids(data.read_numpy(str(place), allow_pickle=True), "data") == [{"x": 1}, None]
+    with pytest.raises(ValueError, match="a.npy.*allow_pickle=False"):
+        data.read_numpy(str(place)).take()
 
 
 def test_images_and_arrays(place):
@@ -179,6 +331,11 @@ def test_data_sets_of_torch():
         def __iter__(self):
             return iter(range(10))
 
+    class Counted(Stream):
+        def __len__(self):
+            return 10
+
+    assert ids(data.from_torch(Counted()), "item") == list(range(10))
     pairs = torch_data.TensorDataset(*np.split(__import__("torch").arange(8).reshape(4, 2), 2, axis=1))
     assert len(data.from_torch(pairs).take(4)[3]["item"]) == 2
     assert [ids(one, "item") for one in data.from_torch(Stream()).streaming_split(2, equal=True)] == [
@@ -197,13 +354,48 @@ def test_what_is_wrong_with_a_file_names_it(tables):
         with pytest.raises(ValueError, match="/3.parquet: "):
             read()
     (tables / "3.parquet").unlink()
+    (tables / "bad.csv").write_text("a,b\n1,2\n3\n")
+    with pytest.raises(ValueError, match="Failed to read CSV file: .*/bad.csv: "):
+        data.read_csv(str(tables / "bad.csv")).take()
     with pytest.raises(FileNotFoundError, match="/3.parquet"):
         dataset.take_all()
+
+
+@pytest.mark.parametrize("where", ["pieces", "read"])
+def test_an_error_that_passes_is_waited_for_and_no_row_comes_twice(tables, monkeypatch, where):
+    monkeypatch.setattr(data.files, "PAUSE_S", 0.001)
+    monkeypatch.setattr(data.files, "PAUSE_MOST_S", 0.001)
+    context = data.DataContext()
+    monkeypatch.setattr(data.DataContext, "_current", context)
+    failures, real, words = [], getattr(data.files.Parquet, where), "AWS Error SLOW_DOWN during GetObject"
+
+    def failing(self, source, path, *piece):
+        yield from itertools.islice(real(self, source, path, *piece), 2)
+        if path.endswith("2.parquet") and len(failures) < 3:
+            failures.append(path)
+            raise OSError(words)
+        yield from itertools.islice(real(self, source, path, *piece), 2, None)
+
+    monkeypatch.setattr(data.files.Parquet, where, failing)
+    assert ids(data.read_parquet(str(tables), batch_size=10)) == list(range(500)) and len(failures) == 3
+    failures.clear()
+    words = "the disk is gone"
+    with pytest.raises((OSError, ValueError), match="the disk is gone"):
+        ids(data.read_parquet(str(tables), batch_size=10))
+    assert len(failures) == 1
+    context.retried_io_errors.append("the disk is")
+    assert ids(data.read_parquet(str(tables), batch_size=10)) == list(range(500)) and len(failures) == 3
+    monkeypatch.setattr(data.files, "TRIES", 2)
+    failures.clear()
+    with pytest.raises((OSError, ValueError), match="the disk is gone"):
+        ids(data.read_parquet(str(tables), batch_size=10))
 
 
 def test_what_would_leave_rows_out_is_refused_and_not_passed_over(tables):
     with pytest.raises(NotImplementedError, match=r"read_parquet\(filter=...\).*use `filter\(expr=...\)`"):
         data.read_parquet(str(tables), filter=pyarrow.compute.field("id") > 3)
+    with pytest.raises(NotImplementedError, match=r"read_parquet\(include_row_hash=...\).*map_batches"):
+        data.read_parquet(str(tables), include_row_hash=True)
     with pytest.raises(NotImplementedError, match="`partition_filter`.*name the files"):
         data.read_csv(str(tables), partition_filter=len)
     assert data.read_parquet(str(tables), filter=None, partition_filter=None).count() == 500

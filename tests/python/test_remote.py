@@ -25,6 +25,7 @@ from trainyard import (
     Result,
     RunConfig,
     ScalingConfig,
+    data,
     defaults,
     manifest,
     remote,
@@ -563,6 +564,27 @@ def test_a_place_that_cannot_be_written_starts_nothing(there, elsewhere):
     assert os.listdir(os.environ["TRAINYARD_STORAGE"]) == []
 
 
+@pytest.mark.parametrize("said", [KeyboardInterrupt, None])
+def test_a_place_that_gives_no_answer_is_told_and_does_not_keep_ctrl_c(there, monkeypatch, said):
+    monkeypatch.setattr(remote, "SLOW_S", 0.01)
+    answers, told = threading.Event(), []
+
+    def warn(text):
+        told.append(text)
+        if said is not None:  # in the thread that hears it
+            raise said
+        answers.set()
+
+    place = remote.Remote("bucket/runs", faulty(there, lambda path: answers.wait()), warn)
+    if said is None:
+        place.prepare(None, str(there[0]), False)
+    else:
+        with pytest.raises(said):
+            place.prepare(None, str(there[0]), False)
+        answers.set()
+    assert told == ["the storage path bucket/runs gives no answer yet: it is waited for"]
+
+
 def kill_in_an_upload(place, tmp_path):
     """A driver that is killed when all files of its second checkpoint are there, and their list is not."""
     program = tmp_path / "program.py"
@@ -677,6 +699,19 @@ def s3():
     yield filesystem, proxy
     proxy.listener.close()
     server.stop()
+
+
+def test_an_address_with_blanks_and_any_letters(s3, elsewhere, monkeypatch):
+    for name, value in {"ACCESS_KEY_ID": "a", "SECRET_ACCESS_KEY": "b", "EC2_METADATA_DISABLED": "true"}.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    options = f"endpoint_override=http%3A%2F%2F127.0.0.1%3A{s3[1].port}&region=us-east-1"
+    result = fit(None, path=f"s3://bucket/my rüns/?{options}", name="first run")
+    assert result.checkpoint.path == "bucket/my rüns/first run/checkpoint_000003"
+    steps = [f"s3://bucket/my rüns/first run/checkpoint_00000{number}/step?{options}" for number in (1, 2)]
+    assert [row["text"] for row in data.read_text(steps).iter_rows()] == ["0", "1"]
+    elsewhere()
+    resumed = fit(None, path=f"s3://bucket/my rüns?{options}", name="first run", resume=True)
+    assert resumed.metrics == {"step": 5, "start": 3}
 
 
 def test_s3(s3, elsewhere):

@@ -121,6 +121,13 @@ _TABLE: dict[str, dict[str, str]] = {
     },
     "ray.data.grouped_data": {f"{_DATA}.grouped": "GroupedData"},
     "ray.data.iterator": {_DATA: "DataIterator"},
+    "ray.data.util": {},
+    "ray.data.util.torch_utils": {
+        f"{_DATA}.tensors": "arrow_batch_to_tensors",
+        ABSENT: "concat_tensors_to_device convert_ndarray_batch_to_torch_tensor_batch convert_ndarray_list_to_torch_tensor_list "
+        "convert_ndarray_to_torch_tensor convert_table_to_torch_tensor convert_tensors_to_numpy move_tensors_to_device "
+        "pin_tensors_to_memory",
+    },
     "ray.data.preprocessor": {f"{_DATA}.preprocessors": "Preprocessor PreprocessorNotFittedException SerializablePreprocessorBase"},
     "ray.data.preprocessors": {f"{_DATA}.preprocessors": _PREPROCESSORS},
     # Ray Train
@@ -242,7 +249,9 @@ NEEDS = {
 ABSENT_MODULES = (
     *(
         f"ray.{name}"
-        for name in "actor autoscaler client_builder dag data.llm experimental internal job_submission llm".split()
+        for name in (
+            "actor autoscaler client_builder dag data.llm data.util.torch_inference experimental internal job_submission llm"
+        ).split()
     ),
     *(
         f"ray.{name}"

@@ -103,6 +103,12 @@ class ExecutionOptions:
         return self.resource_limits == ExecutionResources.for_limits()
 
 
+# What an error of a store says that passes.
+_PASSING = [
+    "AWS Error INTERNAL_FAILURE", "AWS Error NETWORK_CONNECTION", "AWS Error SLOW_DOWN", "AWS Error UNKNOWN (HTTP status 503)",
+    "AWS Error SERVICE_UNAVAILABLE",
+]  # fmt: skip
+
 # What a DataContext says where nothing was set.
 _UNSET: dict[str, Any] = {
     "enable_pandas_block": True, "actor_prefetcher_enabled": False, "use_push_based_shuffle": False,
@@ -113,6 +119,11 @@ _UNSET: dict[str, Any] = {
     "enable_auto_log_stats": False, "verbose_stats_logs": False, "trace_allocations": False, "use_ray_tqdm": True,
     "enable_operator_progress_bars": True, "enable_progress_bar_name_truncation": True, "enable_rich_progress_bars": False,
     "actor_task_retry_on_errors": False, "op_resource_reservation_enabled": True, "op_resource_reservation_ratio": 0.5,
+    "retried_io_errors": _PASSING, "write_file_retry_on_errors": _PASSING, "retried_map_errors": False, "max_map_retries": 0,
+    "actor_init_retry_on_errors": False, "actor_init_max_retries": 3, "use_datasource_v2": True, "isolate_read_workers": False,
+    "use_disk_based_hash_shuffle": False, "max_hash_shuffle_aggregators": None, "max_hash_shuffle_finalization_batch_size": None,
+    "pipeline_push_based_shuffle_reduce_tasks": True, "custom_execution_callback_classes": [],
+    "memory_usage_poll_interval_s": 1, "enable_arrow_backed_pandas_conversion": False,
     "max_errored_blocks": 0, "log_internal_stack_trace": False, "raise_original_map_exception": False,
     "print_on_execution_start": True, "s3_try_create_dir": False, "wait_for_min_actors_s": -1,
     "max_tasks_in_flight_per_actor": None, "enable_per_node_metrics": False, "enforce_schemas": False,
@@ -121,8 +132,8 @@ _UNSET: dict[str, Any] = {
 
 
 class DataContext:
-    """Settings of Ray Data. They can be set and read, in workers too; under `as_ray` raise_original_map_exception has its effect,
-    others have none."""
+    """Settings of Ray Data. They can be set and read, in workers too; `retried_io_errors` has its effect, under `as_ray`
+    raise_original_map_exception, others have none."""
 
     _current: DataContext | None = None
 
@@ -161,7 +172,10 @@ class DataContext:
     def __getattr__(self, name: str) -> Any:
         if name not in _UNSET:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        return _UNSET[name]
+        value = copy.copy(_UNSET[name])
+        if isinstance(value, list):  # to which a program may add
+            setattr(self, name, value)
+        return value
 
 
 class DataConfig:

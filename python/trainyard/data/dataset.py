@@ -9,10 +9,10 @@ import numpy as np
 
 from . import plan as plans
 from . import steps, writing
-from .block import Block, as_numpy, blocks_missing, concat, described, plain, present
+from .block import Block, blocks_missing, concat, described, plain, present
 from .config import DataContext, RandomSeedConfig
 from .expression import Expr
-from .grouped import GroupedData, part_of_each
+from .grouped import GroupedData, part_of_each, rows_in_order
 from .iterator import DataIterator
 from .not_provided import refuse
 from .plan import Plan, Reading
@@ -148,17 +148,20 @@ class Dataset:
         steps.check_places("with_column", places)
         return self.with_columns({column_name: expr})
 
-    def with_columns(self, exprs: Mapping[str, Expr], **places: Any) -> Dataset:
+    def with_columns(self, *exprs: Mapping[str, Expr], **places: Any) -> Dataset:
         """The same with several, all of them over the columns that are there now."""
         steps.check_places("with_columns", places)
-        if not isinstance(exprs, Mapping):
-            raise TypeError(
-                f"`with_columns` arguments must be mappings from column name to expression, got {type(exprs).__name__}."
-            )
-        for name, expression in exprs.items():
+        expressions: dict[str, Expr] = {}
+        for one in exprs:
+            if not isinstance(one, Mapping):
+                raise TypeError(
+                    f"`with_columns` arguments must be mappings from column name to expression, got {type(one).__name__}."
+                )
+            expressions.update(one)
+        for name, expression in expressions.items():
             if not isinstance(expression, Expr):
                 raise TypeError(f"`with_column` expects an expression for {name!r}, as col('x') * 2, not {expression!r}")
-        return self._then(steps.WithColumns(exprs)) if exprs else self
+        return self._then(steps.WithColumns(expressions)) if expressions else self
 
     def select_columns(self, cols: str | list[str], **places: Any) -> Dataset:
         steps.check_places("select_columns", places)
@@ -173,7 +176,16 @@ class Dataset:
         return self._then(steps.columns(f"Drop({cols})", steps.dropped, _names(cols, "cols")))
 
     def rename_columns(self, names: Mapping[str, str] | list[str], **places: Any) -> Dataset:
+        """Other names: {"old": "new"}, or a list of as many as there are columns."""
         steps.check_places("rename_columns", places)
+        if not isinstance(names, (Mapping, list)):
+            raise TypeError(f"rename_columns expected names to be either List[str] or Dict[str, str], got {type(names)}.")
+        given = [*names, *names.values()] if isinstance(names, Mapping) else names
+        new = list(names.values()) if isinstance(names, Mapping) else names
+        if not names or not all(isinstance(name, str) for name in given):
+            raise ValueError(f"rename_columns requires names, all of them strings, not {names!r}")
+        if len(set(new)) != len(new):
+            raise ValueError(f"rename_columns received duplicate values in the 'names': {names}")
         return self._then(steps.columns("Rename", steps.renamed, names))
 
     def random_sample(self, fraction: float, *, seed: Any = None) -> Dataset:
@@ -205,21 +217,28 @@ class Dataset:
         num_blocks: int | None = None,
         target_num_rows_per_block: int | None = None,
         *,
+        strict: bool = False,
         shuffle: bool = False,
-        **options: Any,
+        keys: list[str] | None = None,
+        sort: bool = False,
     ) -> Dataset:
-        """In so many parts, or parts of so many rows."""
-        if (num_blocks is None) == (target_num_rows_per_block is None):
-            raise ValueError("Either `num_blocks` or `target_num_rows_per_block` must be set, and not both")
+        """In so many parts, or parts of so many rows. Where these would have to be counted first, each part that there is gives
+        blocks of so many and one that may be smaller, unless it is `strict`."""
+        if num_blocks is None and target_num_rows_per_block is None:
+            raise ValueError("Either `num_blocks` or `target_num_rows_per_block` must be set")
+        if num_blocks is not None and target_num_rows_per_block is not None:
+            raise ValueError("Only one of `num_blocks` or `target_num_rows_per_block` must be set, but not both.")
+        if target_num_rows_per_block is not None and shuffle:
+            raise ValueError("`shuffle` must be False when `target_num_rows_per_block` is set.")
         for name, value in (("num_blocks", num_blocks), ("target_num_rows_per_block", target_num_rows_per_block)):
             if value is not None:
                 _check_whole(name, value, 1)
-        if options.get("keys"):
+        if keys or sort:
             raise NotImplementedError(
-                "repartition(keys=...) is not provided: sort by the column, or group where it is read"
+                "repartition(keys=..., sort=...) is not provided: sort by the column, or group where it is read"
             )
         whole = self.random_shuffle() if shuffle else self
-        return Dataset(plans.Divided(whole.plan, num_blocks, target_num_rows_per_block), self._name)
+        return Dataset(plans.Divided(whole.plan, num_blocks, target_num_rows_per_block, strict), self._name)
 
     def limit(self, limit: int) -> Dataset:
         """The first rows."""
@@ -239,7 +258,7 @@ class Dataset:
     def sort(
         self, key: str | list[str], descending: bool | list[bool] = False, boundaries: Any = None
     ) -> Dataset:
-        """By columns. Who reads of it holds all of it in memory."""
+        """By columns, rows without a value last. Who reads of it holds all of it in memory."""
         keys = _names(key, "key")
         down = descending if isinstance(descending, list) else [descending] * len(keys)
         if len(down) != len(keys):
@@ -253,12 +272,7 @@ class Dataset:
                 raise ValueError(
                     f"You specified the column '{missing[0]}', but there's no such column in the dataset."
                 )
-            rows = np.arange(block.rows)
-            for name, back in reversed(list(zip(keys, down))):
-                values = as_numpy(block.columns[name])[rows]
-                order = np.argsort(values[::-1] if back else values, kind="stable")
-                rows = rows[len(rows) - 1 - order[::-1]] if back else rows[order]
-            return block.take(rows)
+            return block.take(rows_in_order(block, keys, down))
 
         return Dataset(plans.Together(self.plan, ordered, f"Sort({keys}, {down})"), self._name)
 

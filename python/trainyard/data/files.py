@@ -6,22 +6,36 @@ import contextlib
 import copy
 import fnmatch
 import glob
+import io
+import itertools
+import logging
 import os
 import posixpath
 import re
+import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Iterable, Iterator
+from typing import Any, Callable, Iterable, Iterator, Mapping, TypeVar
 from urllib.parse import unquote
 
 import numpy as np
 
+from .. import filesystem as filesystems
 from ..paths import as_text
-from .block import Block, gathered, needed, of_records, of_table, of_values
+from .block import Block, gathered, needed, of_frame, of_records, of_table, of_values
+from .config import DataContext
 from .parts import Bundle, Part
 from .sources import Source
 
+log = logging.getLogger("trainyard")
+T = TypeVar("T")
+
 ROWS = 32768  # of a block of a parquet file
+TRIES = 10  # of a file
+PAUSE_S = 0.5  # after the first failure; it doubles
+PAUSE_MOST_S = 32.0
+LINES = 10000  # of a block of a JSON file that is read by lines
 SMALL = 32  # files of a row each in a block
+_COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4", ".br": "brotli"}
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"  # what stands for a missing value in the name of a directory
 
 
@@ -40,9 +54,12 @@ class Files(Source):
         partitioned: bool = False,
         blocks: int | None = None,
         ignore_missing: bool = False,
+        opening: Mapping[str, Any] | None = None,
     ):
+        """opening: options of pyarrow's `open_input_stream`, as {"compression": "gzip"}."""
         super().__init__(blocks)
         self.reader, self.include_paths, self.shuffle = reader, include_paths, shuffle
+        self.opening = dict(opening or {})
         self.filesystem, found = listed(paths, filesystem, extensions, ignore_missing)
         self.files = found
         self.partitioned = partitioned
@@ -61,10 +78,8 @@ class Files(Source):
 
     def _parts_of(self, file: tuple[str, str]) -> list[Part]:
         with named(file[0]):
-            return self._pieces_of(file)
-
-    def _pieces_of(self, file: tuple[str, str]) -> list[Part]:
-        return [FilePart(self, *file, piece, rows) for piece, rows in self.reader.pieces(self, file[0])]
+            pieces = tried(lambda: self.reader.pieces(self, file[0]), file[0])
+            return [FilePart(self, *file, piece, rows) for piece, rows in pieces]
 
     def input_files(self) -> list[str]:
         return [path for path, _ in self.files]
@@ -79,11 +94,20 @@ class Files(Source):
         other.reader.columns = names
         return other
 
+    def is_plain(self, path: str) -> bool:
+        """Whether the file is on this machine, and its bytes are those that are wanted."""
+        return self.filesystem is None and not self.opening and self._compression(path) is None
+
+    def _compression(self, path: str) -> str | None:
+        return next((kind for end, kind in _COMPRESSED.items() if path.endswith(end)), None)
+
     def open(self, path: str) -> Any:
-        """The file, to be read at any place."""
-        if self.filesystem is None:
+        """The file, from its beginning on. What is compressed, by its name or by the options, is read as what is in there."""
+        if self.is_plain(path):
             return open(path, "rb")
-        return self.filesystem.open_input_file(path)
+        fs = needed("pyarrow.fs", f"reading {path}")
+        options = {"compression": self._compression(path), **self.opening}
+        return (self.filesystem or fs.LocalFileSystem()).open_input_stream(path, **options)
 
     def read(self, path: str) -> bytes:
         with self.open(path) as file:
@@ -101,27 +125,47 @@ class FilePart(Part):
         return self.known
 
     def count(self) -> int:
-        return (
-            self.known
-            if self.known is not None
-            else self.source.reader.count(self.source, self.path, self.piece)
-        )
+        if self.known is not None:
+            return self.known
+        with named(self.path):
+            return sum(tried(lambda: (block.rows for block in self._raw()), self.path))
 
     def blocks(self) -> Iterator[Block]:
         with named(self.path):
-            yield from self._read()
+            yield from tried(self._read, self.path)
+
+    def _raw(self) -> Iterator[Block]:
+        return self.source.reader.read(self.source, self.path, self.piece)
 
     def _read(self) -> Iterator[Block]:
         more = _of_path(self.path, self.base) if self.source.partitioned else {}
         wanted = self.source.reader.columns
-        for block in self.source.reader.read(self.source, self.path, self.piece):
+        for block in self._raw():
             columns = dict(block.columns)
-            if self.source.include_paths:
-                columns["path"] = of_values([self.path] * block.rows)
             for name, value in more.items():
                 if wanted is None or name in wanted:
                     columns[name] = of_values([value] * block.rows)
+            if self.source.include_paths:
+                columns["path"] = of_values([self.path] * block.rows)
             yield Block(columns, block.rows)
+
+
+def tried(read: Callable[[], Iterable[T]], path: str) -> Iterator[T]:
+    """What `read()` gives, which begins anew after an error that passes (`DataContext.retried_io_errors`)."""
+    given, pause = 0, PAUSE_S
+    for attempt in itertools.count(1):
+        try:
+            for one in itertools.islice(read(), given, None):
+                given += 1
+                yield one
+            return
+        except OSError as error:
+            passing = any(words in str(error) for words in DataContext.get_current().retried_io_errors)
+            if not passing or attempt == TRIES:
+                raise
+            log.warning("%s: %s; it is tried again", path, error)
+        time.sleep(pause)
+        pause = min(2 * pause, PAUSE_MOST_S)
 
 
 @contextlib.contextmanager
@@ -153,9 +197,6 @@ class Reader:
         """What a file is read in, and the rows of each, None where they are not known."""
         return [(None, None)]
 
-    def count(self, source: Files, path: str, piece: Any) -> int:
-        return sum(block.rows for block in self.read(source, path, piece))
-
     def read(self, source: Files, path: str, piece: Any) -> Iterator[Block]:
         raise NotImplementedError
 
@@ -163,9 +204,13 @@ class Reader:
 class Parquet(Reader):
     leaves_out = True
 
-    def __init__(self, columns: list[str] | None, options: dict[str, Any]):
+    def __init__(
+        self, columns: list[str] | None, options: dict[str, Any], schema: Any = None, tensors: Mapping[str, Any] | None = None
+    ):
+        """schema: the columns and types that are wanted; what a file lacks is missing values. tensors: of columns of bytes the
+        (dtype, shape) of the arrays that they are."""
         needed("pyarrow.parquet", "read_parquet")
-        self.columns, self.options = columns, options
+        self.columns, self.options, self.schema, self.tensors = columns, options, schema, dict(tensors or {})
 
     def pieces(self, source: Files, path: str) -> list[tuple[Any, int | None]]:
         with self._file(source, path) as file:
@@ -181,8 +226,29 @@ class Parquet(Reader):
         with self._file(source, path) as file:
             options = {"batch_size": ROWS, **self.options}
             pa = needed("pyarrow", "read_parquet")
-            for batch in file.iter_batches(row_groups=[piece], columns=self.columns, **options):
-                yield of_table(pa.Table.from_batches([batch]))
+            for batch in file.iter_batches(row_groups=[piece], columns=self._wanted(file), **options):
+                yield self._block(pa.Table.from_batches([batch]))
+
+    def _wanted(self, file: Any) -> list[str] | None:
+        if self.schema is None:
+            return self.columns
+        return [name for name in file.schema_arrow.names if name in self.schema.names and name in (self.columns or [name])]
+
+    def _block(self, table: Any) -> Block:
+        if self.schema is not None:
+            pa = needed("pyarrow", "read_parquet")
+            fields = [field for field in self.schema if field.name in (self.columns or [field.name])]
+            columns = [
+                table[field.name].cast(field.type) if field.name in table.column_names else pa.nulls(len(table), field.type)
+                for field in fields
+            ]
+            table = pa.table(columns, schema=pa.schema(fields))
+        block = of_table(table)
+        for name, (dtype, shape) in self.tensors.items():
+            if name in block.columns:
+                arrays = [np.frombuffer(one, dtype).reshape(shape) for one in block.columns[name].to_pylist()]
+                block.columns[name] = np.stack(arrays) if arrays else np.empty((0, *shape), dtype)
+        return block
 
 
 class Csv(Reader):
@@ -194,36 +260,31 @@ class Csv(Reader):
         import pyarrow as pa
         from pyarrow import csv
 
-        compression = "detect" if re.search(r"\.(gz|bz2|zst|lz4)$", path) else None
-        with self._stream(source, path, compression) as file, csv.open_csv(file, **self.options) as reader:
-            for batch in reader:
-                yield of_table(pa.Table.from_batches([batch]))
-
-    def _stream(self, source: Files, path: str, compression: str | None) -> Any:
-        from pyarrow import fs
-
-        return (source.filesystem or fs.LocalFileSystem()).open_input_stream(path, compression=compression)
+        try:
+            with source.open(path) as file, csv.open_csv(file, **self.options) as reader:
+                for batch in reader:
+                    yield of_table(pa.Table.from_batches([batch]))
+        except pa.ArrowInvalid as error:
+            raise ValueError(f"Failed to read CSV file: {path}: {error}") from error
 
 
 class Json(Reader):
-    """A row a line, or one list of rows."""
+    """A row a line, or one list of rows; with `lines` a row a line in any case."""
 
     def __init__(self, lines: bool, options: dict[str, Any]):
         needed("pyarrow.json", "read_json")
         self.lines, self.options = lines, options
 
     def read(self, source: Files, path: str, piece: Any) -> Iterator[Block]:
-        import io
+        if self.lines:
+            yield from self._read_lines(source, path)
+            return
         import json
 
         import pyarrow as pa
         from pyarrow import json as reader
 
         data = source.read(path)
-        if path.endswith(".gz"):
-            import gzip
-
-            data = gzip.decompress(data)
         if data.lstrip()[:1] == b"[":
             yield of_records(json.loads(data))
         elif data.strip():
@@ -237,14 +298,24 @@ class Json(Reader):
                 yield of_records(parsed)
 
 
+    def _read_lines(self, source: Files, path: str) -> Iterator[Block]:
+        """By pandas, which takes what pyarrow does not: lines that are lists, values of several types."""
+        pd = needed("pandas", "read_json(lines=True)")
+        with source.open(path) as file, pd.read_json(file, lines=True, chunksize=LINES) as frames:
+            for frame in frames:
+                yield of_frame(frame)
+
+
 class Text(Reader):
     def __init__(self, encoding: str, drop_empty_lines: bool):
         self.encoding, self.drop_empty_lines = encoding, drop_empty_lines
 
     def read(self, source: Files, path: str, piece: Any) -> Iterator[Block]:
-        with source.open(path) as file:
-            lines = (line.decode(self.encoding).rstrip("\r\n") for line in file)
-            yield from gathered(({"text": line} for line in lines if line or not self.drop_empty_lines), 4096)
+        with io.TextIOWrapper(source.open(path), encoding=self.encoding) as file:
+            lines = (line for text in file for line in text.splitlines())  # which knows more ends of lines than "\n"
+            yield from gathered(
+                ({"text": line} for line in lines if line.strip() or not self.drop_empty_lines), 4096
+            )
 
 
 class Binary(Reader):
@@ -272,36 +343,42 @@ class Images(Reader):
         return [(None, 1)]
 
     def read(self, source: Files, path: str, piece: Any) -> Iterator[Block]:
-        import io
-
         from PIL import Image, UnidentifiedImageError
 
         try:
             image = Image.open(io.BytesIO(source.read(path)))
         except UnidentifiedImageError:
             raise ValueError(f"PIL couldn't load image file at path '{path}'.") from None
-        if self.size is not None:
-            image = image.resize((self.size[1], self.size[0]))
+        if self.size is not None and image.size != (self.size[1], self.size[0]):
+            image = image.resize((self.size[1], self.size[0]), Image.Resampling.BILINEAR)
         if self.mode is not None:
             image = image.convert(self.mode)
         yield Block({"image": np.asarray(image)[None]}, 1)
 
 
 class Numpy(Reader):
+    """Where a file can be mapped, what is read of it is what is in memory."""
+
+    def __init__(self, allow_pickle: bool, options: dict[str, Any]):
+        self.options = {**options, "allow_pickle": allow_pickle}
+
     def pieces(self, source: Files, path: str) -> list[tuple[Any, int | None]]:
-        if source.filesystem is None:
-            array = np.load(path, mmap_mode="r", allow_pickle=False)
-            return [(None, len(array) if array.ndim else 1)]
-        return [(None, None)]
+        if not self._is_mapped(source, path):
+            return [(None, None)]
+        array = self._load(source, path)
+        return [(None, len(array) if array.ndim else 1)]
+
+    def _is_mapped(self, source: Files, path: str) -> bool:
+        return source.is_plain(path) and not self.options["allow_pickle"]
+
+    def _load(self, source: Files, path: str) -> np.ndarray:
+        if self._is_mapped(source, path):
+            with contextlib.suppress(ValueError):  # objects cannot be mapped
+                return np.load(path, **{"mmap_mode": "r", **self.options})
+        return np.load(io.BytesIO(source.read(path)), **self.options)
 
     def read(self, source: Files, path: str, piece: Any) -> Iterator[Block]:
-        if source.filesystem is None:
-            array = np.load(
-                path, mmap_mode="r", allow_pickle=False
-            )  # what is read of it is what is in memory
-        else:
-            with source.open(path) as file:
-                array = np.load(file, allow_pickle=False)
+        array = self._load(source, path)
         array = array if array.ndim else array.reshape(1)
         for start in range(0, len(array), 4096):
             yield Block({"data": np.asarray(array[start : start + 4096])})
@@ -315,27 +392,29 @@ def listed(
     if not given:
         raise ValueError("Must provide at least one path.")
     found: list[tuple[str, str]] = []
-    for path in given:
-        place, filesystem = _place(path, filesystem)
-        files = _local(place) if filesystem is None else _remote(place, filesystem)
+    places = [_place(path, filesystem) for path in given]
+    there = places[0][1]
+    for path, (place, other) in zip(given, places):
+        if not filesystems.are_same(other, there):
+            raise ValueError(f"`paths` must lie on one file system: {os.fspath(given[0])} and {os.fspath(path)} do not")
+        files = _local(place) if there is None else _remote(place, there)
         if files is None and not ignore_missing:
             raise FileNotFoundError(f"No such file or directory: {os.fspath(path)}")
         found += _wanted(files or [], place, extensions)
     if not found and not ignore_missing:
         kinds = f" that end in one of {extensions}" if extensions else ""
         raise ValueError(f"No input files found to read{kinds}: {', '.join(map(os.fspath, given))}")
-    return filesystem, found
+    return there, found
 
 
 def _place(path: Any, filesystem: Any) -> tuple[str, Any]:
-    from .. import filesystem as places
-
     text = os.fspath(path)
     if text.startswith(("local://", "example://")):
         text = text.partition("://")[2]
-    if "*" in text and filesystem is None and "://" not in text:
-        return os.path.abspath(os.path.expanduser(text)), None
-    return places.find(text, filesystem, "paths")
+    place, there = filesystems.find_beside(text, filesystem, "paths")
+    if there is None:  # from wherever workers read it
+        place = os.path.abspath(os.path.expanduser(place))
+    return place, there
 
 
 def _local(place: str) -> list[str] | None:

@@ -16,6 +16,8 @@ from .not_provided import refuse
 if TYPE_CHECKING:
     from .dataset import Dataset
 
+_LAST = np.iinfo(np.int64).max  # in the order of values: none
+
 
 class GroupedData:
     """The rows of a data set by the values of columns; with None for a key they are one group."""
@@ -131,12 +133,19 @@ def rows_by(block: Block, keys: list[str]) -> Iterator[np.ndarray]:
     yield from np.split(order, np.flatnonzero(changes) + 1)
 
 
+def rows_in_order(block: Block, keys: list[str], descending: list[bool]) -> np.ndarray:
+    """The numbers of the rows by these columns; those without a value come last, whichever way."""
+    codes = [_codes(name, block.columns[name]) for name in keys]
+    turned = [np.where(one == _LAST, _LAST, -one) if down else one for one, down in zip(codes, descending)]
+    return np.lexsort(turned[::-1])
+
+
 def _codes(name: str, column: Any) -> np.ndarray:
     """A number for each value, in their order."""
     values, gone = present(column)
-    codes = np.full(len(gone), np.iinfo(np.int64).max)
+    codes = np.full(len(gone), _LAST)
     if values.ndim > 1 or (len(values) and isinstance(values[0], (list, dict, np.ndarray))):
-        raise TypeError(f"the column {name!r} has lists or arrays: rows are grouped by numbers, texts and times")
+        raise TypeError(f"the column {name!r} has lists or arrays: rows are grouped, and sorted, by numbers, texts and times")
     try:
         codes[~gone] = np.unique(values, return_inverse=True)[1]
     except TypeError:

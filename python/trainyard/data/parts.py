@@ -3,6 +3,9 @@ knows how many rows it has where that can be known without reading."""
 
 from __future__ import annotations
 
+import functools
+import os
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Iterator
 
 import numpy as np
@@ -10,6 +13,7 @@ import numpy as np
 from .block import Block, concat, rebatched
 from .steps import Step
 
+READERS = 8  # files that are read at once
 GIVEN_ROWS = 4096  # of a block of what is in memory
 
 
@@ -31,6 +35,17 @@ class Part:
         if start == 0 and stop == self.rows():
             return self
         return Slice(self, start, stop)
+
+    def between(self, start: int, stop: int) -> Iterator[Block]:
+        """These rows of it, where it must be read from its beginning."""
+        at = 0
+        for block in self.blocks():
+            piece = block.slice(start - at, stop - at) if at + block.rows > start else None
+            at += block.rows
+            if piece is not None and piece.rows:
+                yield piece
+            if at >= stop:
+                return
 
     def count(self) -> int:
         """By reading, where it is not known."""
@@ -88,20 +103,56 @@ class Slice(Part):
         return self.stop - self.start
 
     def blocks(self) -> Iterator[Block]:
-        at = 0
-        for block in self.part.blocks():
-            piece = block.slice(self.start - at, self.stop - at) if at + block.rows > self.start else None
-            at += block.rows
-            if piece is not None and piece.rows:
-                yield piece
-            if at >= self.stop:
-                return
+        return self.part.between(self.start, self.stop)
 
     def slice(self, start: int, stop: int) -> Part:
         return Slice(self.part, self.start + start, self.start + stop)
 
     def steps(self) -> list[Step]:
         return self.part.steps()
+
+
+class Resumed(Part):
+    """A part of `rows` rows whose pieces are read one after the other: each goes on where the one before it ended."""
+
+    def __init__(self, part: Part, rows: int):
+        self.part, self.key, self._rows = part, part.key, rows
+        self._at = 0  # the row that comes next of `_blocks`, behind what is left of a block
+        self._left: Block | None = None
+        self._blocks: Iterator[Block] | None = None
+
+    def rows(self, presume: bool = False) -> int | None:
+        return self.part.rows(presume)
+
+    def blocks(self) -> Iterator[Block]:
+        return self.part.blocks()
+
+    def between(self, start: int, stop: int) -> Iterator[Block]:
+        if self._blocks is None or self._at > start:
+            self._at, self._left, self._blocks = 0, None, self.part.blocks()
+        while self._at < stop and self._blocks is not None:
+            block, self._left = self._left or next(self._blocks, None), None
+            if block is None:
+                break
+            piece = block.slice(start - self._at, stop - self._at)
+            end = self._at + block.rows
+            if end > stop:
+                self._left = block.slice(stop - self._at, block.rows)
+            self._at = min(end, stop)
+            if self._at >= self._rows:
+                self._blocks = None  # nothing stays open
+            if piece.rows:
+                yield piece
+
+    def steps(self) -> list[Step]:
+        return self.part.steps()
+
+
+def resumed(part: Part, rows: int) -> Part:
+    """The same, cheap to be read in pieces."""
+    if isinstance(part, Stepped) and part.step.keeps_rows:
+        return Stepped(resumed(part.part, rows), part.step)
+    return part if isinstance(part, (Given, Drawn, Chain)) else Resumed(part, rows)
 
 
 class Stepped(Part):
@@ -173,18 +224,26 @@ class Chain(Part):
 
 
 class Bundle(Chain):
-    """Small parts, as files of one row each, in blocks of `size` rows."""
+    """Small parts, as files of one row each, in blocks of `size` rows. Several are read at once: most of the time goes into waiting
+    for a store, or into decoding, which needs no interpreter."""
 
     def __init__(self, parts: list[Part], size: int):
         super().__init__(parts)
         self.size = size
 
     def blocks(self) -> Iterator[Block]:
-        return rebatched(super().blocks(), self.size)
+        read = _readers(os.getpid()).map(lambda part: list(part.blocks()), self.parts)
+        return rebatched((block for blocks in read for block in blocks), self.size)
 
     def slice(self, start: int, stop: int) -> Part:
         counts = [part.rows() or 0 for part in self.parts]
         return Bundle(cut(self.parts, counts, start, stop), self.size)
+
+
+@functools.cache
+def _readers(pid: int) -> ThreadPoolExecutor:
+    """The threads of a process: one that was forked has none of its parent's."""
+    return ThreadPoolExecutor(READERS, "trainyard-data-reader")
 
 
 class Zipped(Part):

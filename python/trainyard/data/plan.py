@@ -9,8 +9,8 @@ from typing import Any, Callable, Iterator
 import numpy as np
 
 from .block import Block
-from .parts import Chain, Drawn, Given, Part, Stepped, Whole, Zipped, cut
-from .steps import Step, new_identity
+from .parts import Chain, Drawn, Given, Part, Stepped, Whole, Zipped, cut, resumed
+from .steps import Regrouped, Step, new_identity
 
 EXACT = 1 << 22  # rows of which any order can be drawn, in place of an order of parts
 MIXED_ROWS = 1 << 16  # that are mixed with each other where it is an order of parts
@@ -234,12 +234,11 @@ class Zip(Plan):
             raise ValueError(
                 f"Cannot zip datasets of different number of rows: {', '.join(map(str, totals))}"
             )
+        others_parts = [list(map(resumed, parts, sizes)) for parts, sizes in zip(all_parts[1:], counts[1:])]
         found: list[Part] = []
         at = 0
         for part, rows in zip(all_parts[0], counts[0]):
-            others = [
-                Chain(cut(parts, sizes, at, at + rows)) for parts, sizes in zip(all_parts[1:], counts[1:])
-            ]
+            others = [Chain(cut(parts, sizes, at, at + rows)) for parts, sizes in zip(others_parts, counts[1:])]
             if rows:
                 found.append(Zipped([part, *others]))
             at += rows
@@ -251,12 +250,16 @@ class Divided(Plan):
 
     name = "Repartition"
 
-    def __init__(self, plan: Plan, blocks: int | None, rows: int | None):
-        self.inputs, self.blocks, self.rows = (plan,), blocks, rows
+    def __init__(self, plan: Plan, blocks: int | None, rows: int | None, strict: bool):
+        self.inputs, self.blocks, self.rows, self.strict = (plan,), blocks, rows, strict
+        self.regrouped = Regrouped(rows)
 
     def parts(self, reading: Reading) -> list[Part]:
         parts = self.inputs[0].parts(reading)
+        if self.blocks is None and not self.strict and any(part.rows() is None for part in parts):
+            return [Stepped(part, self.regrouped) for part in parts]
         counts = [reading.count(part) for part in parts]
+        parts = list(map(resumed, parts, counts))
         rows = sum(counts)
         blocks = self.blocks or max(1, -(-rows // (self.rows or 1)))
         edges = [rows * i // blocks for i in range(blocks + 1)]

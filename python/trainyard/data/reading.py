@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable, Sequence
+import sys
+from typing import Any, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -15,9 +16,20 @@ from .plan import Read
 # Options of readers that say where and how often Ray reads, or by what.
 _PLACES = frozenset(
     "parallelism override_num_blocks concurrency ray_remote_args num_cpus num_gpus memory meta_provider partition_filter "
-    "tensor_column_schema open_stream_args arrow_open_stream_args arrow_open_file_args ignore_missing_paths file_extensions "
-    "include_paths shuffle partitioning filesystem metadata_provider include_row_hash".split()
+    "open_stream_args arrow_open_stream_args arrow_open_file_args ignore_missing_paths file_extensions "
+    "include_paths shuffle partitioning filesystem metadata_provider label_selector fallback_strategy max_calls resources "
+    "accelerator_type runtime_env".split()
 )
+
+# Options of read_parquet with which other rows or columns would be read, and what to do instead.
+_REFUSED = {
+    "catalog": "give the paths of the files",
+    "dataset_kwargs": "options of pyarrow's reader are given as such",
+    "filter": "use `filter(expr=...)` of the data set",
+    "include_row_hash": "hash the rows in `map_batches`",
+    "skip_paths": "name the files that are wanted",
+}
+_OPENINGS = ("open_stream_args", "arrow_open_stream_args", "arrow_open_file_args")
 
 
 def _dataset(source: sources.Source) -> Dataset:
@@ -50,9 +62,9 @@ def range_tensor(
 
 def from_items(
     items: Iterable[Any], *, parallelism: int = -1, override_num_blocks: int | None = None
-) -> Dataset:
+) -> MaterializedDataset:
     """Rows, or values for the column "item"."""
-    return _dataset(sources.Rows(items, override_num_blocks))
+    return MaterializedDataset(Read(sources.Rows(items, override_num_blocks)))
 
 
 def from_numpy(
@@ -94,13 +106,15 @@ def from_huggingface(
             f"from_huggingface takes one split, not all of a {type(dataset).__name__}: give one of {splits}"
         )
     if hasattr(dataset, "__len__"):
-        return _dataset(sources.HuggingFace(dataset, override_num_blocks))
+        return MaterializedDataset(Read(sources.HuggingFace(dataset, override_num_blocks)))
     return _dataset(sources.Stream(dataset, as_rows=True))
 
 
 def from_torch(dataset: Any, local_read: bool = False) -> Dataset:
     """A data set of torch, map-style or iterable; each item is a value of the column "item"."""
-    if hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__"):
+    torch = sys.modules.get("torch")  # whose iterable data sets have an item method as well, and may have a length
+    is_stream = torch is not None and isinstance(dataset, torch.utils.data.IterableDataset)
+    if not is_stream and hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__"):
         return _dataset(sources.MapStyle(dataset, None))
     return _dataset(sources.Stream(dataset, as_rows=False))
 
@@ -132,6 +146,7 @@ def _files(
         partitioned=partitioned and "partitioning" not in options or options.get("partitioning") is not None,
         blocks=options.get("override_num_blocks"),
         ignore_missing=options.get("ignore_missing_paths", False),
+        opening=next((options[name] for name in _OPENINGS if options.get(name)), None),
     )
     return _dataset(source)
 
@@ -147,26 +162,23 @@ def read_parquet(
     paths: Any,
     *,
     columns: list[str] | None = None,
+    schema: Any = None,
+    tensor_column_schema: Mapping[str, tuple[Any, tuple[int, ...]]] | None = None,
     batch_size: int | None = None,
     use_threads: bool = True,
     **options: Any,
 ) -> Dataset:
-    """Parquet files, each row group a part. Directories like year=2020 are columns."""
-    if options.get("filter") is not None:
-        raise NotImplementedError("`read_parquet(filter=...)` is not provided: use `filter(expr=...)` of the data set")
+    """Parquet files, each row group a part. Directories like year=2020 are columns.
+
+    schema: one of pyarrow, with the columns that are wanted and their types; what a file lacks is missing values.
+    tensor_column_schema: of columns of bytes {"name": (dtype, shape)} of the arrays that they are."""
+    for name, instead in _REFUSED.items():
+        value = options.pop(name, None)
+        if value is not None and value is not False:
+            raise NotImplementedError(f"`read_parquet({name}=...)` is not provided: {instead}")
     given = {"batch_size": batch_size} if batch_size else {}
-    options = {
-        name: value
-        for name, value in options.items()
-        if name not in ("schema", "arrow_parquet_args", "dataset_kwargs", "filter")
-    }
-    return _files(
-        paths,
-        files.Parquet(columns, given | {"use_threads": use_threads}),
-        ["parquet"],
-        options,
-        partitioned=True,
-    )
+    reader = files.Parquet(columns, given | {"use_threads": use_threads}, schema, tensor_column_schema)
+    return _files(paths, reader, ["parquet"], options, partitioned=True)
 
 
 def read_csv(
@@ -189,9 +201,8 @@ def read_json(
     """Files with a row a line, or one list of rows."""
     arrow = {"parse_options": parse_options, "read_options": read_options}
     given = {name: value for name, value in arrow.items() if value is not None}
-    return _files(
-        paths, files.Json(lines, given), ["json", "jsonl", "json.gz", "jsonl.gz"], options, partitioned=True
-    )
+    kinds = [kind + end for end in ("", ".gz", ".br", ".zst", ".lz4") for kind in ("json", "jsonl")]
+    return _files(paths, files.Json(lines, given), kinds, options, partitioned=True)
 
 
 def read_text(
@@ -214,9 +225,10 @@ def read_images(
     return _files(paths, files.Images(size, mode), kinds, options)
 
 
-def read_numpy(paths: Any, **options: Any) -> Dataset:
-    """Files of numpy, in the column "data"."""
-    return _files(paths, files.Numpy(), ["npy"], options)
+def read_numpy(paths: Any, *, allow_pickle: bool = False, **options: Any) -> Dataset:
+    """Files of numpy, in the column "data". fix_imports, encoding and max_header_size as those of numpy.load."""
+    load = {name: options.pop(name) for name in ("fix_imports", "encoding", "max_header_size") if name in options}
+    return _files(paths, files.Numpy(allow_pickle, load), ["npy"], options)
 
 
 def as_dataset(data: Any, name: str = "dataset") -> Dataset:

@@ -18,6 +18,7 @@ ROWS = 1024  # of a block that rows are gathered in
 _numbers = itertools.count()
 _made: dict[tuple, Any] = {}  # objects of callable classes in this process
 _making = threading.Lock()
+_loops: dict[int, Any] = {}
 
 
 # Options of steps that say where and how often Ray runs them: here the process that reads runs them.
@@ -57,10 +58,6 @@ class Step:
     def run(self, blocks: Iterator[Block]) -> Iterator[Block]:
         raise NotImplementedError
 
-    def is_stateful(self) -> bool:
-        """Whether no two threads may take it at once."""
-        return False
-
 
 class Function:
     """A user's function with its arguments; of a class one object is made in each process, when it is first called."""
@@ -97,7 +94,8 @@ class Function:
     def __call__(self, value: Any) -> Any:
         call = self._object() if self.is_class else self.call
         try:
-            return call(value, *self.args, **self.kwargs)
+            made = call(value, *self.args, **self.kwargs)
+            return _awaited(made) if inspect.iscoroutine(made) or inspect.isasyncgen(made) else made
         except Exception as error:
             make = defaults.policy.step_error
             if make is None or DataContext.get_current().raise_original_map_exception:
@@ -113,6 +111,33 @@ class Function:
             return _made[key]
 
 
+def _awaited(made: Any) -> Any:
+    """What a coroutine returns; of an asynchronous generator a plain one. The process has one loop, to which the user's objects may
+    belong, in a thread of its own."""
+    import asyncio
+
+    with _making:
+        loop = _loops.get(os.getpid())
+        if loop is None:
+            loop = _loops[os.getpid()] = asyncio.new_event_loop()
+            threading.Thread(target=loop.run_forever, name="trainyard-data-loop", daemon=True).start()
+
+    def waited(coroutine: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
+
+    return _yielded(made, waited) if inspect.isasyncgen(made) else waited(made)
+
+
+def _yielded(made: Any, waited: Callable[[Any], Any]) -> Iterator[Any]:
+    end = object()
+
+    async def following() -> Any:
+        return await anext(made, end)
+
+    while (one := waited(following())) is not end:
+        yield one
+
+
 class _Called(Step):
     """With a user's function."""
 
@@ -124,30 +149,25 @@ class _Called(Step):
     def name(self) -> str:  # type: ignore[override]
         return f"{type(self).__name__}({self.function.name})"
 
-    def is_stateful(self) -> bool:
-        return self.function.is_class
-
 
 class Map(_Called):
     def run(self, blocks: Iterator[Block]) -> Iterator[Block]:
         for block in blocks:
-            yield of_records([self._checked(self.function(record)) for record in block.records()])
-
-    def _checked(self, record: Any) -> Mapping[str, Any]:
-        if not isinstance(record, Mapping):
-            raise ValueError(
-                f"Error validating {record!r:.100}: `map` expects `fn` ({self.function.name}) to return a dict, not {type(record)}"
-            )
-        return record
+            yield of_records([_row(self.function(record), self.function, "a dict") for record in block.records()])
 
 
 class FlatMap(_Called):
     keeps_rows = False
 
     def run(self, blocks: Iterator[Block]) -> Iterator[Block]:
-        return gathered(
-            (one for block in blocks for record in block.records() for one in self.function(record)), ROWS
-        )
+        rows = (one for block in blocks for record in block.records() for one in self.function(record))
+        return gathered((_row(one, self.function, "dicts in a list") for one in rows), ROWS)
+
+
+def _row(made: Any, function: Function, expected: str) -> Mapping[str, Any]:
+    if not isinstance(made, Mapping):
+        raise ValueError(f"Error validating {made!r:.100}: `fn` ({function.name}) is to return {expected}, not {type(made)}")
+    return made
 
 
 class Filter(_Called):
@@ -214,6 +234,19 @@ def own(batch: Any) -> Any:
     if isinstance(batch, dict):
         return {name: array.copy() for name, array in batch.items()}
     return batch.copy(deep=True) if type(batch).__module__.startswith("pandas") else batch
+
+
+class Regrouped(Step):
+    """The same rows, in blocks of so many."""
+
+    name = "Repartition"
+
+    def __init__(self, rows: int | None):
+        super().__init__()
+        self.rows = rows
+
+    def run(self, blocks: Iterator[Block]) -> Iterator[Block]:
+        return rebatched(blocks, self.rows)
 
 
 class AddColumn(Step):
@@ -286,6 +319,9 @@ def dropped(names: list[str], there: list[str]) -> dict[str, str]:
 
 def renamed(names: Mapping[str, str] | list[str], there: list[str]) -> dict[str, str]:
     if isinstance(names, Mapping):
+        missing = [name for name in names if name not in there]
+        if missing:
+            raise KeyError(f"rename_columns: column(s) not found in dataset schema: {missing}. Available columns: {there}")
         return {name: names.get(name, name) for name in there}
     if len(names) != len(there):
         raise ValueError(f"rename_columns requires length of names to be {len(there)}, got {len(names)}")

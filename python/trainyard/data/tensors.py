@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Callable, Iterable, Mapping
 
 import numpy as np
 
-from .block import needed
+from .block import needed, of_table
 
 
 class CollateFn:
@@ -30,19 +31,30 @@ class ArrowBatchCollateFn(CollateFn):
     batch_format = "pyarrow"
 
 
-class DefaultCollateFn(CollateFn):
-    """Each column as a tensor."""
+class DefaultCollateFn(ArrowBatchCollateFn):
+    """Each column of a table as a tensor, or, without `combine_chunks`, as a list of them, which the iterator joins."""
 
-    def __init__(self, dtypes: Any = None, device: Any = None, pin_memory: bool = False, **_: Any):
-        self.dtypes, self.device, self.pin_memory = dtypes, device, pin_memory
+    def __init__(self, dtypes: Any = None, combine_chunks: bool = False, num_workers: int = 0):
+        self.dtypes, self.combine_chunks = dtypes, combine_chunks
 
     def __call__(self, batch: Any) -> dict[str, Any]:
-        if hasattr(batch, "column_names"):
-            from .block import of_table
+        return arrow_batch_to_tensors(batch, self.dtypes, self.combine_chunks)
 
-            batch = of_table(batch).numpy()
-        types = self.dtypes if isinstance(self.dtypes, Mapping) else dict.fromkeys(batch, self.dtypes)
-        return {name: tensor(array, types.get(name), name) for name, array in batch.items()}
+
+def arrow_batch_to_tensors(
+    batch: Any, dtypes: Any = None, combine_chunks: bool = False, pin_memory: bool = False, threadpool: Any = None
+) -> dict[str, Any]:
+    """As DefaultCollateFn, by a function."""
+    made = of_columns(of_table(batch).numpy(), dtypes)
+    if pin_memory:
+        made = {name: one.pin_memory() for name, one in made.items()}
+    return made if combine_chunks else {name: [one] for name, one in made.items()}
+
+
+def of_columns(batch: Mapping[str, np.ndarray], dtypes: Any = None) -> dict[str, Any]:
+    """Each column as a tensor, of a type by its name, or all of one."""
+    types = dtypes if isinstance(dtypes, Mapping) else dict.fromkeys(batch, dtypes)
+    return {name: tensor(array, types.get(name), name) for name, array in batch.items()}
 
 
 def tensor(array: np.ndarray, dtype: Any = None, name: str = "") -> Any:
@@ -54,7 +66,7 @@ def tensor(array: np.ndarray, dtype: Any = None, name: str = "") -> Any:
             f"Numpy array of object dtype cannot be converted to a Torch Tensor: the column {name!r} holds {array.dtype} (text, or "
             "arrays of different sizes). Leave it out by select_columns or drop_columns, or give a `collate_fn`."
         )
-    if array.dtype in (np.uint16, np.uint32, np.uint64):
+    if array.dtype in (np.uint16, np.uint32, np.uint64) and not hasattr(torch, str(array.dtype)):  # before torch 2.3
         array = array.astype({2: np.int32, 4: np.int64, 8: np.int64}[array.dtype.itemsize])
     # What cannot be written to is memory of the data set itself.
     made = torch.from_numpy(array) if array.flags.writeable else torch.tensor(array)
@@ -76,7 +88,7 @@ def collating(collate: Any, dtypes: Any, pin: bool) -> tuple[str, Callable[[Any]
     """The form of batch, and what makes tensors of it."""
     needed("torch", "iter_torch_batches")
     if collate is None:
-        collate = DefaultCollateFn(dtypes)
+        collate = functools.partial(of_columns, dtypes=dtypes)
     elif not callable(collate):
         raise ValueError(f"Unsupported collate function: {type(collate)}")
     form = getattr(collate, "batch_format", "numpy")
@@ -94,7 +106,21 @@ def mover(device: Any) -> Callable[[Any], Any]:
 
         device = get_device() if runtime.in_session() else torch.device("cpu")
     target = torch.device(device) if device is not None else torch.device("cpu")
-    return lambda batch: moved(batch, lambda one: one.to(target, non_blocking=True))
+    return lambda batch: moved(joined(batch), lambda one: one.to(target, non_blocking=True))
+
+
+def joined(batch: Any) -> Any:
+    """One tensor for each part of a batch, by name or in a sequence, that is a sequence of them, as chunks of a column are."""
+    import torch
+
+    def are_tensors(part: Any) -> bool:
+        return isinstance(part, (list, tuple)) and bool(part) and all(isinstance(one, torch.Tensor) for one in part)
+
+    if isinstance(batch, Mapping) and batch and all(map(are_tensors, batch.values())):
+        return {name: torch.cat(list(part)) for name, part in batch.items()}
+    if type(batch) in (list, tuple) and batch and all(map(are_tensors, batch)):
+        return type(batch)(torch.cat(list(part)) for part in batch)
+    return batch
 
 
 def moved(batch: Any, move: Callable[[Any], Any]) -> Any:

@@ -73,7 +73,7 @@ class Target:
 
     def __init__(self, path: Any, filesystem: Any):
         text = as_text(path, "`path`")
-        self.path, found = places.find(text.removeprefix("local://"), filesystem, "`path`")
+        self.path, found = places.find_beside(text.removeprefix("local://"), filesystem, "`path`")
         needed("pyarrow.fs", "writing a data set")
         self.is_local = found is None
         self.filesystem = places.local() if found is None else found
