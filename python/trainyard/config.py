@@ -284,15 +284,17 @@ def _refuse_deprecated(config: Any, advice: Mapping[str, str]) -> None:
 
 def settings_of(config: Any) -> dict[str, Any]:
     """The fields that the C library knows as settings of a run, as JSON carries them; those that are not given are left out."""
-    names = [field.name for field in dataclasses.fields(config)]
-    given = {name: getattr(config, name) for name in names if name in config._SETTINGS}
+    names = [field.name for field in dataclasses.fields(config) if field.name not in config._OTHERS]
+    given = {name: getattr(config, name) for name in names}
     if isinstance(config, CheckpointConfig) and config.checkpoint_score_attribute is None:
         given.pop("checkpoint_score_order")  # of no score: it has no effect
-    if isinstance(config, RunConfig):  # those of the library, which files of settings for all runs may change
-        for field in dataclasses.fields(config):
-            if field.name in ("progress", "quiet", "isolate_devices") and given.get(field.name) == field.default:
-                del given[field.name]
     return {name: value for name, value in given.items() if value is not None}
+
+
+def said_of(config: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Of settings that are given what was said: without standard values, since files of settings for all runs may say otherwise."""
+    standard = {field.name: field.default for field in dataclasses.fields(config) if field.name not in config._SAID}
+    return {name: value for name, value in given.items() if name not in standard or value != standard[name]}
 
 
 def _check_settings(config: Any, section: str | None = None) -> None:
@@ -300,7 +302,7 @@ def _check_settings(config: Any, section: str | None = None) -> None:
     kind = type(config).__name__
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
-        if field.name not in config._SETTINGS:
+        if field.name in config._OTHERS:
             continue
         if value is None and field.default is not None:
             raise ValueError(f"`{kind}.{field.name}` must not be None")
@@ -328,7 +330,8 @@ class CheckpointConfig:
     checkpoint_frequency: Any = _UNSET
     checkpoint_at_end: Any = _UNSET
 
-    _SETTINGS: ClassVar = ("num_to_keep", "checkpoint_score_attribute", "checkpoint_score_order")
+    _OTHERS: ClassVar = ("checkpoint_frequency", "checkpoint_at_end")
+    _SAID: ClassVar = ("checkpoint_score_order",)  # it belongs to the score
 
     def __post_init__(self) -> None:
         advice = "call `report` with a checkpoint when there is one to keep"
@@ -362,7 +365,8 @@ class FailureConfig:
     relax_collectives_on_preemption: bool = False
     preemption_grace_s: float = 0.0
 
-    _SETTINGS: ClassVar = ("max_failures", "controller_failure_limit", "max_preemption_failures")
+    _OTHERS: ClassVar = ("fail_fast", "relax_collectives_on_preemption", "preemption_grace_s")
+    _SAID: ClassVar = ("controller_failure_limit", "max_preemption_failures")
 
     def __post_init__(self) -> None:
         _refuse_deprecated(self, {"fail_fast": "`max_failures=0` fails at once"})
@@ -504,29 +508,23 @@ class RunConfig:
     preempt_signal: str | None = None
     chaos: str | None = None
 
-    _SETTINGS: ClassVar = (
-        "name",
-        "resume",
-        "start_method",
-        "progress",
-        "quiet",
-        "isolate_devices",
-        "bind",
-        "grace_s",
-        "linger_s",
-        "outlive_s",
-        "spares",
-        "log_limit",
-        "sample",
-        "metrics_file",
-        "time_limit_s",
-        "hang_timeout_s",
-        "debug",
-        "pty",
-        "stdin",
-        "preempt_signal",
-        "chaos",
+    # Fields that are no settings of the library, each config's own; and those whose standard value is not the library's, or
+    # belongs to another field, so that they are always said.
+    _OTHERS: ClassVar = (
+        "storage_path",
+        "storage_filesystem",
+        "failure_config",
+        "checkpoint_config",
+        "callbacks",
+        "worker_runtime_env",
+        "logging_config",
+        "sync_config",
+        "verbose",
+        "stop",
+        "progress_reporter",
+        "log_to_file",
     )
+    _SAID: ClassVar = ("start_method",)
 
     def __post_init__(self) -> None:
         _refuse_deprecated(self, _DEPRECATED_RUN)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Callable, Mapping
 
 from . import runtime
-from .reported import CheckpointConsistencyMode, CheckpointUploadMode, ReportedCheckpoint
+from .reported import CheckpointConsistencyMode, CheckpointUploadMode, ReportedCheckpoint, ReportOptions
 
 if TYPE_CHECKING:
     from .checkpoint import Checkpoint
@@ -190,15 +190,14 @@ def report(
     if checkpoint is None and checkpoint_dir_name is None and not validation:
         session.report(metrics)
         return
-    session.report(
-        metrics,
-        checkpoint,
-        checkpoint_dir_name=checkpoint_dir_name,
-        checkpoint_upload_mode=checkpoint_upload_mode,
-        delete_local_checkpoint_after_upload=delete_local_checkpoint_after_upload,
-        checkpoint_upload_fn=checkpoint_upload_fn,
-        validation=validation,
+    options = ReportOptions(
+        checkpoint_dir_name,
+        checkpoint_upload_mode,
+        delete_local_checkpoint_after_upload,
+        checkpoint_upload_fn,
+        validation,
     )
+    session.report(metrics, checkpoint, options)
 
 
 def heartbeat() -> None:

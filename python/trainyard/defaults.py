@@ -87,7 +87,7 @@ class Policy:
     logging_config: makes that of a RunConfig, whose runtime environment then is {} and not None.
     tracebacks: whether what `fit` raises tells them though the screen has shown them, and is chained to the first failure.
     exits_fail: whether a SystemExit of a training function is its failure.
-    manifest: where that of a checkpoint stands, "inside" or "beside".
+    manifest: where that of a checkpoint stands, "inside" or "beside"; None: as the library has it.
     storage_there: whether `get_storage()` of a run that is kept on another file system is that side of it.
     called, package: what messages call the project, and the package.
     step_error: makes what a data set raises of what a user's function in one of its steps raised.
@@ -108,7 +108,7 @@ class Policy:
     tracebacks: bool = False
     exits_fail: bool = False
     resume: bool = False
-    manifest: str = "inside"
+    manifest: str | None = None
     storage_there: bool = False
     called: str = "Trainyard"
     package: str = "trainyard"

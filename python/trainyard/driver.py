@@ -24,6 +24,7 @@ from .config import (
     check_environment,
     fields_json,
     is_utf8,
+    said_of,
     settings_of,
 )
 from .errors import ControllerError, InsufficientClusterResourcesError
@@ -187,7 +188,7 @@ class Driver:
         told = 0.0
         while True:
             try:
-                return _open(self.request(), data)
+                return _open(self._said(), data)
             except ControllerError as error:
                 short = isinstance(error.controller_failure, InsufficientClusterResourcesError)
                 grows = defaults.current.grows and self._config.start_method != "fork"
@@ -335,6 +336,13 @@ class Driver:
             "keep_agents": not fork,  # the copy is of this moment
         }
         return {name: value for name, value in request.items() if value is not None}
+
+    def _said(self) -> dict[str, Any]:
+        """Of the request what the program, or a policy, has said."""
+        request, config = said_of(self._config, self.request()), self._config
+        for section in ("failure_config", "checkpoint_config"):
+            request[section] = said_of(getattr(config, section), request[section])
+        return request
 
     def _isolates(self) -> bool:
         """Whether a worker sees its own devices alone."""

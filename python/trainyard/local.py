@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Mapping
 
 from . import reported, runtime
-from .reported import CheckpointUploadMode
+from .reported import NO_OPTIONS, ReportOptions
 from .result import Result
 
 if TYPE_CHECKING:
@@ -39,26 +39,19 @@ class LocalSession(runtime.Session):
         self.node_rank = self.world_rank // self.local_world_size
 
     def report(
-        self,
-        metrics: Mapping[str, Any],
-        checkpoint: Checkpoint | None = None,
-        checkpoint_dir_name: str | None = None,
-        checkpoint_upload_mode: CheckpointUploadMode = CheckpointUploadMode.SYNC,
-        delete_local_checkpoint_after_upload: bool | None = None,
-        checkpoint_upload_fn: Callable[..., Any] | None = None,
-        validation: Any = False,
+        self, metrics: Mapping[str, Any], checkpoint: Checkpoint | None = None, options: ReportOptions = NO_OPTIONS
     ) -> None:
         """What a run would refuse is refused here."""
         from . import metrics as checks
 
         checks.dump(metrics)
-        runtime.named(checkpoint_dir_name)
-        if checkpoint is None and validation:
+        runtime.named(options.name)
+        if checkpoint is None and options.validation:
             raise ValueError(runtime.UNVALIDATED)
         if checkpoint is not None:
             from . import upload
 
-            upload.check(checkpoint, checkpoint_upload_mode, delete_local_checkpoint_after_upload, checkpoint_upload_fn)
+            upload.check(checkpoint, options.mode, options.delete, options.function)
         self.last_metrics = metrics
         self.last_checkpoint = checkpoint
 

@@ -6,7 +6,7 @@ import dataclasses
 import enum
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 if TYPE_CHECKING:
     from .checkpoint import Checkpoint
@@ -23,6 +23,19 @@ class CheckpointUploadMode(enum.Enum):
     def default_delete_local_checkpoint_after_upload(self) -> bool:
         """Whether the directory that was reported goes when its files are copied, where the report does not say."""
         return self is CheckpointUploadMode.ASYNC
+
+
+class ReportOptions(NamedTuple):
+    """What `report` is told beside metrics and checkpoint, as context.report has it."""
+
+    name: str | None = None
+    mode: CheckpointUploadMode = CheckpointUploadMode.SYNC
+    delete: bool | None = None
+    function: Callable[..., Any] | None = None
+    validation: Any = False
+
+
+NO_OPTIONS = ReportOptions()
 
 
 class CheckpointConsistencyMode(enum.Enum):

@@ -18,7 +18,7 @@ import traceback
 from typing import TYPE_CHECKING, Any, Callable, Mapping
 
 from . import metrics as _metrics
-from .reported import CheckpointUploadMode
+from .reported import NO_OPTIONS, CheckpointUploadMode, ReportOptions
 
 if TYPE_CHECKING:
     from . import upload
@@ -62,7 +62,7 @@ class Session:
     metadata: dict[str, Any] = {}  # the trainer's
 
     def report(
-        self, metrics: Mapping[str, Any], checkpoint: Checkpoint | None = None, **options: Any
+        self, metrics: Mapping[str, Any], checkpoint: Checkpoint | None = None, options: ReportOptions = NO_OPTIONS
     ) -> None:
         raise NotImplementedError
 
@@ -132,35 +132,29 @@ class WorkerSession(Session):
         return there.told(self._storage, self.run_name)
 
     def report(
-        self,
-        metrics: Mapping[str, Any],
-        checkpoint: Checkpoint | None = None,
-        checkpoint_dir_name: str | None = None,
-        checkpoint_upload_mode: CheckpointUploadMode = CheckpointUploadMode.SYNC,
-        delete_local_checkpoint_after_upload: bool | None = None,
-        checkpoint_upload_fn: Callable[..., Any] | None = None,
-        validation: Any = False,
+        self, metrics: Mapping[str, Any], checkpoint: Checkpoint | None = None, options: ReportOptions = NO_OPTIONS
     ) -> None:
-        if checkpoint is not None and not validation and checkpoint_upload_mode is CheckpointUploadMode.NO_UPLOAD:
+        uploaded = options.mode is not CheckpointUploadMode.NO_UPLOAD
+        if checkpoint is not None and not options.validation and not uploaded:
             checkpoint = _unless_placeholder(checkpoint)
         if checkpoint is None:
-            if validation:
+            if options.validation:
                 raise ValueError(UNVALIDATED)
-            lost = self._report(_metrics.dump(metrics), None, named(checkpoint_dir_name))
+            lost = self._report(_metrics.dump(metrics), None, named(options.name))
             self.made += 1
             self._tell_lost(lost)
             return
-        if checkpoint_upload_mode is not CheckpointUploadMode.NO_UPLOAD:
+        if uploaded:
             self._check_place(checkpoint)
         if self.metadata and hasattr(checkpoint, "set_metadata"):
             checkpoint.set_metadata({**self.metadata, **checkpoint.get_metadata()})
         self._uploading().report(
-            _metrics.dump(metrics, self._wish(validation)),
+            _metrics.dump(metrics, self._wish(options.validation)),
             checkpoint,
-            name=named(checkpoint_dir_name),
-            mode=checkpoint_upload_mode,
-            delete=delete_local_checkpoint_after_upload,
-            function=checkpoint_upload_fn,
+            named(options.name),
+            options.mode,
+            options.delete,
+            options.function,
         )
         self.made += 1
 

@@ -461,6 +461,38 @@ def test_import_is_light():
     assert finished.stdout == "[]\n"
 
 
+def test_files_of_settings_for_all_runs_say_what_a_config_does_not(tmp_path):
+    """In a process of its own, since these files are read once: a second attempt is allowed, and output is not shown."""
+    import os
+    import subprocess
+    import sys
+
+    site = tmp_path / "site.yaml"
+    site.write_text("run_config: {quiet: true, failure_config: {max_failures: 1}, checkpoint_config: {num_to_keep: 1}}\n")
+    site.chmod(0o644)
+    program = tmp_path / "program.py"
+    program.write_text("""if True:
+        import sys
+        import trainyard
+
+        def train():
+            print("of a worker")
+            if trainyard.get_context().get_attempt() == 1:
+                sys.exit(3)
+            trainyard.report({"attempt": trainyard.get_context().get_attempt()})
+
+        config = trainyard.RunConfig(storage_path=sys.argv[1])
+        print(trainyard.DataParallelTrainer(train, run_config=config).fit().metrics)
+    """)
+    finished = subprocess.run(
+        [sys.executable, program, tmp_path / "runs"],
+        env={**os.environ, "TRAINYARD_CONFIG": str(site)},
+        capture_output=True,
+        text=True,
+    )
+    assert (finished.returncode, finished.stdout) == (0, "{'attempt': 2}\n"), finished.stderr
+
+
 def test_refusals_of_a_run_config_speak_python():
     with pytest.raises(ValueError, match="^`RunConfig.resume` must be True or False, not 'yes'$"):
         RunConfig(resume="yes")
