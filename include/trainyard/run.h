@@ -44,7 +44,7 @@ typedef struct ty_run ty_run;
  *   argv               [program, argument..]: executed once for each worker
  *   environment        {name: value}, complete; without it workers inherit that of this process. null: as this
  *                      process has it, for a value that is no UTF-8
- *   framework          "plain", "torch", "jax"
+ *   framework          "plain", "torch", "jax", "tensorflow", "mpi"
  *   backend            "auto", "gloo", "nccl"
  *   isolate_devices, no_wait, quiet (bool)           as in ty_run_config
  *   stdin              ("0", "all", "none") the rank that gets this process's standard input

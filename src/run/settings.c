@@ -1,4 +1,6 @@
-/* The table of settings.def as data, and one reader for each type of setting and form of value. */
+/* The table of settings.def as data, and one reader for each type of setting and form of value: an option's
+ * text, JSON, a field of ty_run_config. All of them end in one check a type, so that bounds and messages are
+ * the same everywhere. What a setting does is not known here. */
 #include "run/settings.h"
 
 #include <errno.h>
@@ -56,6 +58,8 @@ void settings_init(struct run_settings *settings) {
             *(nanoseconds *)member_of(setting, settings) = (nanoseconds)(setting->standard * (double)NS_PER_S);
         else if (setting->type == SETTING_COUNT || setting->type == SETTING_RANK)
             *(int *)member_of(setting, settings) = (int)setting->standard;
+        else if (setting->type == SETTING_BYTES)
+            *(int64_t *)member_of(setting, settings) = (int64_t)setting->standard;
     }
 }
 

@@ -53,6 +53,18 @@ class Names(unittest.TestCase):
         comment = text("include/trainyard/run.h").split("TY_API int ty_run_open")[0]
         self.assertEqual([key for key in keys if not re.search(rf"\b{key}\b", comment)], [])
 
+    def test_words_of_a_request(self):
+        """Each word that a setting may have stands in quotes behind its key, before the next one."""
+        row = r"^SETTING\(\w+, (?:WORD|CHOICE), \w+, (\w+), \w+, (?:\"[a-z-]+\"|NULL), 0, \"([a-z|]+)\","
+        rows = re.findall(row, text("src/run/settings.def"), re.M)
+        self.assertGreater(len(rows), 8)
+        comment = text("include/trainyard/run.h").split("TY_API int ty_run_open")[0].replace("|", '", "')
+        for key, words in rows:
+            behind = re.search(rf"\b{key}\b((?:.|\n(?! \*   \w))*)", comment)[1]
+            for word in words.split("|"):
+                with self.subTest(key=key, word=word):
+                    self.assertIn(f'"{word}"', behind)
+
     def test_every_setting_was_read(self):
         self.assertEqual(len(settings()), text("src/run/settings.def").count("\nSETTING("))
 
