@@ -209,7 +209,7 @@ static void be_agents(const struct run_key *key, uint16_t port, uint32_t n, int 
 
 /* -- agents: the controller's end */
 
-struct site {
+struct bench_site {
     struct loop *loop;
     struct rendezvous *rendezvous;
     struct store *store;
@@ -220,7 +220,7 @@ struct site {
 };
 
 struct member {
-    struct site *site;
+    struct bench_site *site;
     struct channel *channel;
     struct answers answers;
     char name[24];
@@ -228,7 +228,7 @@ struct member {
 
 static void answer(void *context, uint32_t node, uint32_t channel, enum store_status status,
                    struct shared *value) {
-    struct member *member = &((struct site *)context)->members[node];
+    struct member *member = &((struct bench_site *)context)->members[node];
     if (status != STORE_OK || answers_add(&member->answers, channel, status, value) < 0) fail("gather", NULL);
     answers_send(&member->answers, member->channel);
     channel_flush(member->channel);
@@ -260,7 +260,7 @@ static void member_leaves(void *context, const ty_error *reason) {
 }
 
 static void end_wait(void *context) {
-    ((struct site *)context)->over = true;
+    ((struct bench_site *)context)->over = true;
 }
 
 static void on_told(void *context, unsigned events) {
@@ -268,7 +268,7 @@ static void on_told(void *context, unsigned events) {
     end_wait(context);
 }
 
-static void gather_all(struct site *site) {
+static void gather_all(struct bench_site *site) {
     static const struct channel_events events = {
         .message = member_says, .output = no_output, .drained = member_has_room, .closed = member_leaves};
     static size_t bytes;
@@ -297,7 +297,7 @@ static void gather_all(struct site *site) {
     store_destroy(site->store);
 }
 
-static void beat(struct site *site, long seconds) {
+static void beat(struct bench_site *site, long seconds) {
     struct loop_timer end = {.callback = end_wait, .context = site};
     double spent = cpu_seconds(), began = now();
     site->over = false;
@@ -309,7 +309,7 @@ static void beat(struct site *site, long seconds) {
 
 static int agents(uint32_t n, long seconds, bool with_gather) {
     struct run_key key;
-    struct site site = {.n = n};
+    struct bench_site site = {.n = n};
     int told[2];
     ty_error err = {0};
     site.loop = loop_create(&err);

@@ -1,4 +1,6 @@
-/* Blocks of ports, each with a name that one run at a time can have. */
+/* Ports for workers that bind one themselves: blocks of ports, each with an abstract name that one run at a
+ * time can have, so that runs of this machine keep clear of each other. A port was free when it was looked at;
+ * nothing holds it until its worker binds it, since that bind would fail. */
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdlib.h>
@@ -18,7 +20,7 @@
 /* From where servers of this machine seldom are. */
 enum { BLOCK_PORTS = 64, FIRST_BLOCK = 10240 / BLOCK_PORTS, END_BLOCK = 65536 / BLOCK_PORTS };
 
-union address {
+union bind_address {
     struct sockaddr any;
     struct sockaddr_in v4;
     struct sockaddr_in6 v6;
@@ -29,7 +31,7 @@ union address {
 static int try_bind(int family, uint16_t port) {
     CLEANUP_FD int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0) return -errno;
-    union address address = {0};
+    union bind_address address = {0};
     socklen_t size = family == AF_INET6 ? sizeof address.v6 : sizeof address.v4;
     address.any.sa_family = (sa_family_t)family;
     if (family == AF_INET6)

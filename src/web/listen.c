@@ -1,5 +1,5 @@
-/* Loopback and Unix sockets alone: whoever may look is decided by this machine, and the way from others is
- * ssh. */
+/* Loopback and Unix sockets alone: whoever may look is decided by this machine, and the way from others is ssh.
+ * Who is answered is guard.c's. */
 #include "web/site.h"
 
 #include <arpa/inet.h>
@@ -20,7 +20,7 @@
 
 enum { ACCEPTED_LATER = 128 };
 
-union address {
+union listen_address {
     struct sockaddr any;
     struct sockaddr_in v4;
     struct sockaddr_in6 v6;
@@ -35,7 +35,7 @@ static int fail_address(const char *text, ty_error *err) {
 }
 
 /* "HOST:PORT", "HOST" or "PORT". */
-static int parse(const char *text, struct listening *listening, union address *address, ty_error *err) {
+static int parse(const char *text, struct listening *listening, union listen_address *address, ty_error *err) {
     char host[64] = "127.0.0.1";
     const char *colon = strrchr(text, ':'), *port = text;
     if (colon != NULL && strchr(colon, ']') == NULL) {
@@ -64,7 +64,7 @@ static int parse(const char *text, struct listening *listening, union address *a
     return 0;
 }
 
-static int bind_port(struct listening *listening, union address *address, int port) {
+static int bind_port(struct listening *listening, union listen_address *address, int port) {
     bool v6 = address->any.sa_family == AF_INET6;
     socklen_t size = v6 ? sizeof address->v6 : sizeof address->v4;
     *(v6 ? &address->v6.sin6_port : &address->v4.sin_port) = htons((uint16_t)port);
@@ -83,7 +83,7 @@ static int bind_port(struct listening *listening, union address *address, int po
 }
 
 static int open_port(const char *text, struct listening *listening, ty_error *err) {
-    union address address = {0};
+    union listen_address address = {0};
     int result = parse(text, listening, &address, err);
     if (result < 0) return result;
     int port = listening->asked, last = port == 0 ? 0 : port + LISTEN_TRIES - 1;

@@ -1,5 +1,5 @@
-/* The first message to an agent, over a stream socket before there is a channel. A lease travels with the
- * first byte of its frame. */
+/* The first message to an agent, over a stream socket before there is a channel. A lease travels with the first
+ * byte of its frame. What comes behind it goes over the channel (channel.h). */
 #include "wire/channel.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@
 #include "wire/frame.h"
 
 /* Room for one descriptor beside the bytes. */
-union control {
+union sent_control {
     struct cmsghdr align;
     char bytes[CMSG_SPACE(sizeof(int))];
 };
@@ -32,7 +32,7 @@ int start_send(int fd, const Wire__Start *start, int lease_fd, ty_error *err) {
 /* 1, 0 at the end, or -errno. */
 static int read_exactly(int fd, void *to, size_t size, int *lease_fd) {
     for (size_t have = 0; have < size;) {
-        union control control;
+        union sent_control control;
         struct iovec part = {.iov_base = (char *)to + have, .iov_len = size - have};
         struct msghdr message = {.msg_iov = &part,
                                  .msg_iovlen = 1,

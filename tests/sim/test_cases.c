@@ -16,7 +16,7 @@
 enum { WORKERS = 4, NODES = 2 };
 
 /* Two nodes of two workers each; what is asked of the hooks is set by each test. */
-struct cluster {
+struct case_cluster {
     struct sim *sim;
     nanoseconds start_agent[NODES], start_worker, stop_worker, latency, storage;
     int refusals; /* starts of the last node's agent that fail first */
@@ -28,27 +28,27 @@ struct cluster {
 static const uint32_t node_of[WORKERS] = {0, 0, 1, 1};
 
 static nanoseconds start_agent(void *context, uint32_t node) {
-    struct cluster *cluster = context;
+    struct case_cluster *cluster = context;
     if (node == NODES - 1 && cluster->refusals-- > 0) return -EAGAIN;
     return cluster->start_agent[node];
 }
 
 static nanoseconds start_worker(void *context, uint32_t rank) {
     (void)rank;
-    return ((struct cluster *)context)->start_worker;
+    return ((struct case_cluster *)context)->start_worker;
 }
 
 static nanoseconds stop_worker(void *context, uint32_t rank) {
-    return rank == 0 ? ((struct cluster *)context)->stop_worker : 0;
+    return rank == 0 ? ((struct case_cluster *)context)->stop_worker : 0;
 }
 
 static nanoseconds message(void *context, uint32_t node, bool to_agent) {
     (void)node, (void)to_agent;
-    return ((struct cluster *)context)->latency;
+    return ((struct case_cluster *)context)->latency;
 }
 
 static nanoseconds publish(void *context, const struct run_commit *commit) {
-    struct cluster *cluster = context;
+    struct case_cluster *cluster = context;
     assert_true(commit->n > 0);
     cluster->published++;
     return cluster->storage;
@@ -56,12 +56,12 @@ static nanoseconds publish(void *context, const struct run_commit *commit) {
 
 static void began(void *context, uint32_t rank) {
     (void)rank;
-    struct cluster *cluster = context;
+    struct case_cluster *cluster = context;
     if (cluster->began++ == 0) cluster->first_began = loop_now(sim_loop(cluster->sim));
 }
 
 static void record(void *context, const struct run_event *event) {
-    struct cluster *cluster = context;
+    struct case_cluster *cluster = context;
     buffer_printf(&cluster->course, "%lld %s %d %d\n", (long long)event->time, run_event_name(event->kind),
                   event->rank, event->node);
 }
@@ -74,7 +74,7 @@ static const struct sim_hooks hooks = {.start_agent = start_agent,
                                        .record = record,
                                        .began = began};
 
-static struct run *open_cluster(struct cluster *cluster, struct failure_policy failures) {
+static struct run *open_cluster(struct case_cluster *cluster, struct failure_policy failures) {
     struct run_config config = {.n_workers = WORKERS,
                                 .n_nodes = NODES,
                                 .node_of = node_of,
@@ -88,7 +88,7 @@ static struct run *open_cluster(struct cluster *cluster, struct failure_policy f
     return sim_run(cluster->sim);
 }
 
-static void close_cluster(struct cluster *cluster) {
+static void close_cluster(struct case_cluster *cluster) {
     for (uint32_t rank = 0; rank < WORKERS; rank++)
         if (run_state_of(sim_run(cluster->sim)) == RUN_ENDED)
             assert_int_equal(sim_worker_attempt(cluster->sim, rank), 0);
@@ -97,7 +97,7 @@ static void close_cluster(struct cluster *cluster) {
     buffer_done(&cluster->course);
 }
 
-static void end_all(struct cluster *cluster) {
+static void end_all(struct case_cluster *cluster) {
     for (uint32_t rank = 0; rank < WORKERS; rank++)
         sim_worker_exit(cluster->sim, rank, 0);
     assert_true(sim_step_until(cluster->sim, loop_now(sim_loop(cluster->sim)) + 60 * NS_PER_S));
@@ -108,7 +108,7 @@ static const struct failure_policy no_retry = {0, 0, 0}, retries = {1, 1, 1};
 
 static void a_run_runs(void **state) {
     (void)state;
-    struct cluster cluster = {0};
+    struct case_cluster cluster = {0};
     struct run *run = open_cluster(&cluster, no_retry);
     assert_false(sim_step_until(cluster.sim, NS_PER_S));
     assert_int_equal(cluster.began, WORKERS);
@@ -120,7 +120,7 @@ static void a_run_runs(void **state) {
 
 static void the_same_world_takes_the_same_course(void **state) {
     (void)state;
-    struct cluster clusters[2] = {{0}, {0}};
+    struct case_cluster clusters[2] = {{0}, {0}};
     for (int i = 0; i < 2; i++) {
         clusters[i].start_worker = 3 * NS_PER_MS;
         (void)open_cluster(&clusters[i], retries);
@@ -136,7 +136,7 @@ static void the_same_world_takes_the_same_course(void **state) {
 
 static void a_lost_node_is_noticed_when_it_is_told(void **state) {
     (void)state;
-    struct cluster cluster = {0};
+    struct case_cluster cluster = {0};
     struct run *run = open_cluster(&cluster, retries);
     (void)sim_step_until(cluster.sim, NS_PER_S);
     sim_kill_node(cluster.sim, 1, 3 * NS_PER_S);
@@ -152,7 +152,7 @@ static void a_lost_node_is_noticed_when_it_is_told(void **state) {
 
 static void a_short_partition_changes_nothing(void **state) {
     (void)state;
-    struct cluster cluster = {0};
+    struct case_cluster cluster = {0};
     struct run *run = open_cluster(&cluster, no_retry);
     (void)sim_step_until(cluster.sim, NS_PER_S);
     sim_partition(cluster.sim, 1, SIM_CUT_BOTH);
@@ -169,7 +169,7 @@ static void a_short_partition_changes_nothing(void **state) {
 /* A stop that does not arrive, a report that does; and the other way round. */
 static void a_partition_may_be_one_way(void **state) {
     (void)state;
-    struct cluster cluster = {0};
+    struct case_cluster cluster = {0};
     struct run *run = open_cluster(&cluster, no_retry);
     (void)sim_step_until(cluster.sim, NS_PER_S);
     sim_partition(cluster.sim, 1, SIM_CUT_TO_AGENT);
@@ -191,7 +191,7 @@ static void a_partition_may_be_one_way(void **state) {
 /* The agent gives up before the controller does, and a message of it that comes after that is nobody's. */
 static void both_sides_of_a_long_partition_never_work(void **state) {
     (void)state;
-    struct cluster cluster = {0};
+    struct case_cluster cluster = {0};
     struct run *run = open_cluster(&cluster, retries);
     (void)sim_step_until(cluster.sim, NS_PER_S);
     sim_partition(cluster.sim, 1, SIM_CUT_BOTH);
@@ -211,7 +211,7 @@ static void both_sides_of_a_long_partition_never_work(void **state) {
 
 static void whoever_disobeys_is_killed_after_the_grace(void **state) {
     (void)state;
-    struct cluster cluster = {.stop_worker = SIM_DISOBEYS};
+    struct case_cluster cluster = {.stop_worker = SIM_DISOBEYS};
     struct run *run = open_cluster(&cluster, no_retry);
     (void)sim_step_until(cluster.sim, NS_PER_S);
     run_interrupt(run, SIGINT);
@@ -225,7 +225,7 @@ static void whoever_disobeys_is_killed_after_the_grace(void **state) {
 
 static void what_cannot_be_killed_goes_with_its_node(void **state) {
     (void)state;
-    struct cluster cluster = {.stop_worker = SIM_STUCK};
+    struct case_cluster cluster = {.stop_worker = SIM_STUCK};
     struct run *run = open_cluster(&cluster, no_retry);
     (void)sim_step_until(cluster.sim, NS_PER_S);
     sim_worker_exit(cluster.sim, 3, SIGSEGV);
@@ -238,7 +238,7 @@ static void what_cannot_be_killed_goes_with_its_node(void **state) {
 /* Nobody takes it for lost while all goes well; no end waits for it. */
 static void an_agent_that_stands_still_holds_up_no_end(void **state) {
     (void)state;
-    struct cluster cluster = {0};
+    struct case_cluster cluster = {0};
     struct run *run = open_cluster(&cluster, no_retry);
     (void)sim_step_until(cluster.sim, NS_PER_S);
     sim_freeze(cluster.sim, 1, true);
@@ -254,7 +254,7 @@ static void an_agent_that_stands_still_holds_up_no_end(void **state) {
 
 static void an_agent_that_stood_still_goes_on(void **state) {
     (void)state;
-    struct cluster cluster = {0};
+    struct case_cluster cluster = {0};
     struct run *run = open_cluster(&cluster, no_retry);
     (void)sim_step_until(cluster.sim, NS_PER_S);
     sim_freeze(cluster.sim, 1, true);
@@ -270,7 +270,7 @@ static void an_agent_that_stood_still_goes_on(void **state) {
 /* The last checkpoint of a run that succeeds: what it takes until it is in its place. */
 static const char *checkpoint_of(nanoseconds storage) {
     static char path[64];
-    struct cluster cluster = {.storage = storage};
+    struct case_cluster cluster = {.storage = storage};
     struct run *run = open_cluster(&cluster, no_retry);
     (void)sim_step_until(cluster.sim, NS_PER_S);
     for (uint32_t rank = 0; rank < WORKERS; rank++) {
@@ -295,7 +295,7 @@ static void the_end_waits_for_slow_storage_but_not_for_ever(void **state) {
 
 static void no_launch_before_every_hello_of_a_retry(void **state) {
     (void)state;
-    struct cluster cluster = {.start_agent = {NS_PER_S, 0}, .refusals = 1};
+    struct case_cluster cluster = {.start_agent = {NS_PER_S, 0}, .refusals = 1};
     struct run *run = open_cluster(&cluster, retries);
     (void)sim_step_until(cluster.sim, 10 * NS_PER_S);
     assert_int_equal(run_attempt(run), 2);
@@ -307,7 +307,7 @@ static void no_launch_before_every_hello_of_a_retry(void **state) {
 
 static void an_agent_that_ends_before_its_workers_began_is_no_success(void **state) {
     (void)state;
-    struct cluster cluster = {.start_worker = 2 * NS_PER_S};
+    struct case_cluster cluster = {.start_worker = 2 * NS_PER_S};
     struct run *run = open_cluster(&cluster, no_retry);
     (void)sim_step_until(cluster.sim, NS_PER_S);
     sim_end_agent(cluster.sim, 0, -1);
@@ -320,7 +320,7 @@ static void an_agent_that_ends_before_its_workers_began_is_no_success(void **sta
 
 static void a_doubled_report_counts_once(void **state) {
     (void)state;
-    struct cluster cluster = {0};
+    struct case_cluster cluster = {0};
     (void)open_cluster(&cluster, no_retry);
     (void)sim_step_until(cluster.sim, NS_PER_S);
     sim_worker_report(cluster.sim, 0, REPORT_BEGIN, 1);

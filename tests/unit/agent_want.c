@@ -33,19 +33,19 @@ int want_init(void) {
     return n < 0 || memory_fails_in_children() < 0 ? -1 : calls_fail_in_children();
 }
 
-static void arm(const struct lack *lack) {
+static void arm(const struct want_lack *lack) {
     (void)(lack->want == WANT_MEMORY ? memory_fails_after : calls_fail_after)(lack->k, lack->for_good);
 }
 
 /* Whether it came to the failure. */
-static bool disarm(const struct lack *lack) {
+static bool disarm(const struct want_lack *lack) {
     long left = (lack->want == WANT_MEMORY ? memory_fails_after : calls_fail_after)(-1, false);
     return left <= (lack->for_good ? 0 : -1);
 }
 
 /* A launch that nothing fails in; the log of its own that an agent writes is open for moments. False when the
  * agent has ended, of what failed behind the last that it said. */
-static bool go_on(const struct trial *trial, struct controller *c, unsigned descriptors) {
+static bool go_on(const struct want_trial *trial, struct controller *c, unsigned descriptors) {
     trial->run(c);
     if (c->closed) return false;
     for (unsigned i = 0; i < trial->n; i++)
@@ -77,7 +77,7 @@ static void end_with_agent(struct controller *c) {
     assert_int_not_equal(controller_end(c), AGENT_DAMAGED);
 }
 
-void want_expect_told(const struct controller *c, const struct lack *lack, unsigned n) {
+void want_expect_told(const struct controller *c, const struct want_lack *lack, unsigned n) {
     for (unsigned i = 0; i < n; i++) {
         const struct heard *heard = &c->ranks[i];
         if (!heard->failed) assert_int_equal(heard->wait_status, 0);
@@ -89,7 +89,7 @@ void want_expect_told(const struct controller *c, const struct lack *lack, unsig
 }
 
 /* False when it did not come to the failure. */
-static bool try(const struct trial *trial, const struct lack *lack) {
+static bool try(const struct want_trial *trial, const struct want_lack *lack) {
     struct controller *c = controller_begin_with((struct begin_options){.log = true});
     agent = c->agent;
     unsigned descriptors = count_descriptors_of(c->agent) + trial->kept;
@@ -107,12 +107,12 @@ static bool try(const struct trial *trial, const struct lack *lack) {
     return failed;
 }
 
-static struct lack tried;
+static struct want_lack tried;
 static bool ended = true;
 
-long want_count(const struct trial *trial, enum want want, bool for_good) {
+long want_count(const struct want_trial *trial, enum want want, bool for_good) {
     ended = false;
-    tried = (struct lack){want, first, for_good};
+    tried = (struct want_lack){want, first, for_good};
     while (try(trial, &tried))
         tried.k += every;
     ended = true;

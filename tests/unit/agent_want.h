@@ -17,19 +17,19 @@
 enum want { WANT_MEMORY, WANT_CALLS };
 
 /* One of a kind fails: number k, counted from 0, or that and all behind it. */
-struct lack {
+struct want_lack {
     enum want want;
     long k;
     bool for_good;
 };
 
 /* What is tried. */
-struct trial {
+struct want_trial {
     unsigned n; /* workers */
     void (*run)(
         struct controller *c); /* launches them, and hears until they are gone, or the channel is closed */
     /* Fails unless each worker ended well, or why it did not was told. */
-    void (*expect)(const struct controller *c, const struct lack *lack);
+    void (*expect)(const struct controller *c, const struct want_lack *lack);
     unsigned kept; /* descriptors that the agent has more from then on */
 };
 
@@ -38,10 +38,10 @@ int want_init(void);
 
 /* For `expect`: fails unless each of the first n workers ended with code 0, or its start failed and the reason
  * was told. */
-void want_expect_told(const struct controller *c, const struct lack *lack, unsigned n);
+void want_expect_told(const struct controller *c, const struct want_lack *lack, unsigned n);
 
 /* After how many failures nothing more fails; TRAINYARD_TEST_EVERY=3 tries each third of them. */
-long want_count(const struct trial *trial, enum want want, bool for_good);
+long want_count(const struct want_trial *trial, enum want want, bool for_good);
 /* Behind each test: tells what failed when it did. */
 int want_told(void **state);
 #define WANT_TEST(test) cmocka_unit_test_teardown(test, want_told)

@@ -615,7 +615,7 @@ static void a_resting_agent_ends_with_its_channel(void **state) {
 }
 
 /* What a driver under test tells of itself. */
-struct driver {
+struct agent_driver {
     pid_t agent, child;
     char run_path[64];
 };
@@ -627,7 +627,7 @@ static void drive(bool rests, int told) {
         controller_rest(c);
     else
         controller_launch(c, (struct launch_options){.n = 1, .mode = "wait"});
-    struct driver driver = {.agent = c->agent, .child = fork()};
+    struct agent_driver driver = {.agent = c->agent, .child = fork()};
     memcpy(driver.run_path, c->run_path, sizeof driver.run_path);
     if (driver.child != 0) (void)!write(told, &driver, sizeof driver);
     pause();
@@ -636,7 +636,7 @@ static void drive(bool rests, int told) {
 
 static void check_end_with_driver(bool rests) {
     int told[2];
-    struct driver driver;
+    struct agent_driver driver;
     assert_int_equal(pipe(told), 0);
     pid_t pid = fork();
     if (pid == 0) drive(rests, told[1]);

@@ -20,11 +20,11 @@ static void launch(struct controller *c) {
         controller_hear(c);
 }
 
-static void expect_told(const struct controller *c, const struct lack *lack) {
+static void expect_told(const struct controller *c, const struct want_lack *lack) {
     want_expect_told(c, lack, WORKERS);
 }
 
-static const struct trial launching = {.n = WORKERS, .run = launch, .expect = expect_told};
+static const struct want_trial launching = {.n = WORKERS, .run = launch, .expect = expect_told};
 
 static void each_allocation_of_a_launch_fails(void **state) {
     (void)state;
@@ -47,7 +47,7 @@ static bool names_want(const char *text, size_t size, enum want want) {
     return false;
 }
 
-static void expect_requests_answered(const struct controller *c, const struct lack *lack) {
+static void expect_requests_answered(const struct controller *c, const struct want_lack *lack) {
     const struct heard *heard = &c->ranks[0];
     if (heard->failed) return;
     assert_int_equal(c->n_begun, c->n_ended);
@@ -67,7 +67,7 @@ static void expect_requests_answered(const struct controller *c, const struct la
     }
 }
 
-static const struct trial requesting = {.n = 1, .run = requests_serve, .expect = expect_requests_answered};
+static const struct want_trial requesting = {.n = 1, .run = requests_serve, .expect = expect_requests_answered};
 
 static void each_allocation_of_requests_fails(void **state) {
     (void)state;
@@ -110,7 +110,7 @@ static void save_stacks(struct controller *c) {
         controller_hear(c);
 }
 
-static void expect_cause_logged(const struct controller *c, const struct lack *lack) {
+static void expect_cause_logged(const struct controller *c, const struct want_lack *lack) {
     const struct heard *heard = &c->ranks[0];
     if (!heard->failed && heard->wait_status != 0)
         assert_true(names_want(c->log, strlen(c->log), lack->want));
@@ -118,7 +118,7 @@ static void expect_cause_logged(const struct controller *c, const struct lack *l
         want_expect_told(c, lack, 1);
 }
 
-static const struct trial stacking = {.n = 1, .run = save_stacks, .expect = expect_cause_logged};
+static const struct want_trial stacking = {.n = 1, .run = save_stacks, .expect = expect_cause_logged};
 
 /* In a worker: asks why, when it is told to end. */
 static int leave(void) {
@@ -146,7 +146,7 @@ static void preempt(struct controller *c) {
         controller_hear(c);
 }
 
-static const struct trial preempting = {.n = 1, .run = preempt, .expect = expect_cause_logged};
+static const struct want_trial preempting = {.n = 1, .run = preempt, .expect = expect_cause_logged};
 
 static void each_failure_of_a_preemption(void **state) {
     (void)state;

@@ -275,7 +275,7 @@ struct kept_name {
     ino_t inode;
 };
 
-static struct kept {
+static struct kept_file {
     ino_t inode;
     char *bytes; /* of a file; NULL for a directory */
     size_t size;
@@ -285,24 +285,24 @@ static struct kept {
 static size_t n_disk;
 static bool disk_works, names_early;
 
-static struct kept *find_kept(ino_t inode) {
+static struct kept_file *find_kept(ino_t inode) {
     for (size_t i = 0; i < n_disk; i++)
         if (disk[i].inode == inode) return &disk[i];
     return NULL;
 }
 
-static struct kept *renew_kept(ino_t inode) {
-    struct kept *kept = find_kept(inode);
+static struct kept_file *renew_kept(ino_t inode) {
+    struct kept_file *kept = find_kept(inode);
     if (kept == NULL) kept = &disk[n_disk++];
     assert_true(n_disk <= ARRAY_SIZE(disk));
     free(kept->bytes);
     free(kept->names);
-    *kept = (struct kept){.inode = inode};
+    *kept = (struct kept_file){.inode = inode};
     return kept;
 }
 
 static void keep_names(ino_t inode, const char *path) {
-    struct kept *kept = renew_kept(inode);
+    struct kept_file *kept = renew_kept(inode);
     DIR *directory = opendir(path);
     assert_non_null(directory);
     for (const struct dirent *next; (next = readdir(directory)) != NULL;) {
@@ -323,7 +323,7 @@ static void keep_names(ino_t inode, const char *path) {
 }
 
 static void keep_bytes(const struct stat *status, const char *path) {
-    struct kept *kept = renew_kept(status->st_ino);
+    struct kept_file *kept = renew_kept(status->st_ino);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     kept->size = (size_t)status->st_size;
     kept->bytes = malloc(kept->size + 1);
@@ -367,11 +367,11 @@ static void cut_power(void) {
 
 /* A file of which nothing was synced is empty. */
 static void restore(ino_t inode, const char *path) {
-    const struct kept *kept = find_kept(inode);
+    const struct kept_file *kept = find_kept(inode);
     assert_int_equal(mkdir(path, 0755), 0);
     for (size_t i = 0; kept != NULL && i < kept->n_names; i++) {
         const struct kept_name *name = &kept->names[i];
-        const struct kept *file = find_kept(name->inode);
+        const struct kept_file *file = find_kept(name->inode);
         char at[512];
         assert_true(snprintf(at, sizeof at, "%s/%s", path, name->name) < (int)sizeof at);
         if (S_ISDIR(name->mode))
@@ -387,7 +387,7 @@ static void forget_disk(void) {
     while (n_disk > 0) {
         free(disk[--n_disk].bytes);
         free(disk[n_disk].names);
-        disk[n_disk] = (struct kept){0};
+        disk[n_disk] = (struct kept_file){0};
     }
 }
 

@@ -13,7 +13,7 @@
 #include "cli/options.h"
 #include "cli/terminal.h"
 
-struct target {
+struct option_target {
     bool flag;
     const char *text;
     int choice;
@@ -22,12 +22,12 @@ struct target {
 
 static const char *const colours[] = {"red", "green", NULL};
 static const struct option_spec first_specs[] = {
-    {"flag", 'f', NULL, "", option_flag, offsetof(struct target, flag), NULL},
-    {"text", 't', "TEXT", "", option_text, offsetof(struct target, text), NULL},
+    {"flag", 'f', NULL, "", option_flag, offsetof(struct option_target, flag), NULL},
+    {"text", 't', "TEXT", "", option_text, offsetof(struct option_target, text), NULL},
 };
 static const struct option_spec second_specs[] = {
-    {"colour", 0, "red|green", "", option_choice, offsetof(struct target, choice), colours},
-    {"limit", 0, "DURATION", "", option_duration, offsetof(struct target, limit), NULL},
+    {"colour", 0, "red|green", "", option_choice, offsetof(struct option_target, choice), colours},
+    {"limit", 0, "DURATION", "", option_duration, offsetof(struct option_target, limit), NULL},
 };
 static const struct option_group first = {"First", first_specs, ARRAY_SIZE(first_specs)};
 static const struct option_group second = {"Second", second_specs, ARRAY_SIZE(second_specs)};
@@ -42,7 +42,8 @@ static int count(char **argv) {
     return n;
 }
 
-static int parse(bool rest, char **argv, struct arguments *arguments, struct target *target, ty_error *err) {
+static int parse(bool rest, char **argv, struct arguments *arguments, struct option_target *target,
+                 ty_error *err) {
     int result = options_parse(groups, rest, count(argv), argv, arguments, err);
     if (result < 0) return result;
     return options_apply(arguments, (void *[]){target, target}, err);
@@ -50,7 +51,7 @@ static int parse(bool rest, char **argv, struct arguments *arguments, struct tar
 
 static void refuses(char **argv, const char *message) {
     CLEANUP(arguments_done) struct arguments arguments = {0};
-    struct target target = {0};
+    struct option_target target = {0};
     ty_error err = {0};
     assert_int_equal(parse(false, argv, &arguments, &target, &err), TY_EUSAGE);
     assert_string_equal(err.message, message);
@@ -74,7 +75,7 @@ static void test_options_refused(void **state) {
 static void test_options_taken(void **state) {
     (void)state;
     CLEANUP(arguments_done) struct arguments arguments = {0};
-    struct target target = {0};
+    struct option_target target = {0};
     char **argv = ARGV("-ftx", "one", "--text=y", "--colour", "green", "--limit", "2s", "--", "--flag");
     assert_int_equal(parse(false, argv, &arguments, &target, NULL), 0);
     assert_true(target.flag);
@@ -91,7 +92,7 @@ static void test_options_taken(void **state) {
 static void test_options_rest(void **state) {
     (void)state;
     CLEANUP(arguments_done) struct arguments arguments = {0};
-    struct target target = {0};
+    struct option_target target = {0};
     assert_int_equal(parse(true, ARGV("-f", "prog", "--text", "--", "-x"), &arguments, &target, NULL), 0);
     assert_null(target.text);
     assert_int_equal(arguments.n_words, 4);
@@ -102,7 +103,7 @@ static void test_options_rest(void **state) {
 static void test_options_value_like_an_option(void **state) {
     (void)state;
     CLEANUP(arguments_done) struct arguments arguments = {0};
-    struct target target = {0};
+    struct option_target target = {0};
     assert_int_equal(parse(false, ARGV("--text", "--flag"), &arguments, &target, NULL), 0);
     assert_string_equal(target.text, "--flag");
     assert_false(target.flag);

@@ -261,7 +261,7 @@ static void an_abandoned_loop_is_not_intact(void **state) {
 
 /* -- listeners */
 
-struct host {
+struct loop_host {
     struct loop_listener listener;
     struct loop *loop;
     int fd, clients[3], n_connected, spare;
@@ -276,24 +276,24 @@ static void allow(rlim_t descriptors) {
 }
 
 static void take_in(void *context, int fd) {
-    struct host *host = context;
+    struct loop_host *host = context;
     host->n_connected++;
     (void)close(fd);
     if (host->stops) loop_listener_stop(&host->listener);
 }
 
 static bool give_up_spare(void *context) {
-    struct host *host = context;
+    struct loop_host *host = context;
     if (host->spare < 0) return false;
     (void)close(host->spare);
     host->spare = -1;
     return true;
 }
 
-static void host_open(struct host *host, int n_clients) {
+static void host_open(struct loop_host *host, int n_clients) {
     struct sockaddr_un name = {.sun_family = AF_UNIX};
     socklen_t size = sizeof name.sun_family;
-    *host = (struct host){.loop = loop_create(NULL), .spare = -1};
+    *host = (struct loop_host){.loop = loop_create(NULL), .spare = -1};
     host->listener = (struct loop_listener){.connected = take_in, .make_room = give_up_spare, .context = host};
     host->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     assert_int_equal(bind(host->fd, (struct sockaddr *)&name, size), 0); /* the kernel names it */
@@ -307,7 +307,7 @@ static void host_open(struct host *host, int n_clients) {
     assert_int_equal(loop_listener_start(host->loop, &host->listener, host->fd), 0);
 }
 
-static void host_close(struct host *host, int n_clients) {
+static void host_close(struct loop_host *host, int n_clients) {
     loop_listener_stop(&host->listener);
     loop_listener_stop(&host->listener); /* twice is fine */
     for (int i = 0; i < n_clients; i++)
@@ -318,7 +318,7 @@ static void host_close(struct host *host, int n_clients) {
 
 static void a_listener_rests_without_descriptors(void **state) {
     (void)state;
-    struct host host;
+    struct loop_host host;
     struct rlimit before;
     host_open(&host, 2);
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
@@ -337,7 +337,7 @@ static void a_listener_rests_without_descriptors(void **state) {
 
 static void room_is_made_first(void **state) {
     (void)state;
-    struct host host;
+    struct loop_host host;
     struct rlimit before;
     host_open(&host, 1);
     host.spare = dup(STDIN_FILENO);
@@ -352,7 +352,7 @@ static void room_is_made_first(void **state) {
 
 static void a_listener_may_be_stopped_by_who_connects(void **state) {
     (void)state;
-    struct host host;
+    struct loop_host host;
     host_open(&host, 3);
     host.stops = true;
     while (loop_turn(host.loop, true)) {

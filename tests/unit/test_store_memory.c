@@ -17,7 +17,7 @@
 enum { RANKS = 3, REQUESTS_MAX = 32 };
 
 /* What came of each request, by its channel; nothing here takes memory. */
-struct answers {
+struct store_answers {
     unsigned n;
     unsigned times[REQUESTS_MAX];
     enum store_status status[REQUESTS_MAX];
@@ -27,7 +27,7 @@ struct answers {
 
 static void note_answer(void *context, uint32_t node, uint32_t channel, enum store_status status,
                         struct shared *value) {
-    struct answers *answers = context;
+    struct store_answers *answers = context;
     (void)node;
     answers->times[channel]++;
     answers->status[channel] = status;
@@ -35,26 +35,27 @@ static void note_answer(void *context, uint32_t node, uint32_t channel, enum sto
     (void)snprintf(answers->text[channel], sizeof answers->text[0], "%s", value != NULL ? value->bytes : "");
 }
 
-static bool ran_short(const struct answers *answers, unsigned channel) {
+static bool ran_short(const struct store_answers *answers, unsigned channel) {
     return answers->status[channel] == STORE_FAILED && answers->empty[channel];
 }
 
 /* Number of the request. */
-static unsigned ask(struct store *store, struct answers *answers, enum store_operation operation, uint32_t rank,
-                    const char *key, const char *value) {
+static unsigned ask(struct store *store, struct store_answers *answers, enum store_operation operation,
+                    uint32_t rank, const char *key, const char *value) {
     struct store_request request = {operation, rank, 0, answers->n, key, value, strlen(value), 50, 1};
     store_ask(store, &request, 0);
     return answers->n++;
 }
 
-static void expect_one(struct answers *answers, unsigned channel, enum store_status status, const char *text) {
+static void expect_one(struct store_answers *answers, unsigned channel, enum store_status status,
+                       const char *text) {
     if (ran_short(answers, channel)) return;
     assert_int_equal(answers->times[channel], 1);
     assert_int_equal(answers->status[channel], status);
     assert_string_equal(answers->text[channel], text);
 }
 
-static void keep_values(struct store *store, struct answers *answers) {
+static void keep_values(struct store *store, struct store_answers *answers) {
     unsigned waits = ask(store, answers, STORE_WAIT, 1, "k", "");
     unsigned sets = ask(store, answers, STORE_SET, 0, "k", "v");
     unsigned gets = ask(store, answers, STORE_GET, 2, "k", "");
@@ -70,7 +71,7 @@ static void keep_values(struct store *store, struct answers *answers) {
 }
 
 /* Whoever ran short asks again. A piece counts once. */
-static void gather_all(struct store *store, struct answers *answers) {
+static void gather_all(struct store *store, struct store_answers *answers) {
     unsigned last[RANKS];
     for (uint32_t rank = 0; rank < RANKS; rank++) {
         last[rank] = ask(store, answers, STORE_GATHER, rank, "g", "x");
@@ -85,7 +86,7 @@ static void gather_all(struct store *store, struct answers *answers) {
     }
 }
 
-static void leave(struct store *store, struct answers *answers) {
+static void leave(struct store *store, struct store_answers *answers) {
     uint64_t turn;
     uint32_t rank = 0;
     CLEANUP(buffer_done) struct buffer who = {0};
@@ -101,7 +102,7 @@ static void leave(struct store *store, struct answers *answers) {
 }
 
 /* Each wait has an answer in time, whatever fails. */
-static void await_reports(struct store *store, struct answers *answers) {
+static void await_reports(struct store *store, struct store_answers *answers) {
     store_report(store, 0);
     (void)ask(store, answers, STORE_REPORTS, 0, "", "");
     (void)ask(store, answers, STORE_REPORTS, 1, "", "");
@@ -111,7 +112,7 @@ static void await_reports(struct store *store, struct answers *answers) {
     store_report(store, 2);
 }
 
-static void live(struct store *store, struct answers *answers) {
+static void live(struct store *store, struct store_answers *answers) {
     keep_values(store, answers);
     await_reports(store, answers);
     gather_all(store, answers);
@@ -122,7 +123,7 @@ static void live(struct store *store, struct answers *answers) {
 
 /* False when fewer than k + 1 allocations were made. */
 static bool live_with_failure(long k, bool for_good) {
-    struct answers answers = {0};
+    struct store_answers answers = {0};
     (void)memory_fails_after(k, for_good);
     size_t held = 0;
     struct store *store = store_create(RANKS, &held, note_answer, &answers);

@@ -44,17 +44,18 @@ static void run_twice(struct controller *c) {
     if (all_started(c)) launch(c);
 }
 
-static void expect_told(const struct controller *c, const struct lack *lack) {
+static void expect_told(const struct controller *c, const struct want_lack *lack) {
     want_expect_told(c, lack, WORKERS);
 }
 
 /* Demanded, so that the reason why there is no template is why a worker did not start. */
-static const struct trial two_attempts = {
+static const struct want_trial two_attempts = {
     .n = WORKERS, .run = run_attempts, .expect = expect_told, .kept = TEMPLATES};
 /* Chosen: workers are executed where there is no template. */
-static const struct trial two_runs = {.n = WORKERS, .run = run_twice, .expect = expect_told, .kept = TEMPLATES};
+static const struct want_trial two_runs = {
+    .n = WORKERS, .run = run_twice, .expect = expect_told, .kept = TEMPLATES};
 
-static void try_all(const struct trial *trial, const char *start_method, enum want want) {
+static void try_all(const struct want_trial *trial, const char *start_method, enum want want) {
     method = start_method;
     for (int for_good = 0; for_good < 2; for_good++)
         assert_in_range(want_count(trial, want, for_good), 20, 1000);

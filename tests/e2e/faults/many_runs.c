@@ -80,13 +80,13 @@ static json_t *make_request(char **argv, bool keeps) {
 }
 
 /* What is known of a run on its way. */
-struct live {
+struct live_run {
     ty_run *run;
     pid_t agent, workers[WORKERS];
     int n_events;
 };
 
-static void hear(struct live *live) {
+static void hear(struct live_run *live) {
     char *text;
     while (ty_run_next_event(live->run, &text) == 1) {
         json_t *event = json_loads(text, 0, NULL);
@@ -103,7 +103,7 @@ static void hear(struct live *live) {
 }
 
 /* False when the run is to be closed at once. */
-static bool strike(struct live *live, enum fault fault) {
+static bool strike(struct live_run *live, enum fault fault) {
     pid_t victim = fault == KILL_AGENT ? live->agent : live->workers[rand() % WORKERS];
     if (fault <= KILL_AGENT && victim > 0) (void)kill(victim, SIGKILL);
     for (int i = INTERRUPT; i <= (int)fault && fault <= INTERRUPT_TWICE; i++)
@@ -111,7 +111,7 @@ static bool strike(struct live *live, enum fault fault) {
     return fault != CLOSE;
 }
 
-static int drive(struct live *live, enum fault fault, int at) {
+static int drive(struct live_run *live, enum fault fault, int at) {
     ty_error err = {0};
     int code;
     (void)alarm(LONGEST_S); /* a run that hangs ends the test */
@@ -131,7 +131,7 @@ static int drive(struct live *live, enum fault fault, int at) {
 
 static int run_once(char **argv, bool keeps) {
     enum fault fault = (enum fault)(rand() % FAULT_COUNT);
-    struct live live = {0};
+    struct live_run live = {0};
     ty_error err = {0};
     remove_below(argv[3]);
     json_t *request = make_request(argv, keeps);
