@@ -14,11 +14,13 @@
 #include <unistd.h>
 
 #include "agent/worker_request.h"
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "worker/link.h"
 
-enum { CHANNEL_READ_SIZE = 64 << 10, OUT_MAX = 64 << 10, SEND_MAX = 1 << 20, SLOTS_MAX = 1 << 16 };
+enum { CHANNEL_READ_SIZE = 64 << 10, OUT_MAX = 64 << 10, SEND_MAX = 1 << 20 };
+enum { SLOTS_FIRST = 64, SLOTS_MAX = 1 << 16 }; /* powers of two */
 
 /* Of all channels: what is not understood yet is copied out of it. */
 static char read_buffer[CHANNEL_READ_SIZE + 1];
@@ -288,14 +290,9 @@ static long find_slot(struct worker_channels *all) {
         if (all->slots[(all->opened + i) % all->n_slots] == NULL)
             return (long)((all->opened + i) % all->n_slots);
     if (all->n_slots == SLOTS_MAX) return -EMFILE;
-    size_t n = all->n_slots > 0 ? 2 * all->n_slots : 64;
-    struct worker_channel **slots = reallocarray(all->slots, n, sizeof(struct worker_channel *));
-    if (slots == NULL) return -ENOMEM;
-    memset(slots + all->n_slots, 0, (n - all->n_slots) * sizeof(struct worker_channel *));
-    long found = (long)all->n_slots;
-    all->slots = slots;
-    all->n_slots = n;
-    return found;
+    size_t found = all->n_slots;
+    if (ARRAY_REACH(all->slots, all->n_slots, found > 0 ? found + 1 : SLOTS_FIRST) < 0) return -ENOMEM;
+    return (long)found;
 }
 
 int channel_open(struct speaker *speaker, int fd) {

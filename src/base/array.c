@@ -1,5 +1,6 @@
-/* The room of an array is the power of two above its count. The allocator knows how large a block is, so that
- * an array that came from elsewhere, with room for its items alone, may grow like any other. */
+/* Arrays that grow. That of array_grow has a room of the power of two above its count; the allocator knows how
+ * large a block is, so that an array that came from elsewhere, with room for its items alone, may grow like any
+ * other. The others are as large as they are asked to be. What an array holds is its owner's to free. */
 #include "base/array.h"
 
 #include <errno.h>
@@ -20,5 +21,25 @@ int array_grow(void *items, size_t n, size_t size) {
     void *grown = realloc(old, bytes);
     if (grown == NULL) return -ENOMEM;
     memcpy(items, &grown, sizeof grown);
+    return 0;
+}
+
+int array_resize(void *items, size_t n, size_t size) {
+    void *old;
+    memcpy(&old, items, sizeof old);
+    void *resized = reallocarray(old, n, size);
+    if (resized == NULL) return -ENOMEM;
+    memcpy(items, &resized, sizeof resized);
+    return 0;
+}
+
+int array_reach(void *items, size_t *n, size_t wanted, size_t size) {
+    char *places;
+    if (wanted <= *n) return 0;
+    if (wanted < 2 * *n) wanted = 2 * *n;
+    if (array_resize(items, wanted, size) < 0) return -ENOMEM;
+    memcpy(&places, items, sizeof places);
+    memset(places + *n * size, 0, (wanted - *n) * size);
+    *n = wanted;
     return 0;
 }

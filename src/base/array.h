@@ -13,6 +13,15 @@
 /* The same for items of `size` bytes; `items` is the address of the pointer. */
 int array_grow(void *items, size_t n, size_t size);
 
+/* Room for n items, one at least, and no more. 0, or -ENOMEM with the array as it was. */
+#define ARRAY_RESIZE(items, n) array_resize(&(items), (n), sizeof *(items))
+int array_resize(void *items, size_t n, size_t size);
+
+/* An array with a place for each number below `n`, which becomes `wanted` or more, at least twice what it was;
+ * new places are zero. 0 also where there are so many; -ENOMEM with the array as it was. */
+#define ARRAY_REACH(items, n, wanted) array_reach(&(items), &(n), (wanted), sizeof *(items))
+int array_reach(void *items, size_t *n, size_t wanted, size_t size);
+
 /* Of n sorted items of `size` bytes the first that does not stand before the key; n: all of them do. In the
  * header, so that `before` is inlined. */
 static inline size_t array_place(const void *items, size_t n, size_t size,

@@ -1,5 +1,5 @@
 /* Sending: one message with ancillary data. Withholding: a table by number, which a handler of forks goes
- * through in the child. */
+ * through in the child. No descriptor is opened here but those that are accepted. */
 #include "base/descriptors.h"
 
 #include <errno.h>
@@ -15,6 +15,8 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
+
+#include "base/array.h"
 
 ssize_t descriptors_send(int socket, const void *bytes, size_t size, const int *fds, size_t n, int flags) {
     union {
@@ -121,13 +123,7 @@ static void watch_forks(void) {
 /* Under the lock. False without memory. */
 static bool make_room(size_t fd) {
     if (fd < table.room) return true;
-    size_t room = 2 * fd + 32;
-    struct file *files = reallocarray(table.files, room, sizeof *files);
-    if (files == NULL) return false;
-    memset(files + table.room, 0, (room - table.room) * sizeof *files);
-    table.files = files;
-    table.room = room;
-    return true;
+    return ARRAY_REACH(table.files, table.room, 2 * fd + 32) == 0;
 }
 
 void descriptors_withhold(int fd) {

@@ -1,5 +1,8 @@
-/* Sets of small integers as bit maps; the text form is that of Flux RFC 22. */
+/* Sets of small integers as bit maps; the text form is that of Flux RFC 22. A map is as long as the largest
+ * member needs and never shrinks, which suits ranks and devices, dense and below some ten thousands. No member
+ * is above IDSET_MAX, so that a list from outside takes no more than a map of that size. */
 #include "base/idset.h"
+#include "base/array.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -21,14 +24,7 @@ int idset_add(struct idset *set, int64_t id) {
 int idset_add_range(struct idset *set, int64_t first, int64_t last) {
     if (first < 0 || last < first || last >= IDSET_MAX) return -EINVAL;
     size_t wanted = (size_t)last / WORD_BITS + 1;
-    if (wanted > set->n_words) {
-        if (wanted < 2 * set->n_words) wanted = 2 * set->n_words;
-        uint64_t *words = reallocarray(set->words, wanted, sizeof *words);
-        if (words == NULL) return -ENOMEM;
-        memset(words + set->n_words, 0, (wanted - set->n_words) * sizeof *words);
-        set->words = words;
-        set->n_words = wanted;
-    }
+    if (ARRAY_REACH(set->words, set->n_words, wanted) < 0) return -ENOMEM;
     for (int64_t id = first; id <= last;) {
         int64_t word = id / WORD_BITS, end = word * WORD_BITS + WORD_BITS - 1;
         if (end > last) end = last;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -125,10 +126,7 @@ static void retain(struct checkpoints *checkpoints) {
     for (size_t i = 0; i < n; i++)
         scores[i] = checkpoints->kept[i].score;
     size_t gone = retention_choose(checkpoints->policy, scores, n, surplus);
-    struct goner *grown =
-        gone == 0 ? NULL : reallocarray(checkpoints->goners, checkpoints->n_goners + gone, sizeof *grown);
-    if (grown == NULL) return;
-    checkpoints->goners = grown;
+    if (gone == 0 || ARRAY_RESIZE(checkpoints->goners, checkpoints->n_goners + gone) < 0) return;
     for (size_t i = 0; i < n; i++) {
         struct kept *kept = &checkpoints->kept[i];
         if (!surplus[i] || kept->awaited) {
@@ -140,7 +138,7 @@ static void retain(struct checkpoints *checkpoints) {
         event.of.checkpoint_removed = (struct event_checkpoint_removed){(int64_t)kept->number, kept->name};
         records_event(checkpoints->records, &event);
         records_forget_checkpoint(checkpoints->records, kept->number);
-        grown[checkpoints->n_goners++] = (struct goner){kept->made, TAKE(kept->name)};
+        checkpoints->goners[checkpoints->n_goners++] = (struct goner){kept->made, TAKE(kept->name)};
         kept_done(kept);
     }
     checkpoints->n_kept = left;

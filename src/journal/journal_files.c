@@ -1,4 +1,7 @@
-/* The system's layer opens, reads and writes; what is ours of a file lies behind what is the system's of it. */
+/* A layer between SQLite and the system (a VFS) for run.db: locks that belong to open files, so that closing
+ * another descriptor of the same file drops none, and an index of the log that is the run's user's alone, as
+ * whoever may lock it can keep the writer from writing. The system's layer opens, reads and writes; what is
+ * ours of a file lies behind what is the system's of it. */
 #include "journal/journal_sqlite.h"
 
 #include <errno.h>
@@ -13,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/descriptors.h"
 #include "base/file.h"
@@ -158,15 +162,13 @@ static int open_index(struct held *held) {
 }
 
 static int map_region(struct held *held, int region, size_t size) {
-    struct region *regions = reallocarray(held->regions, (size_t)region + 1, sizeof *regions);
-    if (regions == NULL) return SQLITE_IOERR_NOMEM;
-    held->regions = regions;
+    if (ARRAY_RESIZE(held->regions, (size_t)region + 1) < 0) return SQLITE_IOERR_NOMEM;
     while (held->n_regions <= region) {
         off_t first = (off_t)size * held->n_regions, begin = first & ~((off_t)sysconf(_SC_PAGESIZE) - 1);
         size_t whole = size + (size_t)(first - begin);
         char *at = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_SHARED, held->map, begin);
         if (at == MAP_FAILED) return SQLITE_IOERR_SHMMAP;
-        regions[held->n_regions++] = (struct region){at, whole};
+        held->regions[held->n_regions++] = (struct region){at, whole};
     }
     return SQLITE_OK;
 }

@@ -7,19 +7,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
+
 enum { KINDS_WITH_TOURNAMENT = 64 };
 
 static int reserve_room(struct workroom *room, size_t n_words, size_t n_queues) {
     if (n_words > room->n_words) {
-        uint32_t *words = realloc(room->words, n_words * sizeof *words);
-        if (!words) return -ENOMEM;
-        room->words = words;
+        if (ARRAY_RESIZE(room->words, n_words) < 0) return -ENOMEM;
         room->n_words = n_words;
     }
     if (n_queues > room->n_queues) {
-        struct kind_queue *queues = realloc(room->queues, n_queues * sizeof *queues);
-        if (!queues) return -ENOMEM;
-        room->queues = queues;
+        if (ARRAY_RESIZE(room->queues, n_queues) < 0) return -ENOMEM;
         room->n_queues = n_queues;
     }
     return 0;

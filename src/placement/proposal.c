@@ -1,10 +1,13 @@
-/* Elastic demands are planned at the most that fits. What fits one by one bounds that from above and is counted
- * by classes; the bound nearly always holds, else the search goes down from it in doubling steps. */
+/* The planner's answer for one demand, elastic or not, made of decisions that are tried and undone. Elastic
+ * demands are planned at the most that fits. What fits one by one bounds that from above and is counted by
+ * classes; the bound nearly always holds, else the search goes down from it in doubling steps. */
 #include "placement/proposal.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/array.h"
 
 /* ---- the gang ---- */
 
@@ -61,18 +64,13 @@ void proposal_done(struct proposal *proposal) {
  * workers stay. */
 static int make_room(struct proposal *proposal, size_t n) {
     if (n > proposal->n_kind_of) {
-        uint32_t *kind_of = realloc(proposal->kind_of, n * sizeof *kind_of);
-        if (!kind_of) return -ENOMEM;
-        proposal->kind_of = kind_of;
+        if (ARRAY_RESIZE(proposal->kind_of, n) < 0) return -ENOMEM;
         for (size_t i = proposal->n_kind_of; i < n; i++)
-            kind_of[i] = i == 0 ? 0 : proposal->demand->n_selectors > 1 ? (uint32_t)i + 1 : 1;
+            proposal->kind_of[i] = i == 0 ? 0 : proposal->demand->n_selectors > 1 ? (uint32_t)i + 1 : 1;
         proposal->n_kind_of = n;
     }
-    uint32_t *node_of = realloc(proposal->node_of, (n + 1) * sizeof *node_of);
-    if (node_of) proposal->node_of = node_of;
-    uint16_t *positions = realloc(proposal->positions, (n * proposal->stride + 1) * sizeof *positions);
-    if (positions) proposal->positions = positions;
-    return node_of && positions ? 0 : -ENOMEM;
+    if (ARRAY_RESIZE(proposal->node_of, n + 1) < 0) return -ENOMEM;
+    return ARRAY_RESIZE(proposal->positions, n * proposal->stride + 1);
 }
 
 /* 1, 0 or -ENOMEM, as proposal_place. */

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/hash.h"
 #include "base/str.h"
 #include "scaling/tpu.h"
@@ -227,9 +228,8 @@ int slices_place(struct proposal *proposal, size_t least, size_t most) {
     struct slice_list list;
     if (slices_find(proposal->cluster, proposal->demand, &list) < 0) return -ENOMEM;
     const struct slice **fitting = calloc(list.n + 1, sizeof(const struct slice *));
-    struct chosen_slice *chosen = realloc(proposal->slices, (list.n + 1) * sizeof *chosen);
-    if (chosen) proposal->slices = chosen;
-    int64_t n = fitting && chosen ? list_fitting(proposal, &list, fitting) : -ENOMEM;
+    bool room = ARRAY_RESIZE(proposal->slices, list.n + 1) == 0;
+    int64_t n = fitting && room ? list_fitting(proposal, &list, fitting) : -ENOMEM;
     int result = n < 0 ? (int)n : choose(proposal, &list, fitting, (size_t)n, least, most);
     free(fitting);
     slices_done(&list);

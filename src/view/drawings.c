@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "view/index.h"
@@ -313,8 +314,7 @@ static int grow_line(struct drawing *drawing, struct view_line *line, const stru
     plot_line_fold(line, drawing->now.from, drawing->now.to, SIZE_MAX);
     if (line->n > 2 * most_buckets(&drawing->query))
         plot_line_fold(line, drawing->now.from, drawing->now.to, most_buckets(&drawing->query));
-    struct view_bucket *fitting = reallocarray(line->buckets, line->n, sizeof *fitting);
-    if (fitting != NULL) line->buckets = fitting;
+    (void)ARRAY_RESIZE(line->buckets, line->n);
     return 0;
 }
 

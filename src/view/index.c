@@ -160,9 +160,7 @@ static int64_t slot_of(double scale, double x) {
 /* Room for n slots, and some more: a row that grows slot by slot is not copied each time. */
 static int reserve(struct index_row *row, size_t n) {
     size_t room = n + n / 8 + 16;
-    struct view_bucket *slots = reallocarray(row->slots, room, sizeof *slots);
-    if (slots == NULL) return -ENOMEM;
-    row->slots = slots;
+    if (ARRAY_RESIZE(row->slots, room) < 0) return -ENOMEM;
     row->room = room;
     return 0;
 }

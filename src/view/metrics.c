@@ -1,5 +1,5 @@
-/* The names among all reports, or among a sample where there are more than are read whole: how often each
- * was reported, by how many ranks, and its last, least and greatest value. */
+/* The names among all reports, or among a sample where there are more than are read whole: how often each was
+ * reported, by how many ranks, and its last, least and greatest value. The values over time are series.c's. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -41,14 +41,7 @@ static int note_rank(struct metric_note *note, int rank, uint64_t *ranks) {
     enum { BITS = 64 };
     size_t word = (size_t)rank / BITS;
     if (rank < 0 || rank >= IDSET_MAX) return 0;
-    if (word >= note->n_words) {
-        size_t n = word + 1 > 2 * note->n_words ? word + 1 : 2 * note->n_words;
-        uint64_t *words = reallocarray(note->ranks, n, sizeof *words);
-        if (words == NULL) return -ENOMEM;
-        memset(words + note->n_words, 0, (n - note->n_words) * sizeof *words);
-        note->ranks = words;
-        note->n_words = n;
-    }
+    if (ARRAY_REACH(note->ranks, note->n_words, word + 1) < 0) return -ENOMEM;
     uint64_t bit = UINT64_C(1) << ((size_t)rank % BITS);
     if ((note->ranks[word] & bit) == 0) (*ranks)++;
     note->ranks[word] |= bit;
@@ -57,16 +50,13 @@ static int note_rank(struct metric_note *note, int rank, uint64_t *ranks) {
 
 static int add_name(struct metric_names *names, const char *name) {
     struct view_metrics *metrics = names->metrics;
-    struct metric_note *notes = reallocarray(names->notes, metrics->n + 1, sizeof *notes);
-    if (notes == NULL) return -ENOMEM;
-    names->notes = notes;
-    if (ARRAY_GROW(metrics->items, metrics->n) < 0) return -ENOMEM;
+    if (ARRAY_GROW(names->notes, metrics->n) < 0 || ARRAY_GROW(metrics->items, metrics->n) < 0) return -ENOMEM;
     char *copy = strdup(name);
     if (copy == NULL || hash_set(names->places, name, metrics->n + 1) < 0) {
         free(copy);
         return -ENOMEM;
     }
-    notes[metrics->n] = (struct metric_note){.attempt = -1};
+    names->notes[metrics->n] = (struct metric_note){.attempt = -1};
     metrics->items[metrics->n++] = (struct view_metric){.name = copy, .last = (double)NAN, .text = true};
     return 0;
 }

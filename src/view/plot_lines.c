@@ -1,5 +1,6 @@
-/* A bucket keeps its first, last, least and greatest value, each with the rank that had it, so that what is
- * drawn keeps every extreme however few buckets are left of the points. */
+/* Lines made of points, in buckets. A bucket keeps its first, last, least and greatest value, each with the
+ * rank that had it, so that what is drawn keeps every extreme however few buckets are left of the points. Where
+ * points come from (reports, an index, a sample) is not known here. */
 #include "view/plot_lines.h"
 
 #include <errno.h>
@@ -151,8 +152,7 @@ struct view_line *plot_lines_end(struct plot_lines *plot, size_t *n) {
         size_t n_full = 0;
         for (size_t k = 0; k < line->n; k++)
             if (!view_bucket_is_empty(&line->buckets[k])) line->buckets[n_full++] = line->buckets[k];
-        struct view_bucket *fitting = n_full > 0 ? reallocarray(line->buckets, n_full, sizeof *fitting) : NULL;
-        if (fitting != NULL) line->buckets = fitting;
+        if (n_full > 0) (void)ARRAY_RESIZE(line->buckets, n_full);
         line->n = n_full;
         if (lines != NULL && (line->n > 0 || (line->rank < 0 && !line->lost)))
             lines[(*n)++] = *line;

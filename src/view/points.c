@@ -102,11 +102,9 @@ static int add_point(struct point_gathering *gathering, const struct journal_rep
     struct points *points = gathering->points;
     if (points->n == gathering->room) {
         size_t room = gathering->room == 0 ? 1024 : gathering->room * 2;
-        struct point *items = reallocarray(points->items, room, sizeof *items);
-        if (items != NULL) points->items = items;
-        double *xs = reallocarray(gathering->xs, room, (gathering->n_names + 1) * sizeof *xs);
-        if (xs != NULL) gathering->xs = xs;
-        if (items == NULL || xs == NULL) return -ENOMEM;
+        size_t row = (gathering->n_names + 1) * sizeof *gathering->xs;
+        if (ARRAY_RESIZE(points->items, room) < 0 || array_resize(&gathering->xs, room, row) < 0)
+            return -ENOMEM;
         gathering->room = room;
     }
     memcpy(gathering->xs + points->n * gathering->n_names, gathering->row_xs,
@@ -165,11 +163,9 @@ static int reserve_last(struct points_before *before, int rank) {
     size_t n = (size_t)rank + 1 > 2 * before->n_last ? (size_t)rank + 1 : 2 * before->n_last;
     if ((size_t)rank < before->n_last) return 0;
     if (rank >= POINTS_RANKS) return -E2BIG;
-    struct point *last = reallocarray(before->last, n, sizeof *last);
-    if (last == NULL) return -ENOMEM;
+    if (ARRAY_RESIZE(before->last, n) < 0) return -ENOMEM;
     for (size_t i = before->n_last; i < n; i++)
-        last[i] = (struct point){.rank = -1};
-    before->last = last;
+        before->last[i] = (struct point){.rank = -1};
     before->n_last = n;
     return 0;
 }

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "base/buffer.h"
 #include "base/cleanup.h"
 
@@ -116,8 +117,7 @@ static int take_sample(const char *run_path, struct view_scan *scan, struct scan
         scan_rows_done(&piece.rows);
         return result;
     }
-    struct journal_report *items = reallocarray(piece.rows.items, piece.rows.n + 1, sizeof *items);
-    if (items != NULL) piece.rows.items = items;
+    (void)ARRAY_RESIZE(piece.rows.items, piece.rows.n + 1);
     sample->rows = piece.rows;
     sample->began = scan->began;
     sample->taken = clock_monotonic();

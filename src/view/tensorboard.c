@@ -187,14 +187,7 @@ static int flush(struct tensorboard *board) {
 }
 
 static int find_file(struct tensorboard *board, int rank, struct board_file **file) {
-    if ((size_t)rank >= board->n_files) {
-        size_t n = (size_t)rank + 1 > 2 * board->n_files ? (size_t)rank + 1 : 2 * board->n_files;
-        struct board_file *files = reallocarray(board->files, n, sizeof *files);
-        if (files == NULL) return -ENOMEM;
-        memset(files + board->n_files, 0, (n - board->n_files) * sizeof *files);
-        board->files = files;
-        board->n_files = n;
-    }
+    if (ARRAY_REACH(board->files, board->n_files, (size_t)rank + 1) < 0) return -ENOMEM;
     *file = &board->files[rank];
     if ((*file)->path != NULL) return 0;
     char name[32];
@@ -214,13 +207,10 @@ static const char *intern(struct tensorboard *board, const struct value *value, 
     name[value->name_size] = '\0';
     const uintptr_t *known = hash_get(board->places, name);
     if (known == NULL) {
-        struct board_value *values = reallocarray(board->values, board->n_names + 1, sizeof *values);
-        if (values != NULL) board->values = values;
-        uint64_t *given = reallocarray(board->given, board->n_names + 1, sizeof *given);
-        if (given != NULL) board->given = given;
-        char *copy = values == NULL || given == NULL || ARRAY_GROW(board->names, board->n_names) < 0
-                         ? NULL
-                         : strdup(name);
+        size_t n = board->n_names;
+        bool room = ARRAY_GROW(board->values, n) == 0 && ARRAY_GROW(board->given, n) == 0 &&
+                    ARRAY_GROW(board->names, n) == 0;
+        char *copy = room ? strdup(name) : NULL;
         board->failed = copy == NULL || hash_set(board->places, name, board->n_names + 1) < 0;
         if (board->failed) {
             free(copy);
@@ -266,18 +256,15 @@ static int flush_mean(struct tensorboard *board, struct board_mean *mean) {
 
 static int add_to_mean(struct tensorboard *board, const struct journal_report *report) {
     struct board_mean *mean = &board->means[report->number % MEANS_WAITING];
-    double *sums = reallocarray(mean->sums, board->n_names + 1, sizeof *sums);
-    if (sums != NULL) mean->sums = sums;
-    uint64_t *counts = reallocarray(mean->counts, board->n_names + 1, sizeof *counts);
-    if (counts != NULL) mean->counts = counts;
-    if (sums == NULL || counts == NULL) return -ENOMEM;
+    if (ARRAY_RESIZE(mean->sums, board->n_names + 1) < 0 || ARRAY_RESIZE(mean->counts, board->n_names + 1) < 0)
+        return -ENOMEM;
     for (; mean->n_sums < board->n_names; mean->n_sums++) {
-        sums[mean->n_sums] = 0;
-        counts[mean->n_sums] = 0;
+        mean->sums[mean->n_sums] = 0;
+        mean->counts[mean->n_sums] = 0;
     }
     if (mean->ranks == 0) {
-        memset(sums, 0, mean->n_sums * sizeof *sums);
-        memset(counts, 0, mean->n_sums * sizeof *counts);
+        memset(mean->sums, 0, mean->n_sums * sizeof *mean->sums);
+        memset(mean->counts, 0, mean->n_sums * sizeof *mean->counts);
         mean->number = report->number;
         mean->step = board->step;
     }
@@ -286,8 +273,8 @@ static int add_to_mean(struct tensorboard *board, const struct journal_report *r
     for (size_t i = 0; i < board->n_values; i++) {
         const uintptr_t *place = hash_get(board->places, board->values[i].name);
         if (place == NULL || !isfinite(board->values[i].value)) continue;
-        sums[*place - 1] += board->values[i].value;
-        counts[*place - 1]++;
+        mean->sums[*place - 1] += board->values[i].value;
+        mean->counts[*place - 1]++;
     }
     bool all = mean->ranks >= board->facts.replay.n_workers;
     return all && board->facts.replay.n_workers > 0 ? flush_mean(board, mean) : 0;

@@ -45,6 +45,45 @@ static void what_is_too_large_leaves_the_array(void **state) {
     free(items);
 }
 
+static void a_resized_array_has_that_many(void **state) {
+    (void)state;
+    int *items = NULL;
+    for (size_t n = 1; n < 100; n += 7) {
+        assert_int_equal(ARRAY_RESIZE(items, n), 0);
+        items[n - 1] = (int)n;
+    }
+    for (size_t n = 1; n < 100; n += 7)
+        assert_int_equal(items[n - 1], n);
+    int *before = items;
+    assert_int_equal(array_resize(&items, SIZE_MAX / 2, sizeof *items), -ENOMEM);
+    assert_ptr_equal(items, before);
+    assert_int_equal(ARRAY_RESIZE(items, 1), 0);
+    assert_int_equal(items[0], 1);
+    free(items);
+}
+
+static void places_that_are_reached_are_zero(void **state) {
+    (void)state;
+    uint64_t *items = NULL;
+    size_t n = 0;
+    for (size_t place = 0; place < 3000; place += 1 + place / 3) {
+        size_t had = n;
+        assert_int_equal(ARRAY_REACH(items, n, place + 1), 0);
+        assert_true(place < n && (n == had || n >= 2 * had));
+        assert_int_equal(items[place], 0);
+        for (size_t i = had; i < n; i++)
+            assert_int_equal(items[i], 0);
+        items[place] = place + 1;
+    }
+    uint64_t *before = items;
+    size_t had = n;
+    assert_int_equal(ARRAY_REACH(items, n, 1), 0);
+    assert_int_equal(array_reach(&items, &n, SIZE_MAX / 2, sizeof *items), -ENOMEM);
+    assert_ptr_equal(items, before);
+    assert_int_equal(n, had);
+    free(items);
+}
+
 static bool is_less(const void *item, const void *key) {
     return *(const int *)item < *(const int *)key;
 }
@@ -66,6 +105,8 @@ int main(void) {
         cmocka_unit_test(items_keep_their_values),
         cmocka_unit_test(an_array_that_is_full_grows_too),
         cmocka_unit_test(what_is_too_large_leaves_the_array),
+        cmocka_unit_test(a_resized_array_has_that_many),
+        cmocka_unit_test(places_that_are_reached_are_zero),
         cmocka_unit_test(a_key_has_a_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
