@@ -7,7 +7,7 @@
 #include <sys/resource.h>
 
 #include "agent/spawn.h"
-#include "base/face.h"
+#include "base/error.h"
 #include "wire/trainyard.pb-c.h"
 
 struct node_launch {

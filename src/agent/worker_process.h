@@ -18,7 +18,7 @@
 #include "agent/worker_channel.h"
 #include "base/buffer.h"
 #include "base/duration.h"
-#include "base/face.h"
+#include "base/error.h"
 #include "base/idset.h"
 #include "loop/loop.h"
 

@@ -26,4 +26,9 @@ bool error_may_pass(int code);
 /* -ENOMEM with its message. */
 int ty_fail_memory(ty_error *err);
 
+/* What a message calls a field or a setting depends on who reads it: by its name, as Python, C, JSON and config
+ * files have it (`use_gpu`), or by the option of the command (--use-gpu). A request carries the face that it
+ * came through; whoever refuses it asks the table of the names for the spelling of that face. */
+enum face { FACE_FIELDS, FACE_COMMAND, FACES };
+
 #endif

@@ -8,7 +8,6 @@
 
 #include "base/buffer.h"
 #include "base/error.h"
-#include "base/face.h"
 #include "controller/run_lock.h"
 
 /* "run-20260131-235959-a1b2": unique. */

@@ -13,7 +13,6 @@
 #include "base/document.h"
 #include "base/duration.h"
 #include "base/error.h"
-#include "base/face.h"
 #include "run/chaos.h"
 
 #ifndef SETTINGS_DEF /* a test adds a row of its own */

@@ -2,7 +2,7 @@
 #ifndef SCALING_PARTS_H
 #define SCALING_PARTS_H
 
-#include "base/face.h"
+#include "base/error.h"
 #include "scaling/scaling.h"
 
 /* `*to` (NULL or owned) becomes a copy of `from`; -ENOMEM. */
@@ -29,7 +29,7 @@ int scaling_validate_rest(const struct scaling *scaling, const struct resources 
 int scaling_resolve_slice(const struct scaling *scaling, struct tpu_demand *tpu, ty_error *err);
 void scaling_slice_done(struct tpu_demand *tpu);
 /* How messages call the fields of a scaling config and what is wrong with them, in the words of each face
- * (base/face.h). A message is one text with gaps, filled from this table. Pure. */
+ * (base/error.h). A message is one text with gaps, filled from this table. Pure. */
 
 /* X(name, as fields, as options) */
 #define SPELLINGS(X)                                                                              \

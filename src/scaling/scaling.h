@@ -7,7 +7,7 @@
 #include <trainyard/scaling.h>
 
 #include "base/document.h"
-#include "base/face.h"
+#include "base/error.h"
 #include "base/quantity.h"
 #include "scaling/label.h"
 
