@@ -1,5 +1,6 @@
-/* A plot: its lines (plot_lines.h) and marks. They are of the index where that has what is asked for, or of a
- * drawing that was made in the background, else of the reports. */
+/* A plot: its lines (plot_lines.h) and marks, and their JSON. They are of the index where that has what is
+ * asked for, or of a drawing that was made in the background, else of the reports. Heat maps and histograms are
+ * in heat.c. */
 #include "view/series.h"
 
 #include <errno.h>
@@ -439,15 +440,7 @@ static void encode_line(const struct view_line *line, const char *run, const cha
     buffer_char(out, '}');
 }
 
-void view_series_encode_lines(const struct view_series *series, const char *run, const char *metric,
-                              struct buffer *out) {
-    for (size_t i = 0; i < series->n_lines; i++) {
-        if (i > 0) buffer_text(out, ", ");
-        encode_line(&series->lines[i], run, metric, out);
-    }
-}
-
-void view_series_encode_marks(const struct view_series *series, const char *run, struct buffer *out) {
+static void encode_marks(const struct view_series *series, const char *run, struct buffer *out) {
     static const char *const kinds[] = {
 #define X(name, text) text,
         VIEW_MARKS(X)
@@ -480,14 +473,17 @@ void view_series_encode(const struct view_series *const *series, const char *con
     buffer_printf(out, ", \"ranks\": %zu, \"series\": [", n > 0 ? series[0]->n_ranks : 0);
     for (size_t i = 0; i < n; i++) {
         if (i > 0 && series[i]->n_lines > 0) buffer_text(out, ", ");
-        view_series_encode_lines(series[i], runs[i], metric, out);
+        for (size_t k = 0; k < series[i]->n_lines; k++) {
+            if (k > 0) buffer_text(out, ", ");
+            encode_line(&series[i]->lines[k], runs[i], metric, out);
+        }
     }
     buffer_text(out, "], \"marks\": [");
     bool any = false;
     for (size_t i = 0; i < n; i++) {
         if (any && series[i]->n_marks > 0) buffer_text(out, ", ");
         any = any || series[i]->n_marks > 0;
-        view_series_encode_marks(series[i], runs[i], out);
+        encode_marks(series[i], runs[i], out);
     }
     buffer_text(out, "]}");
 }

@@ -140,13 +140,10 @@ int view_series_read(const char *run_path, const struct view_query *query, struc
                      ty_error *err);
 void view_series_done(struct view_series *series);
 
-/* One run's share of the reply: [{"run", "metric", "rank", "lost", "x": [], "x_last": [], "n": [], "nonfinite":
- * [], "min": [], "max": [], "mean": [], "first": [], "last": [], "rank_min": [], "rank_max": []}, ...] without
- * the brackets; and the marks likewise, [{"run", "x", "kind", "text"}]. */
-void view_series_encode_lines(const struct view_series *series, const char *run, const char *metric,
-                              struct buffer *out);
-void view_series_encode_marks(const struct view_series *series, const char *run, struct buffer *out);
-/* All of the reply, {"exact", "scanned", "x", "ranks", "series", "marks"}, of n runs beside each other. */
+/* The reply of n runs beside each other: {"exact", "scanned", "x", "ranks", "series", "marks"}, of which
+ * "series" are [{"run", "metric", "rank", "lost", "x": [], "x_last": [], "n": [], "nonfinite": [], "min": [],
+ * "max": [], "mean": [], "first": [], "last": [], "rank_min": [], "rank_max": []}, ...] and "marks" are
+ * [{"run", "x", "kind", "text"}, ...]. */
 void view_series_encode(const struct view_series *const *series, const char *const *runs, size_t n,
                         const char *metric, struct buffer *out);
 

@@ -1,4 +1,6 @@
-/* The directory is watched, as its log comes and goes; what is in `logs` makes no news. */
+/* News of a run that goes on. The directory is watched, as its log comes and goes; what is in `logs` makes no
+ * news. Where the kernel can tell nothing (a file system of the network, no watch left) whoever waits looks
+ * again after VIEW_LOOK_MS. What changed is not known here. */
 #include "view/watch.h"
 
 #include <fcntl.h>
@@ -20,16 +22,12 @@ int view_watch_open(const char *run_path) {
     return TAKE_FD(watch);
 }
 
-void view_watch_drain(int watch) {
-    char events[4096];
-    while (watch >= 0 && read(watch, events, sizeof events) > 0)
-        ;
-}
-
 void view_watch_wait(int watch, nanoseconds most) {
     const struct timespec moment = {.tv_nsec = 100 * NS_PER_MS};
     struct pollfd watched = {.fd = watch, .events = POLLIN};
+    char events[4096];
     nanoseconds look = VIEW_LOOK_MS * NS_PER_MS;
     if (poll(&watched, 1, (int)((most < look ? most : look) / NS_PER_MS)) > 0) (void)nanosleep(&moment, NULL);
-    view_watch_drain(watch);
+    while (watch >= 0 && read(watch, events, sizeof events) > 0)
+        continue;
 }

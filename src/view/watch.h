@@ -13,8 +13,6 @@ enum { VIEW_LOOK_MS = 2000 };
 /* A descriptor that is readable when something was written in the run's directory; -1 where there can be none,
  * and one must look. The caller's. */
 int view_watch_open(const char *run_path);
-/* Takes what the descriptor has to tell. */
-void view_watch_drain(int watch);
 /* Waits for news, `most` at most, and a moment longer, so that a flood of them is one. */
 void view_watch_wait(int watch, nanoseconds most);
 

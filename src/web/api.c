@@ -1,5 +1,6 @@
 /* From a path to the lane of its run, and back with the reply. What a handler does is done in a thread; the
- * loop looks at the request, waits SITE_PATIENCE_SECONDS, and sends what there is. */
+ * loop looks at the request, waits SITE_PATIENCE_SECONDS, and sends what there is. What is answered is in
+ * answers.c. */
 #include "web/api.h"
 
 #include <errno.h>
@@ -99,7 +100,8 @@ void call_refuse(struct api_call *call, unsigned status, const char *message) {
     call_free(call);
 }
 
-struct site_run *site_run_note(struct site *site, const char *id, const char *name, const char *path) {
+/* Notes a run of the list. NULL when memory is short. */
+static struct site_run *note_run(struct site *site, const char *id, const char *name, const char *path) {
     uintptr_t *known = hash_get(site->runs, id);
     if (known != NULL) return (struct site_run *)*known;
     struct site_run *run = calloc(1, sizeof *run);
@@ -117,11 +119,12 @@ struct site_run *site_run_note(struct site *site, const char *id, const char *na
 }
 
 static void dispatch(struct api_call *call);
+static void post(struct api_call *call, struct lane *lane);
 
 static void call_done(struct lane_job *job) {
     struct api_call *call = (struct api_call *)job;
     for (size_t i = 0; i < call->n_found; i++)
-        (void)site_run_note(call->site, call->found[i].id, call->found[i].name, call->found[i].path);
+        (void)note_run(call->site, call->found[i].id, call->found[i].name, call->found[i].path);
     if (call->exporting) {
         download_end(call);
         return;
@@ -130,7 +133,7 @@ static void call_done(struct lane_job *job) {
     bool looked = call->route == &route_look;
     if (call->request != NULL && call->result >= 0 && call->n_read < call->n_runs && !looked) {
         call->run = call->runs[call->n_read];
-        call_post(call, &call->run->lane);
+        post(call, &call->run->lane);
         return;
     }
     loop_timer_stop(call->site->loop, &call->patience);
@@ -186,7 +189,7 @@ static void lose_patience(void *context) {
     if (call->exporting) download_give_up(call);
 }
 
-void call_post(struct api_call *call, struct lane *lane) {
+static void post(struct api_call *call, struct lane *lane) {
     call->job = (struct lane_job){.work = call_work, .done = call_done, .drop = call_drop};
     lane_post(call->exporting ? call->site->export_lanes : call->site->lanes, lane, &call->job);
 }
@@ -194,7 +197,7 @@ void call_post(struct api_call *call, struct lane *lane) {
 void call_post_patiently(struct api_call *call, struct lane *lane) {
     call->patience = (struct loop_timer){.callback = lose_patience, .context = call};
     (void)loop_timer_start(call->site->loop, &call->patience, patience_of(call) * NS_PER_S);
-    call_post(call, lane);
+    post(call, lane);
 }
 
 /* The runs that the query names: the first that is not known, or NULL. */
@@ -220,7 +223,7 @@ static void begin(struct api_call *call) {
     } else if (call->route->file != NULL) {
         download_begin(call);
     } else if (call->acts) {
-        call_post(call, &call->own);
+        post(call, &call->own);
     } else {
         call_post_patiently(call, call->run != NULL ? &call->run->lane : &site->list_lane);
     }

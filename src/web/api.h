@@ -59,9 +59,8 @@ struct api_call {
 };
 
 /* -- api.c, the loop's */
-/* In a thread of `lane`; call->route is what it works for. */
-void call_post(struct api_call *call, struct lane *lane);
-/* The same, and an answer of 503 when there is none after SITE_PATIENCE_SECONDS. */
+/* In a thread of `lane`; call->route is what it works for. An answer of 503 when there is none after
+ * SITE_PATIENCE_SECONDS. */
 void call_post_patiently(struct api_call *call, struct lane *lane);
 /* Answers with the error of the thread. */
 void call_fail(struct api_call *call);
@@ -94,7 +93,6 @@ void download_give_up(struct api_call *call);
 const char *parameter_text(const struct api_call *call, const char *name);
 int parameter_whole(const struct api_call *call, const char *name, int64_t min, int64_t max, int64_t *value,
                     ty_error *err);
-int parameter_real(const struct api_call *call, const char *name, double *value, ty_error *err);
 /* "from" and "to", in this order. */
 int parameter_range(const struct api_call *call, double *from, double *to, ty_error *err);
 /* The same of reports' numbers; *to 0: to the last. */

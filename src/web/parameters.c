@@ -1,4 +1,6 @@
-/* What a query says, and the errors for what it may not say. */
+/* What a query says, and the errors for what it may not say: one reader for each form of parameter, with its
+ * bounds. Parameters that the path does not know are refused, so that a mistake in a name is told. What
+ * parameters mean is the answer's to say (answers.c). */
 #include "web/api.h"
 
 #include <math.h>
@@ -19,7 +21,7 @@ int parameter_whole(const struct api_call *call, const char *name, int64_t min, 
                    (long long)min, (long long)max);
 }
 
-int parameter_real(const struct api_call *call, const char *name, double *value, ty_error *err) {
+static int parameter_real(const struct api_call *call, const char *name, double *value, ty_error *err) {
     const char *text = parameter_text(call, name);
     *value = NAN;
     if (text == NULL || *text == '\0' || str_to_double(text, value)) return 0;

@@ -208,8 +208,6 @@ void api_drained(struct http_request *request);
 void api_fail(struct site *site, struct http_request *request, unsigned status, const char *message);
 /* The path takes others, as Allow lists them. */
 void api_refuse_method(struct site *site, struct http_request *request, const char *allow);
-/* Notes a run of the list; the loop's. NULL when memory is short. */
-struct site_run *site_run_note(struct site *site, const char *id, const char *name, const char *path);
 
 /* -- stream.c */
 struct site_stream; /* opaque */
