@@ -78,8 +78,12 @@ const char *agents_failed_name(const struct ty_run *run) {
     return node < 0 ? NULL : run->agents.peers[node].name;
 }
 
+static bool is_copied(const struct ty_run *run) {
+    return str_equal(run->request->settings.start_method, "fork");
+}
+
 bool agents_rest(const struct ty_run *run) {
-    return run->request->settings.keep_agents && run->prepared.engine->rest != NULL;
+    return run->request->settings.keep_agents && run->prepared.engine->rest != NULL && !is_copied(run);
 }
 
 bool peer_is_remote(const struct peer *peer) {
@@ -599,7 +603,8 @@ int peer_start(struct peer *peer, ty_error *err) {
         .node = peer->cluster_node,
         .node_name = peer->name,
         .node_rank = peer->node,
-        .copied = str_equal(run->request->settings.start_method, "fork"),
+        .copied = is_copied(run),
+        .once = !agents_rest(run),
         .rendezvous = prepared->rendezvous,
     };
     CLEANUP(buffer_done) struct buffer log = {0};

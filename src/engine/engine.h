@@ -16,6 +16,7 @@ struct engine_agent {
     const char *node_name; /* borrowed */
     uint32_t node_rank;
     bool copied;                   /* the one that was made with a copy of this process (engine/local.h) */
+    bool once;                     /* for this run alone: none of those that rest, nor to rest behind it */
     struct rendezvous *rendezvous; /* of an engine that has one, else NULL; borrowed */
     const Wire__Start
         *start; /* what one that joined is to claim and to look for; NULL for one of this machine; borrowed */

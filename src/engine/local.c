@@ -48,7 +48,8 @@ static int start_agent(const struct engine_agent *agent, int lease_fd, const cha
                        struct engine_handle *handle, ty_error *err) {
     const char *command = module_command(err);
     if (command == NULL) return ty_wrap(err, "node %s", agent->node_name);
-    const uint64_t inheritance = pool_inheritance();
+    const bool pooled = !agent->copied && !agent->once;
+    const uint64_t inheritance = pooled ? pool_inheritance() : 0;
     Wire__Start start = WIRE__START__INIT;
     start.node = agent->node_rank;
     start.node_name = (char *)agent->node_name;
@@ -58,7 +59,7 @@ static int start_agent(const struct engine_agent *agent, int lease_fd, const cha
     if (agent->copied && !copy_take(&made)) /* a copy serves this run only: it is of this moment */
         return ty_fail(err, TY_ESTART, "node %s: there is no copy of this process to fork workers from",
                        agent->node_name);
-    while (!agent->copied && pool_take(command, inheritance, &made)) {
+    while (pooled && pool_take(command, inheritance, &made)) {
         if (start_send(made.channel_fd, &start, lease_fd, NULL) == 0) {
             *handle = made;
             return 0;
