@@ -1,5 +1,6 @@
-/* The table of vendors and what is the same for all: choosing one for each resource, and writing the
- * variable that shows a worker its devices. */
+/* The table of vendors and what is the same for all: choosing one for each resource, and writing the variable
+ * that shows a worker its devices. What a vendor's devices are, and how they are found, is in that vendor's
+ * file. */
 #include "accelerator/accelerator.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* Huawei Ascend: /dev/davinci<n>. The type is known only to its runtime, so that it is left to the operator.
- * Variable: ASCEND_RT_VISIBLE_DEVICES. */
+ * Variable: ASCEND_RT_VISIBLE_DEVICES. A worker is shown its own devices by the same variable. */
 #include <stdlib.h>
 
 #include "accelerator/vendors.h"

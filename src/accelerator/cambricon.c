@@ -1,4 +1,6 @@
-/* Cambricon: /dev/cambricon_dev<n>. Variable: MLU_VISIBLE_DEVICES. */
+/* Cambricon's MLUs: a device for each /dev/cambricon_dev<n>, less those that MLU_VISIBLE_DEVICES hides. A
+ * worker is shown its own by the same variable. What type a device is the files in /dev do not tell, so that
+ * such nodes have no accelerator type. */
 #include <stdlib.h>
 
 #include "accelerator/vendors.h"

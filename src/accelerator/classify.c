@@ -1,5 +1,5 @@
 /* From the name that a device has to its accelerator type (docs/spec/accelerators.md 1.5, 1.6, 6.1), whichever
- * vendor it is of. */
+ * vendor it is of. No device is looked at here: names come from the vendors' files. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

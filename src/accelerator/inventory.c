@@ -1,4 +1,6 @@
-/* The list of devices that a detector fills, and the inherited variable that shortens it. */
+/* The list of devices that a vendor's detector fills, and the inherited variable that shortens it: a program
+ * that was itself given some devices offers no others. Where devices are looked for is each vendor's file
+ * (vendors.h), and /dev and /sys are read by machine.c. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

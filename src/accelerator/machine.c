@@ -1,5 +1,6 @@
 /* Reads small files and directories of the machine. All paths are below the system root, which
- * TRAINYARD_SYSROOT names: the files of another machine can be looked at, as the tests do. */
+ * TRAINYARD_SYSROOT names: the files of another machine can be looked at, as the tests do. What the files say
+ * of devices is the vendors' to know. */
 #include "accelerator/vendors.h"
 
 #include <ctype.h>

@@ -1,5 +1,5 @@
 /* MetaX GPUs: render devices of its PCI vendor id. Variable: CUDA_VISIBLE_DEVICES, as for the libraries it
- * stands in for. */
+ * stands in for. The type is not told by the files that are read here. */
 #include <errno.h>
 #include <stdlib.h>
 

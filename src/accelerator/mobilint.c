@@ -1,4 +1,6 @@
-/* Mobilint: /dev/aries<n>, else /dev/regulus<n>. Variable: MBLT_DEVICES. */
+/* Mobilint's NPUs: a device for each /dev/aries<n>, or, where there is none, each /dev/regulus<n>, less those
+ * that MBLT_DEVICES hides. A worker is shown its own by the same variable. The name of the file is all that
+ * tells the type. */
 #include <errno.h>
 #include <stdlib.h>
 

@@ -1,5 +1,6 @@
 /* NVIDIA: devices through NVML, which is loaded when it is there and left again; without it there are none.
- * Variable: CUDA_VISIBLE_DEVICES. TRAINYARD_NVML_LIBRARY names another library than libnvidia-ml.so.1. */
+ * Variable: CUDA_VISIBLE_DEVICES. TRAINYARD_NVML_LIBRARY names another library than libnvidia-ml.so.1. What
+ * devices do while a run goes on is read elsewhere (usage/usage_nvidia.c). */
 #include <ctype.h>
 #include <dlfcn.h>
 #include <errno.h>

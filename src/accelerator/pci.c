@@ -1,4 +1,6 @@
-/* Devices of a class that the kernel shows in /dev, told apart by what /sys says of their PCI parents. */
+/* Devices of a class that the kernel shows in /dev, told apart by what /sys says of their PCI parents: for
+ * vendors that have a class in common, such as the render nodes of GPUs. The numbers of vendors and models are
+ * in the vendors' files; no device is opened, so that none is woken. */
 #include <errno.h>
 #include <stdio.h>
 

@@ -1,4 +1,6 @@
-/* Rebellions: /dev/rbln<n>. Variable: RBLN_DEVICES. */
+/* Rebellions' NPUs: a device for each /dev/rbln<n>, less those that RBLN_DEVICES hides. A worker is shown its
+ * own by the same variable. What type a device is the files in /dev do not tell, so that such nodes have no
+ * accelerator type. */
 #include <stdlib.h>
 
 #include "accelerator/vendors.h"

@@ -1,4 +1,7 @@
-/* Adrift, and adopted: from the end of one controller to the first order of the next. */
+/* An agent that is adrift, and adopted: from the end of one controller to the first order of the next. Here are
+ * the decision whether workers can go on, the door of a controller's own node, and what is told to the
+ * controller that adopts. What is kept for that controller gathers elsewhere (outbox.c, worker_store.c);
+ * whether the attempt is adopted is decided there (controller/adoption.c). */
 #include "agent/adrift.h"
 
 #include <errno.h>

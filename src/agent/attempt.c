@@ -1,5 +1,6 @@
 /* An attempt on its node: each worker executed, or forked from the template where that is possible, a few a
- * turn; stopped; and let go of when all are gone. */
+ * turn; stopped; and let go of when all are gone. The life of one worker is in worker_process.c, and when the
+ * node's run goes on to what follows in node_run.c. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,6 @@
-/* Slices of stopping and running need no privilege and end without a trace, unlike a priority that only root
- * may raise again. */
+/* What chaos does to a worker for a while: stopped, or starved. Slices of stopping and running need no
+ * privilege and end without a trace, unlike a priority that only root may raise again. When it happens, and to
+ * whom, is the run's schedule (run/chaos.c). */
 #include "agent/worker_process.h"
 
 #include <signal.h>

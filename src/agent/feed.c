@@ -1,4 +1,6 @@
-/* A pipe that is written to when it takes something. */
+/* What the controller passes on to a worker's standard input (--stdin): a pipe that is written to when it takes
+ * something, and the count of what it took, by which the controller keeps its pace. What waits here has no
+ * bound of its own: it is the controller that sends no more than it is told of (controller/input.c). */
 #include "agent/worker_process.h"
 
 #include <errno.h>

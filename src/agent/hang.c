@@ -1,5 +1,6 @@
 /* The watch over silent workers: how long each has said nothing, and the signs of life of programs that tell
- * their agent nothing. */
+ * their agent nothing. What follows from a worker that hangs is the run's to decide; stacks are saved by
+ * stacks.c. */
 #include "agent/node_run.h"
 
 #include <dirent.h>

@@ -1,4 +1,6 @@
-/* Values for another controller, found by their keys. */
+/* What workers gave to the run's store since the launch, kept for a controller that may adopt them: the last
+ * value of each key, found by its key. Where that is too much, or cannot be known here, all is lost, and with
+ * it the adoption. Nothing is answered from it: the store is the controller's (run/store.c). */
 #include "agent/worker_channel.h"
 
 #include <stdlib.h>

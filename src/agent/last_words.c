@@ -1,4 +1,6 @@
-/* The error file of a rank: opened without following or waiting, read within bounds, taken apart. */
+/* The error file that torchrun's programs write on failure (TORCHELASTIC_ERROR_FILE), read once the worker has
+ * ended: opened without following links or waiting, read within bounds, taken apart. The thread of the logs
+ * reads, since the file lies on the run's storage; where that hangs the end is told without. */
 #include "agent/worker_process.h"
 
 #include <errno.h>

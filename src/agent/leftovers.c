@@ -1,5 +1,6 @@
-/* The words of processes are read from /proc, and cut: a line is to be read by a person. A wrapper is known by
- * its program, when that is a shell, or by the system call in which it waits. */
+/* What a worker's exit left in its group, told by name, and the programs that a wrapping shell waits for, which
+ * a stop is for. The words of processes are read from /proc, and cut: a line is to be read by a person. A
+ * wrapper is known by its program, when that is a shell, or by the system call in which it waits. */
 #include "agent/worker_process.h"
 
 #include <dirent.h>

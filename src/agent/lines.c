@@ -1,5 +1,6 @@
 /* The text half of the output relay. Nearly all output is plain lines: these are found with memchr, checked
- * eight bytes at a time, and copied whole; only what needs an escape is looked at byte by byte. */
+ * eight bytes at a time, and copied whole; only what needs an escape is looked at byte by byte. Where lines go,
+ * and whether a stream may be read, is relay.c's. */
 #include "agent/lines.h"
 
 #include <stdint.h>

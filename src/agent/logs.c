@@ -1,5 +1,6 @@
-/* Logs in batches: what gathers while a batch of a log is being written is the next. Batches and the descriptor
- * belong to the thread. */
+/* The logs of ranks, written by a thread in batches: what gathers while a batch of a log is being written is
+ * the next. Batches and the descriptor belong to the thread. What else an agent has to do on the run's storage
+ * goes the same way, as errands; lines are made elsewhere (lines.c). */
 #include "agent/logs.h"
 
 #include <errno.h>

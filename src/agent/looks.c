@@ -1,4 +1,6 @@
-/* The order, the process that carries it out, and its answer. */
+/* Stacks for `trainyard stacks` elsewhere: the controller's order, the process that carries it out (`trainyard
+ * agent --looks`), and its answer. One order at a time; the agent's loop waits for none of it. What a look is,
+ * and how it is taken, is in stack_sample.c. */
 #include "agent/stacks.h"
 
 #include <errno.h>

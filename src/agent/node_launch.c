@@ -1,4 +1,7 @@
-/* From the launch message to an executed worker: its environment, its program, its cores, its descriptors. */
+/* From the launch message to an executed worker: its environment, its program, its cores, its descriptors. The
+ * message is read once for all workers of the attempt. When which worker starts is decided in attempt.c;
+ * workers that are forked from a template take their environment and their payload from here as well
+ * (template/template_launch.c). */
 #include "agent/node_launch.h"
 
 #include <errno.h>

@@ -1,5 +1,6 @@
 /* The memory cgroup of this process, version 2 or 1: memory.events or memory.oom_control count the processes
- * that the kernel killed in it, also when the limit that was reached is that of a parent or of the machine. */
+ * that the kernel killed in it, also when the limit that was reached is that of a parent or of the machine.
+ * Whether a worker was the victim is told with its end (worker_process.c). */
 #include "agent/worker_process.h"
 
 #include <inttypes.h>

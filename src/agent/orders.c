@@ -1,4 +1,6 @@
-/* What the controller says to its agent, message by message. */
+/* What the controller says to its agent, message by message: each order goes to the part of the node's run that
+ * carries it out. What names a rank that is not here is passed over, since the two sides hear of an end at
+ * different times. */
 #include "agent/node_run.h"
 #include "base/log.h"
 

@@ -1,4 +1,6 @@
-/* Batches for the controller, and rest for those who read too fast for it. */
+/* Batches for the controller, and rest for those who read too fast for it. For each batch its messages are made
+ * of arrays that lie side by side, and freed when they are sent. What the channel does with bytes that its
+ * socket does not take is the channel's (wire/channel.c). */
 #include "agent/outbox.h"
 
 #include <errno.h>

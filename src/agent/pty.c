@@ -1,4 +1,6 @@
-/* Paths of sockets are short (108 bytes): they are reached through a descriptor of their directory. */
+/* The terminal of a worker, and the socket at which a client of `trainyard attach` is let in. Paths of sockets
+ * are short (108 bytes), and runs may lie deep: a socket is made and reached through a descriptor of its
+ * directory. An agent leaves that to the thread of the logs, as storage may hang. */
 #include "agent/pty.h"
 
 #include <errno.h>

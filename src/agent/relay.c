@@ -1,5 +1,6 @@
 /* Output of a worker on its way to its log and to the controller: read once a turn, made into lines (lines.c),
- * and appended to the channel. A stream rests while the controller or the logs do not keep up. */
+ * and appended to the channel. A stream rests while the controller or the logs do not keep up. What a worker
+ * says on its channel goes another way (worker_channel.c). */
 #include "agent/relay.h"
 
 #include <errno.h>

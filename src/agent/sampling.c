@@ -1,4 +1,6 @@
-/* Starting the sampler, hearing it, and giving it up. */
+/* The agent's side of the sampler: starting it, hearing it, and giving it up for a minute where it stands still
+ * or ends. A run goes on without samples. What is sampled, and how, is the room usage's; samples are passed on
+ * to the controller as they come. */
 #include "agent/node_run.h"
 
 #include <errno.h>

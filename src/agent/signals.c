@@ -1,5 +1,6 @@
-/* Signals of an agent: children that ended, and those who ask it to end, because the machine is taken away
- * or for another reason. */
+/* Signals of an agent: children that ended, and those who ask it to end, because the machine is taken away or
+ * for another reason. What a child's end means is its owner's to know: each is asked whether the child is its
+ * own. */
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>

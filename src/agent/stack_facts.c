@@ -1,4 +1,6 @@
-/* Reads /proc. */
+/* What /proc tells of where a process stands: of each thread its state, its name and where it waits in the
+ * kernel, threads that stand alike told once; and the members of a process group. No process is stopped or
+ * traced for it; what frames its program is in only a debugger or Python's own dump knows. */
 #include "agent/stack_save.h"
 
 #include <dirent.h>

@@ -1,4 +1,6 @@
-/* Groups of ranks by the text of their frames. */
+/* Groups of ranks by the text of their frames, for whoever looks at stacks: all that stand in one place are one
+ * group, the largest first. Nothing is known here of what the frames mean: texts are alike byte by byte or not
+ * at all. */
 #include "agent/stack_save.h"
 
 #include <errno.h>

@@ -1,4 +1,6 @@
-/* Asks by a signal, whose handler writes in C, so that an interpreter's lock holds nothing up. */
+/* Python's own dump of its threads: asked for by a signal, whose handler (faulthandler's) writes in C, so that
+ * an interpreter's lock holds nothing up. The process was looked at before: only one that registered a file of
+ * ours (python/trainyard/stacks.py) and handles the signal is asked, as another would die of it. */
 #include "agent/stack_save.h"
 
 #include <dirent.h>

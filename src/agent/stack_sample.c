@@ -1,5 +1,6 @@
-/* A dump that is late, as on a busy machine, is waited for before the next is asked for: a half of one would be
- * another place. */
+/* Samples of where workers stand, for a flame graph: Python's dumps, taken apart and counted, until the time is
+ * over. A dump that is late, as on a busy machine, is waited for before the next is asked for: a half of one
+ * would be another place. A process that does not answer is told by what /proc says. */
 #include "agent/stack_save.h"
 
 #include <errno.h>

@@ -1,4 +1,6 @@
-/* Runs alone, and may wait: for the worker, and for debuggers, but for no storage. */
+/* What `trainyard agent --stacks` does, in a process of its own: it gathers all that is told of a worker and of
+ * the first others of its group. It runs alone, and may wait: for the worker, and for debuggers, but for no
+ * storage, as its output is a file in memory that the agent hands on. */
 #include "agent/stack_save.h"
 
 #include <errno.h>

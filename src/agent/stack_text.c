@@ -1,4 +1,6 @@
-/* Finds its way in what faulthandler, gdb and eu-stack print. */
+/* Finds its way in what faulthandler, gdb and eu-stack print, to make of it the frames of one thread, the place
+ * where a rank stands, and frames in a row for a flame graph. Text that looks otherwise gives less, and never
+ * an error: versions of these programs differ. */
 #include "agent/stack_save.h"
 
 #include <ctype.h>

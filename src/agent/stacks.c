@@ -1,4 +1,6 @@
-/* The agent's side: who is next, and the end of it. */
+/* The agent's side of saved stacks: who is next, two at a time, each with a limit, and the end of it. What is
+ * found comes from processes (stack_save.c) and goes to the thread of the logs. That a worker hangs is found
+ * out in hang.c, and what follows is decided by the run. */
 #include "agent/stacks.h"
 
 #include <errno.h>

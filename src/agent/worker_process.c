@@ -1,5 +1,6 @@
 /* The life of one worker. Its process group is looked after until it is empty: what its exit leaves behind
- * there is asked to end, then killed, and only then the worker is gone. */
+ * there is asked to end, then killed, and only then the worker is gone. How many start at once, and when all
+ * are stopped, is attempt.c's. */
 #include "agent/worker_process.h"
 
 #include <errno.h>

@@ -1,4 +1,6 @@
-/* Reports of a worker, its checkpoints from begin to commit, and the exception that it ends with. */
+/* Reports of a worker, its checkpoints from begin to commit, and the exception that it ends with: the part of
+ * docs/worker-protocol.md that is about them. A report is checked, numbered and passed on; when a checkpoint is
+ * committed is decided by the run (run/report.c), and no file of it is read here. */
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>

@@ -1,5 +1,5 @@
 /* What a worker asks of the run's store, and of the other ranks' reports: checked here, answered by the
- * controller. */
+ * controller. What the store does with a request is in run/store.c. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,6 @@
 /* The blocks of block.h: a few places, for all threads. Nobody waits for the lock, which may have been held
- * when this process was forked: without it a block is one of malloc. */
+ * when this process was forked: without it a block is one of malloc. What a block is for is its user's; none is
+ * zeroed. */
 #include "base/block.h"
 
 #include <malloc.h>

@@ -1,5 +1,6 @@
 /* The growable run of bytes of buffer.h. Whatever is appended is followed by a NUL outside `size`, so that
- * `data` can be read as text at any time after the first append. */
+ * `data` can be read as text at any time after the first append. What bytes mean is not known here; JSON is
+ * escaped in json.c. */
 #include "base/buffer.h"
 
 #include <stdarg.h>

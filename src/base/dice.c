@@ -1,4 +1,6 @@
-/* xoshiro256** 1.0 and splitmix64, as their authors gave them to the public domain. */
+/* xoshiro256** 1.0 and splitmix64, as their authors gave them to the public domain, and draws from them: below
+ * a bound, with a chance, with an exponential pause. The generators are in whole numbers alone, so that one
+ * seed gives one row everywhere; nothing here is fit for secrets. */
 #include "base/dice.h"
 
 #include <math.h>

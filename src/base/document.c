@@ -1,5 +1,6 @@
 /* Documents as others see them: reading, streaming, and saying where a value stood. The events of libyaml
- * become values in tree.c; JSON, of which YAML cannot read all, is read by jansson, then without places. */
+ * become values in tree.c; JSON, of which YAML cannot read all, is read by jansson, then without places. What a
+ * document may say is its reader's to check. */
 #include "base/document.h"
 
 #include <errno.h>

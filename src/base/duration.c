@@ -1,4 +1,6 @@
-/* Durations between text and nanoseconds. */
+/* Durations between text and nanoseconds, and the clocks. Text is read with a double: durations that people
+ * write have few digits, and what is beyond the range of an int64_t is refused. Bounds beyond that are the
+ * caller's to check, who knows what the duration is for. */
 #include "base/duration.h"
 
 #include <math.h>

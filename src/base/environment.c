@@ -1,4 +1,6 @@
-/* A list of "K=V" with an index by name. A removed variable leaves no gap: the last one takes its place. */
+/* A list of "K=V" with an index by name. A removed variable leaves no gap: the last one takes its place. Each
+ * text is a copy of its own, so that lists that it was made of may go. The process's own environment is not
+ * touched: setenv is not for a process with threads. */
 #include "base/environment.h"
 
 #include <errno.h>

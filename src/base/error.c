@@ -1,5 +1,6 @@
 /* The two ways in which an error is told: a code, and one line of text in a struct that the caller owns.
- * Nothing here allocates, so that running out of memory can be told like any other failure. */
+ * Nothing here allocates, so that running out of memory can be told like any other failure. The codes are those
+ * of include/trainyard/error.h. */
 #include "base/error.h"
 
 #include <errno.h>

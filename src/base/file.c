@@ -1,4 +1,6 @@
-/* Small things done with files; every message names the path. */
+/* Small things done with files: reading whole, writing whole, a draft that is renamed into place, directories,
+ * absolute paths. Every message names the path. Nothing here bounds the time that storage takes: whoever must
+ * not wait calls from a thread of base/storage.h. */
 #include "base/file.h"
 
 #include <errno.h>

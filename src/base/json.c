@@ -1,5 +1,5 @@
-/* The text of json_dumps, with its reals written anew: outside of strings a number is known by its
- * characters. */
+/* The text of json_dumps, with its reals written anew: outside of strings a number is known by its characters.
+ * Texts of metrics are checked by metrics.c, and by the worker without jansson (worker/json_text.c). */
 #include "base/document.h"
 
 #include <errno.h>

@@ -1,5 +1,6 @@
-/* Calls that a kernel may be too old for, or a container's filter may refuse: each call is tried first, and
- * the older way is gone only when the answer says that there is no such call. */
+/* Calls that a kernel may be too old for, or a container's filter may refuse: each call is tried first, and the
+ * older way is gone only when the answer says that there is no such call. What processes do is read elsewhere
+ * (process.c). */
 #include "base/kernel.h"
 
 #include <errno.h>

@@ -1,5 +1,6 @@
 /* Hands every message to one sink: that of the thread, as several runs of a process may be driven by a thread
- * each, or one within another; else that of the process, which is set once, before threads start. */
+ * each, or one within another; else that of the process, which is set once, before threads start. Lines of
+ * workers do not come this way: those are the agent's relay. */
 #include "base/log.h"
 
 #include <errno.h>

@@ -1,5 +1,7 @@
 /* Finds and loads the modules of module.h, and finds the command, both from where this code itself lies: beside
- * it in a build tree, ../bin and ../lib of an installed one, then the directories that were configured. */
+ * it in a build tree, ../bin and ../lib of an installed one, then the directories that were configured. A
+ * module of another build is refused; nothing is searched for in the working directory or by the loader's path.
+ * */
 #include "base/module.h"
 
 #include <dlfcn.h>

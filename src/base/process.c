@@ -1,5 +1,5 @@
-/* Files of /proc. Small ones are read at once into a buffer of their size: the kernel makes their text anew
- * for each read, so that a second one could belong to another moment. */
+/* Files of /proc. Small ones are read at once into a buffer of their size: the kernel makes their text anew for
+ * each read, so that a second one could belong to another moment. Nothing is kept from one call to the next. */
 #include "base/process.h"
 
 #include <fcntl.h>

@@ -1,5 +1,6 @@
-/* A child's input is a file in memory, so that nothing has to be written while it runs; its output is two
- * pipes, read until it has ended (what its own children do later is not waited for). */
+/* Programs started and waited for, and programs that are called for what they print. A child's input is a file
+ * in memory, so that nothing has to be written while it runs; its output is two pipes, read until it has ended
+ * (what its own children do later is not waited for). Workers are not started here (agent/spawn.c). */
 #include "base/program.h"
 
 #include <errno.h>

@@ -1,5 +1,6 @@
 /* Fixed-point amounts and lists of them. Decimal text is read digit by digit in whole numbers, never through a
- * double, so that what a person writes is what is counted. */
+ * double, so that what a person writes is what is counted. Which amounts of a resource there may be is checked
+ * by its room (scaling/device.c). */
 #include "base/quantity.h"
 
 #include <math.h>

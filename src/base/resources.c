@@ -1,4 +1,6 @@
-/* Lists of named amounts. They are short, so names are found by looking through them. */
+/* Lists of named amounts, as CPU, memory or a name of the user's. They are short, so names are found by looking
+ * through them. What a name may be, and which amounts of a device there are, is checked where they come from
+ * (scaling/device.c); amounts are read by base/quantity.h. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

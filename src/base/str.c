@@ -1,5 +1,6 @@
 /* Words and lists in text: the small questions that every parser asks. Numbers are read and written by the C
- * locale's rules whatever the program has set, and read only when the whole text is a number. */
+ * locale's rules whatever the program has set, and read only when the whole text is a number. What a word may
+ * be is its parser's to check. */
 #include "base/str.h"
 
 #include <ctype.h>

@@ -1,5 +1,6 @@
 /* Builds values from the events of libyaml. What a configuration has no use for and an attacker has (aliases,
- * tags, deep nesting) is refused where the event arrives, before anything is built from it. */
+ * tags, deep nesting) is refused where the event arrives, before anything is built from it. Whether names and
+ * values are known is checked by whoever asked for the document. */
 #include "base/tree.h"
 
 #include <errno.h>

@@ -1,4 +1,6 @@
-/* One sequence at a time: the first byte tells how many follow, and the range of the second. */
+/* One sequence at a time: the first byte tells how many follow, and the range of the second. Overlong forms,
+ * halves of surrogate pairs and what is beyond U+10FFFF are no UTF-8. Characters that change how a terminal
+ * shows others (controls, reversals of direction) are told from harmless ones. */
 #include "base/str.h"
 
 int utf8_sequence(const char *text, size_t size, uint32_t *character) {

@@ -1,5 +1,7 @@
-/* Reading and writing pieces. What the thread has in its hands belongs to the job, or to `struct carry_reader`,
- * which its jobs share with the carry: one job at a time. */
+/* Files of checkpoints between machines, in pieces, for nodes whose storage is another: reading and writing
+ * them. What the thread has in its hands belongs to the job, or to `struct carry_reader`, which its jobs share
+ * with the carry: one job at a time. Who sends what to whom is in agent/node_storage.c and
+ * controller/carried.c. */
 #include "checkpoint/carry.h"
 
 #include <errno.h>

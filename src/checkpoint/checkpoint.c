@@ -1,4 +1,6 @@
-/* Names of checkpoints. */
+/* Names of checkpoints and their paths in a run: the name of a number, what a user may call one, places
+ * elsewhere, and where files gather before. Paths are put together as text, and nothing is looked at; what lies
+ * at these paths is the business of copy.c, publish.c and remove.c. */
 #include "checkpoint/checkpoint.h"
 
 #include <ctype.h>

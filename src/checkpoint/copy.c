@@ -1,5 +1,6 @@
-/* The worker's side: a tree copied into a directory of this rank's own, synced, and gathered with those of
- * the other ranks, or everything that was made taken back. */
+/* The worker's side: a tree copied into a directory of this rank's own, synced, and gathered with those of the
+ * other ranks, or everything that was made taken back. Nothing is renamed into place here: that is the
+ * controller's (publish.c). */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>

@@ -1,4 +1,6 @@
-/* Reading manifests and the lists that workers send. */
+/* Reading manifests and the lists of files that workers send: each entry is checked before anything relies on
+ * it, since a list comes from a worker and a manifest may have been changed. Also where the manifest of a
+ * checkpoint lies, in it or beside it. It is written in publish.c. */
 #include "checkpoint/manifest.h"
 #include "checkpoint/copy.h"
 

@@ -1,4 +1,6 @@
-/* Marks and forms of names, as mark.h has them. */
+/* Marks and forms of names, as mark.h has them. A mark is compared with where it lies: the directory's inode
+ * and the run's id, and where those differ the files themselves. Whoever removes or counts checkpoints asks
+ * here first, so that nothing of the user's is taken for ours. */
 #include "checkpoint/mark.h"
 
 #include <inttypes.h>

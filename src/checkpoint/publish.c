@@ -1,5 +1,6 @@
-/* The controller's side: what lies in the staging directory is compared with what the ranks say, then
- * committed by a rename. */
+/* The controller's side: what lies in the staging directory is compared with what the ranks say, then committed
+ * by a rename. When a checkpoint is whole is the run's to know (run/report.c), and its row in the journal comes
+ * behind all this. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>

@@ -1,4 +1,6 @@
-/* Removal of what is no longer wanted. */
+/* Removal of checkpoints and of what was half written. A directory is first renamed to a name that no reader
+ * takes for a checkpoint, and then emptied: what is interrupted is finished by the next removal. Links are
+ * removed and never followed; which checkpoints go is decided elsewhere (run/retention.c). */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

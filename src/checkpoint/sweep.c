@@ -1,5 +1,6 @@
 /* What controllers and workers that were killed left behind. Nothing goes but what has a name of a form that
- * Trainyard alone gives, or what this run published itself (mark.h). */
+ * Trainyard alone gives, or what this run published itself (mark.h). Whole runs are removed elsewhere
+ * (controller/run_removal.c). */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>

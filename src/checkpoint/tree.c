@@ -1,5 +1,5 @@
 /* The walk of tree.h: recursion over descriptors, one open directory for each level; and what a checkpoint may
- * hold. */
+ * hold. What is done with an entry is the caller's. */
 #include "checkpoint/tree.h"
 
 #include <dirent.h>

@@ -1,4 +1,6 @@
-/* A committed checkpoint against its manifest. */
+/* A committed checkpoint against its manifest: every file is there, of its size, and, where asked for, byte for
+ * byte by its checksum. The first difference is told. Nothing is repaired here: a damaged checkpoint is passed
+ * over for the one before it (controller/checkpoints_past.c). */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>

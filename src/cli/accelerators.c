@@ -1,5 +1,5 @@
-/* `trainyard accelerators`: what this machine has, the known types, the type of a device name, TPU
- * arithmetic. */
+/* `trainyard accelerators`: what this machine has, the known types, the type of a device name, TPU arithmetic.
+ * Devices are only looked at: what other runs hold of them is shown by `trainyard plan`. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,5 +1,6 @@
-/* A canvas of dots; a column of them shows the buckets whose x fall into it, from the least to the greatest
- * value, and their means are joined. */
+/* A drawing in characters for `trainyard metrics`: a canvas of dots. A column of them shows the buckets whose x
+ * fall into it, from the least to the greatest value, and their means are joined. What is drawn, and with which
+ * axes, is the caller's. */
 #include "cli/braille.h"
 
 #include <langinfo.h>

@@ -1,4 +1,6 @@
-/* `trainyard checkpoints`: which checkpoints of a run are kept, and whether they are as they were written. */
+/* `trainyard checkpoints`: which checkpoints of a run are kept, which of them is the best, and, where that is
+ * asked for, whether they are as they were written. It reads the journal and the files, beside a run that goes
+ * on as well, and removes nothing. */
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>

@@ -1,5 +1,5 @@
-/* Reading --config. The scaling fields are the business of scaling/; here are the sections and the run
- * config. */
+/* Reading --config. The scaling fields are the business of scaling/; here are the sections and the run config.
+ * What a setting may be is the table's (run/settings.def). */
 #include "cli/run_options.h"
 
 #include <errno.h>

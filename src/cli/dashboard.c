@@ -1,4 +1,6 @@
-/* `trainyard dashboard`: the page of all runs, served to this machine alone, or written as one file. */
+/* `trainyard dashboard`: the page of all runs, served to this machine alone, or written as one file. Here are
+ * the options, the list of dashboards that run, and the writing of the file; what is served, to whom, and what
+ * the page may do to a run is in the room web. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,4 +1,6 @@
-/* The dynamic section of an ELF file, mapped; every offset in it is somebody else's. */
+/* Whether a program needs a library: the dynamic section of an ELF file, mapped; every offset in it is somebody
+ * else's, and checked. Only what the program itself names is seen, not what its libraries need, nor what it
+ * opens while it runs. So `trainyard run` tells a program of MPI. */
 #include "cli/command.h"
 
 #include <fcntl.h>

@@ -1,4 +1,6 @@
-/* Words of the command line are given again as they were; only what a shell would read otherwise is quoted. */
+/* The line that goes on with a run, told to its user or written into a batch script. Words of the command line
+ * are given again as they were; only what a shell would read otherwise is quoted. The name is said once, with
+ * --resume; which other options are left out is the caller's to say. */
 #include "cli/command.h"
 
 #include <errno.h>

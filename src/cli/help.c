@@ -1,4 +1,6 @@
-/* `trainyard help`: the overview, a command's help, and the man pages, all from the tables of the commands. */
+/* `trainyard help`: the overview, a command's help, and the man pages, all from the tables of the commands and
+ * of their options. The words of an option are not here but in its row, those of a run's settings in
+ * run/settings.def; the order is that of the tables. */
 #include <ctype.h>
 #include <string.h>
 

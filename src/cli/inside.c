@@ -1,5 +1,5 @@
 /* Finding the worker that a command was called from; apart, as the fuzz target of these commands brings a
- * worker of its own. */
+ * worker of its own. What is asked of the worker then is the command's. */
 #include "cli/command.h"
 
 #include <stdlib.h>

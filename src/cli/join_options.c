@@ -1,5 +1,6 @@
 /* The options of a run on several machines (--nnodes, --node-rank, --rendezvous, --key-file, and the hosts),
- * their variables, what they demand of each other, and the way of the nodes that serve another's controller. */
+ * their variables, what they demand of each other, and the way of the nodes that serve another's controller.
+ * How nodes find each other is the engine's (engine/rendezvous.h). */
 #include "cli/run_options.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* `trainyard kube`: the manifests of a run on Kubernetes (engine/kubernetes.h), written, or given to kubectl
- * and followed. */
+ * and followed. No library of Kubernetes is used, and no address of a cluster is known here. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* `trainyard logs`: what the workers of a run wrote, from its logs/rank-N.log; with --follow also what they go
- * on to write. */
+ * on to write. Nothing is asked of the run: what is in its files is what is shown. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,6 @@
 /* The `trainyard` command: finds the subcommand, takes its command line apart, runs it, and tells a failure
- * once, in one line on standard error, with the exit status that docs/design.md 5.3 gives it. */
+ * once, in one line on standard error, with the exit status that docs/design.md 5.3 gives it. What subcommands
+ * there are is in command.h; what each does is in its file. */
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>

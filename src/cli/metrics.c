@@ -1,5 +1,5 @@
 /* `trainyard metrics`: what a run reported, as a table or a drawing for people, and in the formats that other
- * programs read. */
+ * programs read. What the numbers are is read by view; nothing is computed here but the layout. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>

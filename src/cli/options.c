@@ -1,5 +1,6 @@
 /* Option tables for getopt_long: gathers what was given, and says in one line what is wrong with a command
- * line. Unlike getopt_long we refuse shortened names, so that a script cannot break when an option is added. */
+ * line. Unlike getopt_long we refuse shortened names, so that a script cannot break when an option is added.
+ * What an option means is its row's function. */
 #include "cli/options.h"
 
 #include <assert.h>

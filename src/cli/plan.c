@@ -1,4 +1,6 @@
-/* `trainyard plan`: who would go where with which devices, or why not. Starts nothing. */
+/* `trainyard plan`: who would go where with which devices, or why not, on this machine, a cluster file, nodes
+ * that join, or those that Slurm has. It starts no worker, takes no lease and leaves nothing behind; the
+ * planning is that of `trainyard run` (placement/planner.h). */
 #include "placement/plan.h"
 
 #include <jansson.h>

@@ -1,4 +1,6 @@
-/* The framework's own functions, over a context that has no run yet. */
+/* The environment that a rank would get, for `trainyard plan --framework`: the framework's own functions, over
+ * a context that has no run yet. Ports are chosen at the start of a run: others stand in their place, and
+ * variables that hold one are marked so. */
 #include "cli/command.h"
 
 #include <errno.h>

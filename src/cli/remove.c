@@ -1,5 +1,6 @@
 /* `trainyard rm` and `trainyard prune`: runs that are no longer wanted. A run that goes on is never removed,
- * and one whose directory holds a checkpoint only by force: that may be all there is of a model. */
+ * and one whose directory holds a checkpoint only by force: that may be all there is of a model. How a run is
+ * removed is in controller/run_removal.c. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>

@@ -1,4 +1,7 @@
-/* `trainyard report`: a worker in any language hands over metrics, and perhaps a checkpoint. */
+/* `trainyard report`: a worker in any language hands over metrics, and perhaps a checkpoint, through the
+ * channel that it has inherited. It ends when the report is done: with a checkpoint, when that is committed.
+ * Values are numbers, NaN and infinities among them, which a diverging loss is; the metrics of a program may be
+ * any JSON, those of this command are not. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

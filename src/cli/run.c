@@ -1,5 +1,5 @@
 /* `trainyard run`: any program on many workers. Takes the options together into one request; the controller
- * does the rest. */
+ * does the rest. What a program prints, and its exit status, are handed on as they are. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Options made of the table of settings: a new row there is an option here; and the environment of the workers,
- * which --env adds to. */
+ * which --env adds to. What the values may be is checked by run/settings.c. */
 #include "cli/run_options.h"
 
 #include <stdint.h>

@@ -1,5 +1,6 @@
 /* Options of the scaling config and of the cluster. A list option given several times adds up; a plain one
- * counts the last time; both replace what the config file says. */
+ * counts the last time; both replace what the config file says. What goes together is checked by the room
+ * scaling. */
 #include "cli/run_options.h"
 
 #include <stdlib.h>

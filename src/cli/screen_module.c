@@ -1,4 +1,6 @@
-/* ncurses draws what changed, and no more. */
+/* The screen of `trainyard top` by ncurses, which draws what changed, and no more. A module, so that the
+ * command starts without the library; it knows text, a size and keys. What is drawn is made in top.c, and tried
+ * there without a terminal. */
 #include "cli/screen_module.h"
 
 #include <curses.h>

@@ -1,5 +1,6 @@
 /* `trainyard simulate`: what is left of the time on a cluster whose nodes fail, and how often a checkpoint
- * pays. The run's own state machine on a virtual cluster; starts nothing. */
+ * pays. The run's own state machine on a virtual cluster; starts nothing. Nothing is measured: what things take
+ * is what the options say. */
 #include <stdint.h>
 #include <stdio.h>
 

@@ -1,4 +1,6 @@
-/* A request is shown in the order in which it was made, the user's own options as such. */
+/* What Slurm would be asked for, as text and as JSON, for `plan` and `submit`. A request is shown in the order
+ * in which it was made, the user's own options as such. How many nodes and what of each is decided in
+ * engine/slurm.h; nothing is submitted here. */
 #include "cli/run_options.h"
 
 #include <errno.h>

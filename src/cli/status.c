@@ -1,4 +1,6 @@
-/* `trainyard status`: the runs below a storage path, or one of them in detail; from their journals alone. */
+/* `trainyard status`: the runs below a storage path, or one of them in detail; from their journals alone, so
+ * that no run is asked and runs of other machines are shown alike. What a run came to is summed up in
+ * view/summary.h, which the page shows as well; here it becomes lines. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>

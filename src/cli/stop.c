@@ -1,4 +1,7 @@
-/* `trainyard stop`: ends a run from outside, as Ctrl-C ends it at its own terminal. */
+/* `trainyard stop`: ends a run from outside, as Ctrl-C ends it at its own terminal: a signal for the process
+ * that holds the run's lock, on this machine. It returns when nobody holds that lock any more, the one sign of
+ * an end that crosses users and containers; what the run makes of the signal is the run's
+ * (controller/interruption.c). */
 #include <errno.h>
 #include <stdlib.h>
 #include <time.h>

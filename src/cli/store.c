@@ -1,4 +1,6 @@
-/* `trainyard store`: the run's shared store, from inside a worker. */
+/* `trainyard store`: the run's shared store, from inside a worker: set, get, wait and add, for programs in any
+ * language. A value goes to standard output byte for byte. What the store does, and how much it holds, is in
+ * run/store.h. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

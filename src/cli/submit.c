@@ -1,5 +1,5 @@
 /* `trainyard submit`: a run as a batch job of Slurm. What can never be given is refused before anything is
- * submitted. */
+ * submitted. Whether and when the job runs is Slurm's, which is not waited for. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>

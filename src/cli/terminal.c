@@ -1,5 +1,5 @@
 /* Text on a terminal: escapes, colour, columns. A worker's output, a metric's or a node's name may hold
- * anything. */
+ * anything. Whether something is shown at all is the caller's. */
 #include "cli/terminal.h"
 
 #include <stdlib.h>

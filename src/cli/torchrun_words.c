@@ -1,4 +1,6 @@
-/* The spelling of torchrun's command line: its PET_ variables, underscores, shortened names, "-r=3". */
+/* The spelling of torchrun's command line: its PET_ variables, underscores, shortened names, "-r=3". All
+ * becomes the spelling that the parser of options knows; what the options mean is in torchrun.c. Words behind
+ * the script are the script's own, and stay as they are. */
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>

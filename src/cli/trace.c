@@ -1,4 +1,6 @@
-/* `trainyard trace`: a run over time, for Perfetto and chrome://tracing. */
+/* `trainyard trace`: a run over time, for Perfetto and chrome://tracing, of all of it, or of some ranks and a
+ * span of reports. Here are the options and the file; what a trace holds is made in view/trace.c, piece by
+ * piece, so that a long run does not lie in memory. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

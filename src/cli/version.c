@@ -1,5 +1,5 @@
 /* `trainyard version`: ours, which build it is of, and those of the libraries that it was built with and runs
- * with. */
+ * with. Libraries of modules are not loaded for it. */
 #include <jansson.h>
 #include <protobuf-c/protobuf-c.h>
 #include <trainyard/version.h>

@@ -1,4 +1,6 @@
-/* `trainyard wait`: until a run ends, stands still, or reports a number that somebody waits for. */
+/* `trainyard wait`: until a run ends, stands still, or reports a number that somebody waits for; the exit
+ * status says how that came out. The journal is read when it changes (view/watch.h), and the run is not asked.
+ * A run that has the name later is not taken for the one that was waited for. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* Host names reach a command line of ssh, so what is no part of a name is refused: a host cannot be an
- * option, nor hold what a shell reads. */
+/* Host names reach a command line of ssh, so what is no part of a name is refused: a host cannot be an option,
+ * nor hold what a shell reads. Whether a host is there is found out by connecting. */
 #include "cluster/hosts.h"
 
 #include <ctype.h>

@@ -1,5 +1,5 @@
 /* Leases: claiming, releasing, and reading who holds what. A lease's state is the kernel's lock alone; the
- * file's text only says whose it is and for what. */
+ * file's text only says whose it is and for what. What is left of a node beside leases is lease_apply.c's. */
 #include "cluster/lease.h"
 
 #include <dirent.h>

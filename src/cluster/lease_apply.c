@@ -1,4 +1,6 @@
-/* What other runs hold, taken off what is free on this machine's node. */
+/* What other runs hold, taken off what is free on this machine's node, so that plans go around it; and which
+ * holder is in the way. The same device may have several names (an index, a UUID, a PCI address, a part of a
+ * card): they are compared here. Who holds what is read by lease.c. */
 #include <string.h>
 
 #include "base/cleanup.h"

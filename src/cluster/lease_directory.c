@@ -1,5 +1,6 @@
 /* The place where all users of a machine meet: one in which nobody but root could remove or replace the files
- * of another user, and that nobody can have taken beforehand. /tmp is such a place on every machine. */
+ * of another user, and that nobody can have taken beforehand. /tmp is such a place on every machine. What the
+ * files in it say is lease.c's. */
 #include "cluster/lease.h"
 
 #include <errno.h>

@@ -1,5 +1,6 @@
 /* Waiting for a lease to end without polling. The kernel tells of a lease file's last close, also when its
- * holder was killed, as the end of writing to it; a polite end is told as its removal. */
+ * holder was killed, as the end of writing to it; a polite end is told as its removal. What is free then is
+ * read anew by whoever waited. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

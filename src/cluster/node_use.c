@@ -1,5 +1,5 @@
 /* The use of a node: how much of its amounts and devices is free, made from what a cluster file calls
- * available. */
+ * available. Who holds what is not known here (lease.c). */
 #include <stdlib.h>
 #include <string.h>
 

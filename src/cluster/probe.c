@@ -1,5 +1,6 @@
 /* This machine as a cluster of one node: what the kernel lets us use and what the accelerator room found, then
- * what the user says instead (docs/spec/accelerators.md 1.4: explicit before detected). */
+ * what the user says instead (docs/spec/accelerators.md 1.4: explicit before detected). Who else uses the
+ * machine does not count here: that is what leases tell. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>

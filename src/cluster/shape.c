@@ -1,5 +1,5 @@
 /* Node shapes: what follows from a node's type and labels is added, what no node can have is refused, and equal
- * shapes are told by content. */
+ * shapes are told by content. Which devices of a node are in use is its use's (node_use.c). */
 #include "cluster/cluster.h"
 
 #include <errno.h>

@@ -1,4 +1,6 @@
-/* The side of --bind numa that is always there: is it worth while, and the call into the module. */
+/* The side of --bind numa that is always there: whether it is worth while, which several NUMA nodes are, and
+ * the call into the module that knows hwloc. A machine without the library, or with one node, binds nothing,
+ * which is no error. */
 #include "cluster/topology.h"
 
 #include "base/cleanup.h"

@@ -1,5 +1,6 @@
 /* The module topology: hwloc's view of the machine, read once. Only cores that this process may use are given
- * out. hwloc reads HWLOC_SYNTHETIC and HWLOC_XMLFILE, by which other machines are tried. */
+ * out. hwloc reads HWLOC_SYNTHETIC and HWLOC_XMLFILE, by which other machines are tried. What the place is for
+ * is the launch's to say (agent/node_launch.c). */
 #include <hwloc.h>
 #include <pthread.h>
 #include <trainyard/api.h>

@@ -1,4 +1,6 @@
-/* Calls in words, and the sizes of their elements. */
+/* Calls in words, for the lines that tell what two ranks disagree about, and the sizes of their elements. Names
+ * are those of the public header, since they are for whoever wrote the calls. What may be called with what is
+ * checked in collective.c. */
 #include <inttypes.h>
 
 #include "base/cleanup.h"

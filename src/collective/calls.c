@@ -1,4 +1,6 @@
-/* The calls of the public header: each is a request, done at once or started. */
+/* The calls of the public header: each is a request, done at once or started. Here the arguments of a call
+ * become the fields of a request, and nothing is checked: a wrong argument takes part as an invalid call, so
+ * that all ranks hear of it (collective.c). */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,6 @@
-/* The face of the collectives: checks a call, has all ranks agree on it, and lets the backend move the data. */
+/* The face of the collectives: checks a call, has all ranks agree on it, and lets the backend move the data.
+ * One call of a communicator at a time; a communicator whose ranks did not agree is given up, since who waits
+ * for whom is unknown then. How bytes travel is in the ways (way.h). */
 #include "collective/collective.h"
 
 #include <inttypes.h>

@@ -1,5 +1,6 @@
 /* Reductions as loops that compilers turn into vector instructions; reduce_all goes block by block, so that a
- * block stays in the first cache while all inputs are added to it. */
+ * block stays in the first cache while all inputs are added to it. Who reduces what, and in which order of
+ * ranks, is the caller's. */
 #include "collective/reduce.h"
 
 #include <stdint.h>

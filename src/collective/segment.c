@@ -1,4 +1,6 @@
-/* Makes the memory that ranks share, and waits in it. */
+/* Makes the memory that ranks share, and waits in it: looks, lets others run, sleeps on a bell, and now and
+ * then asks whether those that it waits for still live. The calls that are made in the memory are in rounds.c
+ * and messages.c; here is who may sleep, and who wakes whom. */
 #include "collective/segment.h"
 
 #include <fcntl.h>

@@ -1,4 +1,6 @@
-/* Connections that are made as messages ask for them. */
+/* Connections that are made as messages ask for them, between ranks that share no memory. Nothing here waits:
+ * what a connection does not take now is tried again by whoever moves the messages on (network.c), and guests
+ * are heard in the same turns. */
 #include "collective/sockets.h"
 
 #include <errno.h>

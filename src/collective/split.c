@@ -1,5 +1,6 @@
 /* Groups of a communicator's ranks. A group's ranks find each other by calls of the communicator that it is
- * part of; since other groups need other exchanges, each makes as many as the most of them. */
+ * part of; since other groups need other exchanges, each makes as many as the most of them. A group is a
+ * communicator like any other then. */
 #include <stdlib.h>
 
 #include "base/cleanup.h"

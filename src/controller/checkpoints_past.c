@@ -1,5 +1,6 @@
 /* What an earlier controller left half done is finished, and the latest checkpoint looked at before anybody is
- * to go on from it. */
+ * to go on from it. How files are swept and verified is the room checkpoint's; here is the order, and what the
+ * user is told of it. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

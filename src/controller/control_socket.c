@@ -1,4 +1,6 @@
-/* Questions to the run from outside, and what agents answer. */
+/* Questions to the run from outside, and what agents answer: the side of whoever asks, for the command, and
+ * that of the controller. A question is handed to the agents of the ranks that it names, and answered when they
+ * have answered, or when its time is over; the look itself is theirs (agent/looks.c). */
 #include "controller/control_socket.h"
 
 #include <errno.h>

@@ -1,4 +1,6 @@
-/* The module `driver`: ty_fit as a run whose program is this very executable. */
+/* The module `driver`, which the worker library loads for what only a driver needs: the table of its calls, and
+ * ty_fit as a run whose program is this very executable. News of the run go to standard error, as those of
+ * Python do. The run itself is controller.c's. */
 #include "worker/driver.h"
 
 #include <errno.h>

@@ -1,4 +1,6 @@
-/* A list of texts; each is built in a buffer and handed on as it is. */
+/* The queue of what a run's owner wants to hear: a list of texts, each built in a buffer and handed on as it
+ * is. The forms of events are those that the journal has (run/event.c); here output, logs and failures join
+ * them. Nobody is called: the owner takes them (ty_run_next_event). */
 #include "controller/events.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
-/* The first cause on one screen: a headline, the last lines of output, one folded line for the rest, the
- * proof of death, the logs. */
+/* The first cause on one screen: a headline, the last lines of output, one folded line for the rest, the proof
+ * of death, the logs. Which failure is the first is the core's to decide (run/run.c). */
 #include <string.h>
 
 #include "base/idset.h"

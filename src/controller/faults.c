@@ -1,5 +1,6 @@
 /* Faults of devices, as the samplers of nodes tell them: in words, with the ranks that use the device, to the
- * core, which records them. Above a bound they are left to the counts in usage.db. */
+ * core, which records them. Above a bound they are left to the counts in usage.db. Which end of a worker a
+ * fault explains is decided in run/fault.c. */
 #include <errno.h>
 
 #include "base/cleanup.h"

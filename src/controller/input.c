@@ -1,5 +1,6 @@
 /* What can be opened anew is, as output is (sink.c), so that O_NONBLOCK is ours alone. A file cannot be waited
- * for: it is read whenever there is room. */
+ * for: it is read whenever there is room. Which ranks get it, and how far each has come, is kept here; their
+ * pipes are the agents' (agent/feed.c). */
 #include "controller/input.h"
 
 #include <errno.h>

@@ -1,5 +1,6 @@
 /* The launch messages of an attempt: all that the workers of each node need, so that nothing is asked for
- * later. Shared variables are computed once and sent once a node; a worker's own ones travel with it. */
+ * later. Shared variables are computed once and sent once a node; a worker's own ones travel with it. Where
+ * workers go was planned before (placement/plan.h). */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

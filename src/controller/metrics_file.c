@@ -1,5 +1,6 @@
 /* Starting the process that keeps the file, hearing it, and its end. A child of the program that is forked, or
- * a controller that is killed, closes the socket: then the process writes once more, and ends. */
+ * a controller that is killed, closes the socket: then the process writes once more, and ends. What is written,
+ * and when, is that process's (view/exposition.c). */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

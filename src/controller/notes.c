@@ -1,5 +1,6 @@
 /* What happens in a run: put on record, and told the user. The journal and those who listen get every event;
- * the user, on standard error, only what changes the run's way and is not on the screen at its end. */
+ * the user, on standard error, only what changes the run's way and is not on the screen at its end. What is
+ * written of events, and when it is written, is records.c's. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

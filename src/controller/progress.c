@@ -1,5 +1,6 @@
-/* Written to standard error, the progress line last. Redrawn when something changed, at most ten times a
- * second, and once a second for the clock; the timer runs only while something is shown. */
+/* The live line: how a run stands, and workers' own progress bars above it. Written to standard error, the
+ * progress line last. Redrawn when something changed, at most ten times a second, and once a second for the
+ * clock; the timer runs only while something is shown. */
 #include "controller/progress.h"
 
 #include <jansson.h>

@@ -1,5 +1,6 @@
-/* Rows in batches. Batches, their texts and the journal itself belong to the thread while it works on them:
- * when it hangs it keeps them. */
+/* The journal's writer: rows gather in batches during a turn, and a thread writes them. Batches, their texts
+ * and the journal itself belong to the thread while it works on them: when it hangs it keeps them. What waits
+ * for rows to be written asks by their count (records_have); what rows mean is not known here. */
 #include "controller/records.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* The end of a run as a result: for the getters, as JSON, as an error code with its line, and as the line of a
- * success. */
+ * success. What happened is read from the core and from the journal; nothing is decided here. */
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>

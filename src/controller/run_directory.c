@@ -1,5 +1,5 @@
-/* The directory of a run: named, made, found again. A run is a directory with a journal in it; what else
- * lies there is told in docs/design.md 5.5. */
+/* The directory of a run: named, made, found again. A run is a directory with a journal in it; what else lies
+ * there is told in docs/design.md 5.5. Who drives the run in it is told by its lock (run_lock.c). */
 #include "controller/run_directory.h"
 
 #include <dirent.h>

@@ -1,4 +1,6 @@
-/* The lock, its holder and the thread that shows that the holder lives. */
+/* The lock of a run, its holder, and the thread that shows that the holder lives; who may take over, and how
+ * one that was taken from finds out. Three ways to tell stand side by side, as file systems differ: the
+ * kernel's lock, the holder's process, the time of the file. Each call says which of them it trusts. */
 #include "controller/run_lock.h"
 
 #include <errno.h>

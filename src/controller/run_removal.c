@@ -1,5 +1,6 @@
-/* A removal holds the run's lock, so that no controller takes the run meanwhile, and renames before it removes.
- * The lock's file stays in the grave until the next run needs it: to rename it costs a tenth of making one. */
+/* Removal of a whole run. It holds the run's lock, so that no controller takes the run meanwhile, and renames
+ * before it removes. The lock's file stays in the grave until the next run needs it: to rename it costs a tenth
+ * of making one. Which runs may go is decided in cli/remove.c. */
 #include "controller/run_directory.h"
 
 #include <dirent.h>

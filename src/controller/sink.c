@@ -1,5 +1,6 @@
-/* Pipes and terminals are opened anew through /proc, so that setting O_NONBLOCK does not reach whoever shares
- * the descriptor; regular files never block, and what cannot be opened anew (sockets) is written as it is. */
+/* Where output of a run goes that may not hold it up: standard output and error, written as they take it. Pipes
+ * and terminals are opened anew through /proc, so that setting O_NONBLOCK does not reach whoever shares the
+ * descriptor; regular files never block, and what cannot be opened anew (sockets) is written as it is. */
 #include "controller/sink.h"
 
 #include <errno.h>

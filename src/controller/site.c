@@ -1,5 +1,5 @@
 /* Settings for all runs. A file is read only where its owner is the superuser or the caller, and nobody else
- * may write it: it says where files of a run go. */
+ * may write it: it says where files of a run go. Which settings there are is the table's (run/settings.def). */
 #include "controller/site.h"
 
 #include <errno.h>

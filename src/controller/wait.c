@@ -1,5 +1,5 @@
-/* Waiting for devices that other runs hold: a run that has not begun, and an elastic one between two
- * attempts. No polling: the leases' descriptor wakes the loop. */
+/* Waiting for devices that other runs hold: a run that has not begun, and an elastic one between two attempts.
+ * No polling: the leases' descriptor wakes the loop. What is planned then is prepare.c's. */
 #include <string.h>
 #include <time.h>
 

@@ -1,4 +1,6 @@
-/* Names by getaddrinfo. Whose a socket of this machine is stands in /proc/net/tcp. */
+/* Addresses: HOST:PORT taken apart and resolved by getaddrinfo, shown, asked of sockets and of this machine's
+ * interfaces. Whose a socket of this machine is stands in /proc/net/tcp: without a key a rendezvous is for one
+ * user's processes, and an address does not tell whose it is. Who is let in is decided elsewhere (gate.c). */
 #include "engine/address.h"
 
 #include <arpa/inet.h>

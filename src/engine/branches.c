@@ -1,5 +1,6 @@
-/* A branch is a process: ssh to its first host, or what runs here in place of that, and the lines that it
- * says. */
+/* How agents of other machines are started: a tree of branches. A branch is a process: ssh to its first host,
+ * or what runs here in place of that, and the lines that it says. Agents join by the network as any; a branch
+ * only starts them, tells why one could not be, and ends them. */
 #include "engine/branches.h"
 
 #include <errno.h>

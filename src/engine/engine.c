@@ -1,4 +1,6 @@
-/* Engines by name. */
+/* Engines by name, and which one `auto` is: join or ssh where options say so, slurm inside an allocation, what
+ * TRAINYARD_ENGINE names, else local. What each does is in its own file; options that do not go with the engine
+ * that was found are refused here, before anything is looked at. */
 #include "engine/engine.h"
 
 #include <stdlib.h>

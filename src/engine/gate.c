@@ -1,4 +1,6 @@
-/* Visitors in the order in which they came: accepted, shaking hands, let in or turned away. */
+/* Visitors in the order in which they came: accepted, shaking hands, let in or turned away. Nobody is waited
+ * for: each has a limit, and the oldest makes way where there are too many. What a visitor says once it is in
+ * is its owner's business. */
 #include "engine/gate.h"
 
 #include <errno.h>

@@ -1,5 +1,6 @@
-/* The controller's side of engine join. No options of its own but --nnodes, --node-rank, --rendezvous, and the
- * key. */
+/* The controller's side of engine join: what its options mean for the rendezvous, and how a node of the run is
+ * given its agent, which has joined already. No options of its own but --nnodes, --node-rank, --rendezvous, and
+ * the key. */
 #include "engine/join.h"
 
 #include <sys/socket.h>

@@ -1,5 +1,5 @@
 /* The keeper of an agent that joined: starts it, hands signals on, ends it when it is stopped for too long, and
- * leaves when nothing is left of it. */
+ * leaves when nothing is left of it. What the agent does meanwhile is not known here. */
 #include "engine/join_node.h"
 
 #include <dirent.h>

@@ -1,5 +1,6 @@
 /* The agent's process: connect, prove, join, and then one Start after another until the controller says
- * goodbye. What comes before a Start is told on standard error; what comes after goes to the controller. */
+ * goodbye. What comes before a Start is told on standard error; what comes after goes to the controller. The
+ * controller's side is rendezvous_door.c. */
 #include "engine/join_node.h"
 
 #include <errno.h>

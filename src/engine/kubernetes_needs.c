@@ -1,5 +1,6 @@
 /* What one pod needs of its node: amounts under the names that device plugins give them, and the labels by
- * which nodes with the right device are found (docs/spec/kubernetes.md 5.1, 5.2). */
+ * which nodes with the right device are found (docs/spec/kubernetes.md 5.1, 5.2). The objects are made in
+ * kubernetes.c. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

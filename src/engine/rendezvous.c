@@ -1,5 +1,6 @@
 /* Who is there, by rank: joins, waits for the others, the cluster that they make, and the channels of those
- * that a run has not taken or has given back. */
+ * that a run has not taken or has given back. How nodes come in is rendezvous_door.c's, and which addresses
+ * they use is rendezvous_network.c's. */
 #include "engine/rendezvous.h"
 
 #include <signal.h>

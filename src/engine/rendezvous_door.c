@@ -1,5 +1,5 @@
 /* The door of a rendezvous: where a run is to be joined, and what is heard there until a node has said what it
- * is. Without a key only loopback is listened on. */
+ * is. Without a key only loopback is listened on. What becomes of a node that has said it is rendezvous.c's. */
 #include <errno.h>
 #include <ifaddrs.h>
 #include <poll.h>

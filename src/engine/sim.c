@@ -1,4 +1,6 @@
-/* The controller's side of the simulated engine: the ops that a run asks for, and what its agents say. */
+/* The controller's side of the simulated engine: the ops that a run asks for, and what its agents say. It does
+ * what the controller does with the run's state machine, without storage, sockets or processes; the other side,
+ * nodes and workers, is in sim_agent.c. */
 #include "engine/sim.h"
 
 #include <errno.h>

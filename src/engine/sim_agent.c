@@ -1,5 +1,6 @@
 /* An agent and its workers, as agent/agent.c and agent/worker_process.c have them: a stop gives workers their
- * grace, and the agent's own end comes when all are gone. */
+ * grace, and the agent's own end comes when all are gone. What fails, and how long things take, is asked of the
+ * hooks. */
 #include <errno.h>
 #include <signal.h>
 

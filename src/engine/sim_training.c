@@ -1,5 +1,6 @@
 /* The gang in lock-step: one timer for all workers, one for the next failure of any node, so that a month of
- * ten thousand nodes is a few thousand events and what the run does for each of them. */
+ * ten thousand nodes is a few thousand events and what the run does for each of them. The workers of other
+ * simulations are told by their tests what to do (sim.h). */
 #include <math.h>
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
 /* What scontrol and the environment say of the allocation that this process is in (docs/spec/slurm.md 4.9), and
- * of the site around it. */
+ * of the site around it. Nothing is started or changed by it. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>

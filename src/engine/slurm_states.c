@@ -1,5 +1,6 @@
 /* What Slurm says of the nodes of this allocation: drained, down, not answering, and why. sinfo tells the whole
- * reason at the end of a line, so that nothing in it can pretend to be another field. */
+ * reason at the end of a line, so that nothing in it can pretend to be another field. What follows for the run
+ * is the controller's (controller/scheduler.c). */
 #include <stdlib.h>
 #include <string.h>
 

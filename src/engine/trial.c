@@ -1,5 +1,6 @@
-/* Callers connect, prove the key and read the rank of the node at the other end; who is let in at a gate of
- * ours (gate.h) gets it. */
+/* One node's trial of the addresses of others. Callers connect, prove the key and read the rank of the node at
+ * the other end; who is let in at a gate of ours (gate.h) gets it. What follows from it is
+ * rendezvous_network.c's. */
 #include "engine/trial.h"
 
 #include <arpa/inet.h>

@@ -1,4 +1,6 @@
-/* One attempt to connect after another: a connection, the proof of the key, or a pause. */
+/* The way of an agent back to a controller that may follow: one attempt to connect after another, each a
+ * connection and the proof of the key, with a pause between two. It ends with a channel, or when it is told to;
+ * for how long it is worth trying is decided in agent/adrift.c. */
 #include "engine/join_node.h"
 
 #include <errno.h>

@@ -1,4 +1,6 @@
-/* Frameworks by name, those that add nothing to plain, and what their files share. */
+/* Frameworks by name, those that add nothing to plain, and what their files share: a list of variables that is
+ * filled without a check at each step. No framework is loaded or looked for; what a worker's environment must
+ * hold follows from the plan alone. */
 #include "framework/framework.h"
 
 #include <errno.h>

@@ -1,5 +1,6 @@
-/* plain: ranks, sizes and addresses under the names that torchrun uses, the visible devices, and the place in
- * a run of several TPU slices. Any program can read them. No options. */
+/* plain: ranks, sizes and addresses under the names that torchrun uses, the visible devices, and the place in a
+ * run of several TPU slices. Any program can read them. No options. What other frameworks add stands in files
+ * of their own. */
 #include <errno.h>
 #include <limits.h>
 #include <string.h>

@@ -1,5 +1,6 @@
 /* tensorflow: what plain sets, and TF_CONFIG with the address of each worker, for MultiWorkerMirroredStrategy.
- * A worker serves at its node's address and its own free port; rank 0 is the chief. No options. */
+ * A worker serves at its node's address and its own free port; rank 0 is the chief. No options. TensorFlow
+ * itself is not looked for. */
 #include "framework/framework.h"
 
 #include <errno.h>

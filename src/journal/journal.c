@@ -1,4 +1,6 @@
-/* The journal's face: it loads the module with the first journal and hands every call on. */
+/* The journal's face: it loads the module with the first journal and hands every call on, so that a process
+ * that reads none never loads SQLite. Rows become events with values here (journal_event_values); the tables,
+ * and how they are written, are the module's. */
 #include "journal/journal.h"
 
 #include <errno.h>

@@ -1,4 +1,7 @@
-/* Two looks are compared by all that a writer changes with the bytes of a file. */
+/* Whether a journal that was read without locks stayed the same meanwhile: two looks are compared by all that a
+ * writer changes with the bytes of a file. It is for readers without the log's index, as of another user's run,
+ * of storage that is another machine's, or of a run that was killed; where others have the index open SQLite
+ * needs none of this. */
 #include "journal/journal_sqlite.h"
 
 #include <errno.h>

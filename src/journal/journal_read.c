@@ -1,4 +1,6 @@
-/* Reading: each call runs its own statement, so that callbacks may read and write the same journal. */
+/* Reading: each call runs its own statement, so that callbacks may read and write the same journal. Rows are
+ * handed on one at a time, borrowed until the callback returns. What a row holds is checked, as any program may
+ * have written the file; what rows mean is read elsewhere (run/replay.c). */
 #include <errno.h>
 #include <string.h>
 

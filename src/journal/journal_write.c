@@ -1,5 +1,5 @@
 /* Writing: rows gather in one transaction until the commit. The first failure rolls the transaction back and is
- * kept. */
+ * kept. When a commit is made is the controller's (controller/records.c). */
 #include <errno.h>
 #include <string.h>
 

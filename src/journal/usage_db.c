@@ -1,4 +1,6 @@
-/* Samples inside the module of SQLite: added, thinned, read. */
+/* Samples inside the module of SQLite: added, thinned, read. Thinning replaces rows by the means of their span
+ * in one transaction; a sample that is lost with the machine is no loss. What no sampler of ours wrote is
+ * passed over when it is read. */
 #include "journal/usage_db.h"
 
 #include <errno.h>

@@ -1,4 +1,6 @@
-/* Accepts some a turn, so that others of the loop have theirs. */
+/* Accepts some a turn, so that others of the loop have theirs. Where no descriptor is left nobody is accepted
+ * for a while, unless the owner makes room, and those who knock wait in the kernel's queue. A connection is its
+ * owner's from then on; who is let in is not decided here. */
 #include "loop/loop.h"
 
 #include <errno.h>

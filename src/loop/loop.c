@@ -1,4 +1,6 @@
-/* The face of the event loop: hands each call to the kind of loop behind it, and keeps the end of turns. */
+/* The face of the event loop: hands each call to the kind of loop behind it, and keeps what is to be done at
+ * the end of turns. Signals, descriptors and time are the kinds' (loop_real.c, loop_sim.c); nothing here makes
+ * a system call. */
 #include "loop/loop.h"
 
 #include "loop/backend.h"

@@ -1,5 +1,6 @@
 /* A refusal explained: first whether one worker fits any node at all (labels, type, amounts, devices, all
- * together), then what all of them lack. */
+ * together), then what all of them lack. Whether it fits was decided before (planner.h); slices are explained
+ * in explain_slices.c. */
 #include "placement/explain.h"
 
 #include <errno.h>

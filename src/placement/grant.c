@@ -1,5 +1,6 @@
-/* Grants to the open node, and their return (docs/spec/placement.md 3.6): amounts, and which devices. A
- * return undoes its grant exactly, device by device; whether a bundle fits at all was asked before. */
+/* Grants to the open node, and their return (docs/spec/placement.md 3.6): amounts, and which devices. A return
+ * undoes its grant exactly, device by device; whether a bundle fits at all was asked before. Which node is open
+ * is the decision's (decision.c). */
 #include <string.h>
 
 #include "placement/kind.h"

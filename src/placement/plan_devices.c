@@ -1,5 +1,6 @@
 /* What a worker sees of its node's devices (docs/spec/train-api.md 2.4): the run's devices on that node in
- * order of their ids, and which of these are its own. */
+ * order of their ids, and which of these are its own. Which of them a bundle holds was decided by its grant
+ * (grant.c). */
 #include "placement/plan.h"
 
 #include <errno.h>

@@ -1,5 +1,6 @@
-/* Rank order by counting: nodes in first-seen order, each node's bundles in their place, then by lowest
- * device. */
+/* Which rank each bundle of a plan has. Rank order by counting: nodes in first-seen order, each node's bundles
+ * in their place, then by lowest device. Bundles stay where they were put. Whether there are enough of them was
+ * decided before. */
 #include "placement/ranks.h"
 
 #include <errno.h>

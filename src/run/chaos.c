@@ -1,4 +1,6 @@
-/* Faults one after another, each drawn in the same order. */
+/* Faults one after another, each drawn in the same order, whether its victim is there or not, so that a
+ * schedule depends on nothing but its seed and the number of workers. What a fault does is done elsewhere
+ * (controller/chaos.c, agent/disturb.c). */
 #include "run/chaos.h"
 
 #include <string.h>

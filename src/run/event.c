@@ -1,5 +1,6 @@
-/* Events as JSON and back, by the rows of event.h. What is read was perhaps written by another version, or by
- * somebody else: each value is taken for itself, and a wrong one is none. */
+/* Events as JSON and back, by the rows of event.h: no kind has code of its own here. What is read was perhaps
+ * written by another version, or by somebody else: each value is taken for itself, and a wrong one is none.
+ * When events happen is record.c's; what a row of them comes to is replay.c's. */
 #include "run/event.h"
 
 #include <errno.h>

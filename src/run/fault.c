@@ -1,5 +1,6 @@
 /* Faults of devices. A worker whose device breaks ends as if its program were at fault, and others end for want
- * of it: what the driver told shortly before, or while the attempt was stopped, is then the first cause. */
+ * of it: what the driver told shortly before, or while the attempt was stopped, is then the first cause. What
+ * samplers see of devices is the room usage's. */
 #include <stdio.h>
 
 #include "run/internal.h"

@@ -1,4 +1,6 @@
-/* The doors of a run: what happened becomes an input, and the table says what follows. */
+/* The doors of a run: what happened becomes an input, and the table (table.c) says what follows in the state in
+ * which the run is. An input that names a node or rank that is none of this run's is not let in. What is done
+ * with an input is in the file of its concern, as run_on_x. */
 #include "run/internal.h"
 
 /* What is of no node or rank of this run is not let in. */

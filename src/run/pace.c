@@ -1,4 +1,6 @@
-/* A ring of intervals for each rank. */
+/* A ring of intervals for each rank, and the medians of them. Intervals, not times, are kept: clocks of nodes
+ * may differ, but each rank's own go on alike. Nothing is decided by it: who is slow is shown, and never ended.
+ * */
 #include "run/pace.h"
 
 #include <stdlib.h>

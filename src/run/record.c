@@ -1,4 +1,6 @@
-/* The events of a run, as what they tell is known here. */
+/* The events of a run, as what they tell is known here: each function fills the values of one kind and hands it
+ * to the controller. What is written of them, and in which form, is in event.c; that an event is on record is
+ * not known when these return. */
 #include <sys/wait.h>
 
 #include "base/buffer.h"

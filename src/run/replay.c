@@ -1,5 +1,6 @@
-/* One event after the other. Whatever a journal holds, ranks, nodes and sizes are looked at before they are
- * used: it may be damaged, or somebody else's. */
+/* What the events of a run come to: the one fold that the live run, a resume, `status` and the page go by. One
+ * event after the other. Whatever a journal holds, ranks, nodes and sizes are looked at before they are used:
+ * it may be damaged, or somebody else's. */
 #include "run/replay.h"
 
 #include <limits.h>

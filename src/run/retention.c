@@ -1,4 +1,6 @@
-/* Choosing by counting, for each checkpoint, how many are better. */
+/* Choosing which checkpoints stay, by counting, for each, how many are better: there are few of them, and no
+ * order need be kept. Also what metrics say of a score. Whoever has the checkpoints removes them
+ * (checkpoint/remove.c); the latest stays whatever its score. */
 #include "run/settings.h"
 
 #include <math.h>

@@ -1,4 +1,6 @@
-/* How a run stands, and how it ended. */
+/* How a run stands, and how it ended: what others may ask of it between two inputs. Nothing is changed here but
+ * for two words of the controller's, where a run begins from and that it tries no more. Numbers of exit
+ * statuses are those of docs/design.md 5.3. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,6 @@
-/* Keys map to entries; an entry holds a value, the waiters for it, or a gather in progress. */
+/* Keys map to entries; an entry holds a value, the waiters for it, or a gather in progress. An answer is handed
+ * on by a callback, possibly before the call returns; nothing waits in here. All that is held counts against
+ * one bound, since workers fill the controller's memory. */
 #include "run/store.h"
 
 #include <errno.h>

@@ -1,5 +1,6 @@
 /* What is heard of workers: each is a move in its table of states, and some are the failure of the attempt.
- * Also of agents that leave, of which workers may be the first to tell. */
+ * Also of agents that leave, of which workers may be the first to tell. What a failure leads to is decided in
+ * run.c. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>

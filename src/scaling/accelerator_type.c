@@ -1,5 +1,6 @@
-/* The table of accelerator types. Nodes may also be of types that are not in it, because detectors make a
- * type from the name a device gives itself; those are known by how they begin. */
+/* The table of accelerator types. Nodes may also be of types that are not in it, because detectors make a type
+ * from the name a device gives itself; those are known by how they begin. How a device's own name becomes a
+ * type is accelerator/classify.c's. */
 #include "scaling/device.h"
 
 #include <string.h>

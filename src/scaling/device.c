@@ -1,4 +1,6 @@
-/* The table of device resources and the checks over it. */
+/* The table of device resources and the checks over it: which names are devices, which amounts of one may be
+ * asked for, and which spellings are mistakes for a known name. A name that nobody knows is a resource of the
+ * user's own, and any amount of it is right. */
 #include "scaling/device.h"
 
 #include <ctype.h>

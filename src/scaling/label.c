@@ -1,5 +1,6 @@
 /* Labels and selectors (docs/spec/placement.md 3.4): the syntax is that of Kubernetes labels, the forms of an
- * expression are "v", "!v", "in(a,b)" and "!in(a,b)". Lists are short, so they are sorted arrays. */
+ * expression are "v", "!v", "in(a,b)" and "!in(a,b)". Lists are short, so they are sorted arrays. Which nodes a
+ * selector leaves is the planner's to find. */
 #include "scaling/label.h"
 
 #include <ctype.h>

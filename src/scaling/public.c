@@ -1,4 +1,6 @@
-/* ty_scaling_resolve: JSON in, JSON out, for the Python face and other languages. */
+/* ty_scaling_resolve: JSON in, JSON out, for the Python face and other languages. The fields are read by the
+ * same reader as those of a config file (scaling.c), so that Python has no rule of its own; the answer is the
+ * demand, with what is to be warned of. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,6 @@
-/* From the config to the demand (docs/spec/train-api.md 1.4). Nothing of the config is changed or borrowed. */
+/* From the config to the demand (docs/spec/train-api.md 1.4). Nothing of the config is changed or borrowed.
+ * What one worker needs is decided here and nowhere else; whether any node has it is the planner's question
+ * (placement/planner.h). */
 #include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>

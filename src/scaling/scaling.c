@@ -1,5 +1,6 @@
 /* The scaling config as a value: defaults, release, copy, and the faces of C and of the command line. Checks
- * that need the whole config are in validate.c; the face of JSON and YAML is read.c. */
+ * that need the whole config are in validate.c; the face of JSON and YAML is read.c. What follows from it is
+ * resolve.c's. */
 #include "scaling/scaling.h"
 
 #include <errno.h>

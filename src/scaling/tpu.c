@@ -1,5 +1,5 @@
 /* TPU arithmetic (docs/spec/accelerators.md 2.1-2.4): a table of generations, one row each, and the formulas of
- * 2.2 over it. */
+ * 2.2 over it. Which hosts make a slice is found by placement. */
 #include "scaling/tpu.h"
 
 #include <ctype.h>

@@ -1,5 +1,5 @@
 /* The sampler's process: it sleeps until the next sample is due or the agent says something, and ends with the
- * agent. */
+ * agent. What is sampled is in usage_node.c, usage_workers.c and a file for each vendor. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>

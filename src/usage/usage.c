@@ -1,4 +1,6 @@
-/* The table of what is sampled, and a sample as a packet. */
+/* The table of what is sampled, and a sample as a packet: how long it is, whether one that came is whole, a
+ * number more. Shared by the process that samples and those that read; what is sampled is measured in
+ * usage_node.c, usage_workers.c and a file for each vendor. */
 #include "usage/usage.h"
 
 #include <math.h>

@@ -1,4 +1,6 @@
-/* AMD's devices by the files of the amdgpu driver: those of the device, and of its monitor (hwmon). */
+/* AMD's devices by the files of the amdgpu driver: those of the device, and of its monitor (hwmon). No library
+ * of the vendor's is needed, and no device is opened. What a card's driver has no file for is left out of the
+ * sample. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

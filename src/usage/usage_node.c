@@ -1,5 +1,5 @@
 /* The machine: /proc/stat, meminfo, pressure, net/dev, diskstats, the counters of InfiniBand ports, and the
- * cgroup of this process. */
+ * cgroup of this process. What does not exist on a machine is left out of the sample. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

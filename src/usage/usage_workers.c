@@ -1,5 +1,6 @@
 /* Workers by their process groups, in one walk through /proc: processes that have left the group are counted
- * nowhere. Processor time that ended processes had stays with the parent that waited for them. */
+ * nowhere. Processor time that ended processes had stays with the parent that waited for them. Which processes
+ * are workers is told by the agent. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,6 @@
-/* Values that are not finite, of all reports of a run: a count of a sample would fall at times, and to read
- * all of a long run for each answer takes too long. */
+/* How many values of each metric are not finite, over all of a run. Of all reports, as a count of a sample
+ * would fall at times; kept from one answer to the next, as to read all of a long run for each takes too long.
+ * */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,6 @@
-/* Most numbers of a series are whole or have few digits; 17 tell any. A plot has ten thousands of them. */
+/* Numbers as JSON text, fast: most numbers of a series are whole or have few digits, and 17 tell any. A plot
+ * has ten thousands of them, which printf would take most of the time for. Texts and objects are not written
+ * here. */
 #include "view/encode.h"
 
 #include <math.h>

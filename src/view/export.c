@@ -1,5 +1,6 @@
-/* Reports as rows of CSV and JSON, one after the other. Text gathers until it is worth a call, and a next
- * call goes on behind the last row, so that a run that goes on can be followed. */
+/* Reports as rows of CSV and JSON, one after the other. Text gathers until it is worth a call, and a next call
+ * goes on behind the last row, so that a run that goes on can be followed. What a compressed file or a pipe
+ * does with the text is the caller's. */
 #include "view/export.h"
 
 #include <ctype.h>

@@ -1,5 +1,6 @@
 /* Every run is gathered first, as the samples of a family must stand together. A family is a row of a table:
- * its name, type, help, and what writes its samples of one run. */
+ * its name, type, help, and what writes its samples of one run. Who reads it, and how often, is not known here.
+ * */
 #include "view/export.h"
 
 #include <errno.h>

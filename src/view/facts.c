@@ -1,5 +1,6 @@
 /* One reading of the events: they are folded by the replay, and what the replay does not keep (failures by
- * kind, hangs, reports that later attempts took back) is noted beside. */
+ * kind, hangs, reports that later attempts took back) is noted beside. What is kept from one reading to the
+ * next is its caller's (facts_kept). */
 #include "view/facts.h"
 
 #include <errno.h>

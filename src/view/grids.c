@@ -1,5 +1,6 @@
 /* TPU slices as grids of chips, each with the rank that holds it: hosts take blocks of the topology, in their
- * order, row by row; ranks share the chips of their host evenly, in theirs. */
+ * order, row by row; ranks share the chips of their host evenly, in theirs. Nothing is known of the chips'
+ * state. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,6 @@
 /* One thread makes the looks, one after the other; where it gets no further another one begins with the next,
- * so that there are soon as many as there are directories that do not answer. */
+ * so that there are soon as many as there are directories that do not answer. What is made of a look is
+ * runs.c's. */
 #include "view/run_look.h"
 
 #include <errno.h>

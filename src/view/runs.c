@@ -1,5 +1,6 @@
 /* What a journal looks like from outside (its file, its log) says whether it must be read again; a run that
- * goes on may also have died without a word, which its lock tells: a look (view/run_look.h) tells both. */
+ * goes on may also have died without a word, which its lock tells: a look (view/run_look.h) tells both. What a
+ * run has to show in detail is summary.c's. */
 #include "view/runs.h"
 
 #include <errno.h>

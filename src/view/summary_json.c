@@ -1,4 +1,6 @@
-/* A summary as JSON: what `trainyard status --format json` prints, and the page asks for. */
+/* A summary as JSON: what `trainyard status --format json` prints, and the page asks for. Fields that are not
+ * known are null or left out, as docs/seeing.md says of each. What the summary holds is gathered in summary.c.
+ * */
 #include <jansson.h>
 #include <math.h>
 

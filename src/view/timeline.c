@@ -1,5 +1,5 @@
 /* Where the time of a run went: shares of the whole run, and the start of each rank; its events and its
- * checkpoints as rows of JSON. */
+ * checkpoints as rows of JSON. Reports are not read for it. */
 #include "view/timeline.h"
 
 #include <errno.h>

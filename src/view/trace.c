@@ -1,5 +1,5 @@
-/* A run as a trace: each event becomes what it is there at once, each report the slice since the one before
- * it. */
+/* A run as a trace: each event becomes what it is there at once, each report the slice since the one before it.
+ * What torch's profiler saw is added by profile.c. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>

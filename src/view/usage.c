@@ -1,4 +1,6 @@
-/* What each node said last, of usage.db. */
+/* What each node said last, of usage.db: the last value, and of counters the rate between the last two rows and
+ * what they have grown by since the first. Series over time are in usage_lines.c. Nothing is sampled here: rows
+ * are read as agents' samplers gave them. */
 #include "view/usage.h"
 
 #include <errno.h>

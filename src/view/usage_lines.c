@@ -1,5 +1,6 @@
 /* Lines of one thing that was sampled: usage.db read once for each. A line of several nodes or devices gathers
- * its buckets as rows come, so that thousands of devices need no more memory than one. */
+ * its buckets as rows come, so that thousands of devices need no more memory than one. The last values are
+ * usage.c's. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>

@@ -1,5 +1,6 @@
 /* Values of a report's metrics, without a tree of them: one pass over the text. Names without escapes, and
- * numbers of up to 19 digits, are read in place; all else goes the slow way, through a copy and strtod. */
+ * numbers of up to 19 digits, are read in place; all else goes the slow way, through a copy and strtod.
+ * Whatever the text is, nothing beyond it is read; a wrong one ends the pass. */
 #include "view/values.h"
 
 #include <ctype.h>

@@ -1,4 +1,7 @@
-/* Both go the way of their commands, `trainyard stop` and `trainyard stacks`. */
+/* What the page may do to a run: stop it, and ask for stacks. Both go the way of their commands, `trainyard
+ * stop` and `trainyard stacks`, and so ask nothing of the run but what any process of its user may. Checked
+ * here are the name, which the page must say, and that the run is the user's own; who may ask at all is checked
+ * before (guard.c). */
 #include "web/site.h"
 
 #include <errno.h>

@@ -1,4 +1,6 @@
-/* What is served: the paths, and what a thread makes of each for a run of the list. */
+/* What is served: the paths, and what a thread makes of each for a run of the list. Each answer reads what it
+ * needs of the run's files and is a whole text; it changes nothing of the site. Requests are taken, and replies
+ * sent, by the loop (api.c). */
 #include "web/api.h"
 
 #include <errno.h>

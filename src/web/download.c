@@ -1,5 +1,6 @@
 /* Exports and whole logs: sent while a thread still makes them. A pipe lies between the thread and the loop, so
- * that the thread writes no faster than the client takes, and a client that goes ends the thread's writes. */
+ * that the thread writes no faster than the client takes, and a client that goes ends the thread's writes. What
+ * is sent is made by view. */
 #include "web/api.h"
 
 #include <errno.h>

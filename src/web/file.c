@@ -1,5 +1,5 @@
 /* The page of runs as one file: what a person mails. No script and nothing from outside, as its own policy
- * says; each plot is drawn here as SVG. */
+ * says; each plot is drawn here as SVG. The page that is served is another (web/page). */
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>

@@ -1,5 +1,6 @@
-/* A queue of lanes that have work, and the threads that take from it. A thread sleeps without a limit while
- * there is none, so that nothing runs when nobody looks. */
+/* Threads that read for the page: a queue of lanes that have work, and the threads that take from it; of one
+ * lane one job at a time. A thread sleeps without a limit while there is none, so that nothing runs when nobody
+ * looks. */
 #include "web/site.h"
 
 #include <errno.h>

@@ -1,5 +1,6 @@
 /* Each file is opened below the descriptor of its directory, links not followed, and without waiting for
- * whoever may write into a FIFO. */
+ * whoever may write into a FIFO. Served are logs, what is found in them, saved stacks and profiles; nothing of
+ * them is changed. */
 #include "web/run_output.h"
 
 #include <ctype.h>

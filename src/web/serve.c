@@ -1,5 +1,6 @@
-/* The dashboard while it serves: one thread with a loop, which sleeps until a client comes. What reads
- * journals is a job of the lanes' threads; the loop takes what they have done and answers. */
+/* The dashboard while it serves: one thread with a loop, which sleeps until a client comes. What reads journals
+ * is a job of the lanes' threads; the loop takes what they have done and answers. What is answered is in
+ * answers.c, and who may ask in guard.c. */
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>

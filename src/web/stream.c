@@ -1,4 +1,6 @@
-/* Server-sent events: what changed (news.c), never the data. */
+/* Server-sent events: what changed (news.c), never the data, which whoever is told asks for. A client that does
+ * not read is told no more until it does, and asks for all then. What changed is found out once for all
+ * clients. */
 #include <stdlib.h>
 
 #include "base/cleanup.h"

@@ -1,5 +1,6 @@
-/* Reads keys from where they travel (a file, a variable), and makes them. A key is wiped where it has been:
- * the environment of a process can be read as long as the process lives. */
+/* Reads keys from where they travel (a file, a variable), and makes them. A key is wiped where it has been: the
+ * environment of a process can be read as long as the process lives. How a key is proven without being sent is
+ * TLS's part (tls.h). */
 #include "wire/key.h"
 
 #include <ctype.h>

@@ -1,5 +1,6 @@
-/* The side of TLS that is always there: calls into the module. Whoever has a connection or a server has loaded
- * it. */
+/* The side of TLS that is always there: calls into the module (tls_openssl.c). Whoever has a connection or a
+ * server has loaded it. Keys of runs are read by key.c, and what goes over a connection is the channel's. How a
+ * key becomes the proof of a connection is in tls_openssl.c. */
 #include "wire/tls.h"
 
 #include <stddef.h>

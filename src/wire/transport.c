@@ -1,4 +1,6 @@
-/* Plain sockets, and a door to TLS. */
+/* A descriptor that is read and written, plainly or through TLS: plain sockets, and a door to TLS (tls.h),
+ * which only nodes of other machines need. Nothing here waits or frames; what is written is the channel's
+ * (channel.c). */
 #include "wire/channel.h"
 
 #include <errno.h>

@@ -1,5 +1,6 @@
 /* Reads a worker's place in the run from the variables that its agent set (docs/design.md 5.3). Every one is
- * checked before it is believed, because any program may have changed them on the way. */
+ * checked before it is believed, because any program may have changed them on the way. Variables that
+ * frameworks read are not looked at. */
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>

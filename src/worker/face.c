@@ -1,4 +1,6 @@
-/* The part of the public interface that only a driver uses: checked here, done by the module `driver`. */
+/* The part of the public interface that only a driver uses: arguments are checked here, and the rest is done by
+ * the module `driver`, which is loaded with the first of these calls. So the library that every worker loads
+ * needs libc alone. */
 #include <trainyard/cluster.h>
 #include <trainyard/version.h>
 

@@ -1,4 +1,6 @@
-/* The directory in memory for files of a node's workers (link.h). */
+/* The directory in memory for files of a node's workers (link.h): its name, made of the run's token, its
+ * removal, and the marks of ranks whose program has begun MPI. What else lies in it is made, and named, by
+ * those who use it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>

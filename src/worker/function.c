@@ -1,4 +1,6 @@
-/* Finds loaded objects by build id and back: the note that the linker puts into each, read from memory. */
+/* Training functions by name: finds loaded objects by build id and back, so that the driver's pointer means the
+ * same function in a worker that has its objects elsewhere. The id is the note that the linker puts into each
+ * object, read from memory; where there is none a hash of the object's file stands for it. */
 #include "worker/driver.h"
 
 #include <elf.h>

@@ -1,5 +1,6 @@
 /* ty_init: in a worker that ty_fit started it runs the training function and ends the process; elsewhere it
- * only notes that it was called, for ty_fit to rely on. */
+ * only notes that it was called, for ty_fit to rely on. How a function is found in another process is
+ * function.c's. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* Writes metrics as JSON. This is the time that a report costs a training loop, so whole numbers take a short
- * way, and nothing is allocated once the buffer has grown. */
+ * way, and nothing is allocated once the buffer has grown. Whether names stand twice is not looked at. */
 #include "worker/metrics.h"
 
 #include <inttypes.h>

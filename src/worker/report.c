@@ -1,5 +1,6 @@
 /* Reports: a line that is queued, or, with a checkpoint, the exchange that ends when the checkpoint is
- * committed (docs/design.md 4, "Reports do not block"). What goes on meanwhile is in upload.c. */
+ * committed (docs/design.md 4, "Reports do not block"). What goes on meanwhile is in upload.c. When a
+ * checkpoint is committed is the run's to decide (run/report.c). */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>

@@ -1,4 +1,6 @@
-/* The getters of a result. */
+/* The getters of a result: what is in it is made by the controller (controller/result.c), of a run that has
+ * ended, or of a run's directory. Texts are the result's, until ty_result_free. Nothing is read from disk here.
+ * */
 #include "worker/driver.h"
 
 #include <stdlib.h>

@@ -1,5 +1,6 @@
 /* Being asked to stop, the reason of a stop, and signs of life. The run sends SIGTERM; until the program asks
- * for the first time whether it is to stop, SIGTERM ends it, as in any program. */
+ * for the first time whether it is to stop, SIGTERM ends it, as in any program. Who asked, and what the run
+ * does then, is not known here. */
 #include <signal.h>
 #include <stdlib.h>
 #include <time.h>

@@ -1,5 +1,5 @@
 /* The run's store as seen from a worker, and the gather of all ranks: one request each, answered by the
- * controller through the agent. */
+ * controller through the agent. Nothing is kept here from one request to the next. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>

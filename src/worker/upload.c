@@ -1,5 +1,5 @@
 /* The queue, its thread, and what the thread does. All that is shared stands under one lock; a process that was
- * forked from a worker starts afresh. */
+ * forked from a worker starts afresh. What a report is, and its line, is report.c's. */
 #include "worker/upload.h"
 
 #include <inttypes.h>

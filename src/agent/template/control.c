@@ -1,4 +1,6 @@
-/* Requests to a process of the template, and its answers. */
+/* Requests to a process of the template, and its answers: a byte with descriptors there, lines of text back
+ * (template.h has the protocol). What lines mean is the template's state to say (template_table.c); here they
+ * are only made whole, and whoever writes on and on is not listened to for longer than a turn. */
 #include "agent/template/template_internal.h"
 
 #include <errno.h>

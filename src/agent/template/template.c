@@ -1,5 +1,6 @@
 /* The agent's face of a template: a run begins and ends, workers are asked for, children are reaped. What comes
- * from the two processes becomes an event here; what an event does is in template_table.c. */
+ * from the two processes becomes an event here; what an event does is in template_table.c. The protocol with
+ * the processes is in template.h. */
 #include "agent/template/template.h"
 
 #include <stdint.h>

@@ -1,5 +1,5 @@
-/* From a launch to a zygote and to what it is asked. In the template numeric libraries are held to one
- * thread: a process with threads cannot be forked. */
+/* From a launch to a zygote and to what it is asked. In the template numeric libraries are held to one thread:
+ * a process with threads cannot be forked. When that is done is the table's (template_table.c). */
 #include "agent/template/template_internal.h"
 
 #include <errno.h>

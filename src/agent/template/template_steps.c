@@ -1,5 +1,6 @@
 /* What is done to the two processes of a template: the zygote is executed, and asked for the run's; each is
- * ended; and how one ended by itself is said, with the last line that it wrote as the reason. */
+ * ended; and how one ended by itself is said, with the last line that it wrote as the reason. When each of them
+ * is done is the table's (template_table.c). */
 #include <fcntl.h>
 #include <string.h>
 #include <sys/wait.h>
