@@ -75,14 +75,16 @@ TY_API void ty_result_free(ty_result *result); /* NULL is fine */
  * checkpoints are ranked (null: by time), and "num_to_keep" (null: all). Nothing is written. TY_ECORRUPT names
  * the journal that is damaged, -EBUSY one that changes all the time. */
 TY_API int ty_result_read(const char *path, ty_result **result, ty_error *err);
+/* The run's name, and its directory; borrowed from the result. */
 TY_API const char *ty_result_name(const ty_result *result);
-TY_API const char *ty_result_path(const ty_result *result); /* the run's directory */
+TY_API const char *ty_result_path(const ty_result *result);
 /* The last report of rank 0 as a JSON object, NULL without a report; borrowed from the result. */
 TY_API const char *ty_result_metrics(const ty_result *result);
 /* 1 and the value of one metric of that report, 0 when it is not there. */
 TY_API int ty_result_metric(const ty_result *result, const char *name, double *value);
 /* Directory of the last committed checkpoint, NULL without; borrowed from the result. */
 TY_API const char *ty_result_checkpoint(const ty_result *result);
+/* The number of the last attempt; those before a resume count. */
 TY_API int ty_result_attempts(const ty_result *result);
 
 /* One attempt of a run. Texts are borrowed from the result. */
@@ -103,6 +105,7 @@ typedef struct ty_attempt_info {
 /* Attempt `index` (from 0 on, in their order) of the run, those before a resume among them. Borrowed from the
  * result; NULL when there is no such attempt. */
 TY_API const ty_attempt_info *ty_result_attempt(const ty_result *result, int index);
+/* How many workers the last attempt had. */
 TY_API int ty_result_num_workers(const ty_result *result);
 /* How worker `rank` of the last attempt ended: exit code, 128 + signal, or -1 when it was never started. */
 TY_API int ty_result_exit(const ty_result *result, int rank);

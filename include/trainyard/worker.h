@@ -31,6 +31,9 @@ TY_API void ty_init(int *argc, char ***argv);
  * ready. */
 TY_API ty_worker *ty_worker_self(ty_error *err);
 
+/* Which worker this is: its rank among all workers of the attempt, from 0 on, and how many they are; the same
+ * among those of its node; the rank of its node. They do not change while the process lives: another attempt is
+ * another process. */
 TY_API int ty_world_rank(const ty_worker *worker);
 TY_API int ty_world_size(const ty_worker *worker);
 TY_API int ty_local_rank(const ty_worker *worker);
