@@ -84,6 +84,15 @@ static int get_map(json_t *node, const char *key, json_t **map, ty_error *err) {
     return 0;
 }
 
+enum { NUMBER_SIZE = 32 };
+
+/* A text, or a whole number as one; NULL for anything else. */
+static const char *text_of(const json_t *value, char number[NUMBER_SIZE]) {
+    if (!json_is_integer(value)) return json_string_value(value);
+    (void)snprintf(number, NUMBER_SIZE, "%lld", (long long)json_integer_value(value));
+    return number;
+}
+
 static int read_amounts(json_t *map, const char *in, struct resources *amounts, ty_error *err) {
     const char *name;
     json_t *value;
@@ -94,12 +103,8 @@ static int read_amounts(json_t *map, const char *in, struct resources *amounts, 
         char what[160];
         quantity amount;
         (void)snprintf(what, sizeof what, "%s: %s", in, name);
-        const char *text = json_string_value(value);
-        char number[32];
-        if (json_is_integer(value)) {
-            (void)snprintf(number, sizeof number, "%lld", (long long)json_integer_value(value));
-            text = number;
-        }
+        char number[NUMBER_SIZE];
+        const char *text = text_of(value, number);
         int rc;
         if (text != NULL)
             rc = quantity_parse(text, what, &amount, err);
@@ -120,12 +125,8 @@ static int read_labels(json_t *node, struct labels *labels, ty_error *err) {
     int rc = get_map(node, "labels", &map, err);
     if (rc < 0) return rc;
     json_object_foreach(map, key, value) {
-        const char *text = json_string_value(value);
-        char number[32];
-        if (json_is_integer(value)) { /* good where it is whole: a worker id is written 0 as often as "0" */
-            (void)snprintf(number, sizeof number, "%lld", (long long)json_integer_value(value));
-            text = number;
-        }
+        char number[NUMBER_SIZE];
+        const char *text = text_of(value, number); /* a worker id is written 0 as often as "0" */
         if (text != NULL)
             rc = labels_set(labels, key, text, err);
         else
