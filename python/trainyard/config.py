@@ -322,6 +322,9 @@ class CheckpointConfig:
     num_to_keep: how many, the latest always among them; None keeps all.
     checkpoint_score_attribute: the metric by which they are ranked; None ranks them by time.
     checkpoint_score_order: whether "max" or "min" is best.
+
+    By keyword only:
+    on_checkpoint_error: when a checkpoint cannot be written: "fail", or "continue" with the one before it.
     """
 
     num_to_keep: int | None = None
@@ -329,6 +332,8 @@ class CheckpointConfig:
     checkpoint_score_order: str | None = "max"
     checkpoint_frequency: Any = _UNSET
     checkpoint_at_end: Any = _UNSET
+    _: dataclasses.KW_ONLY
+    on_checkpoint_error: str = "fail"
 
     _OTHERS: ClassVar = ("checkpoint_frequency", "checkpoint_at_end")
     _SAID: ClassVar = ("checkpoint_score_order",)  # it belongs to the score
@@ -449,7 +454,9 @@ class RunConfig:
         "auto" forks where that is safe. "fork" forks workers from this very process: nothing is imported twice, and the training
         function is not pickled, so it may use what cannot be, such as open files; ValueError where this process has other threads
         or has a device open. It is on this machine only.
-    progress: "auto", "plain" or "none". quiet: no output of the workers here; it is in `logs/` all the same.
+    progress: "auto", "plain" or "none". quiet: no output of the workers here; it is in `logs/` all the same. no_prefix: their lines
+        as they are, without [rank N].
+    no_wait: ControllerError, instead of waiting, where other runs hold the devices.
     isolate_devices: a worker sees only its own devices. bind: "numa" keeps workers near their devices' cores and memory, where
         there are several NUMA nodes; "none" leaves that to the frameworks.
     grace_s: between being told to end and being ended.
@@ -491,6 +498,8 @@ class RunConfig:
     start_method: str = "auto"
     progress: str = "auto"
     quiet: bool = False
+    no_prefix: bool = False
+    no_wait: bool = False
     isolate_devices: bool = False
     bind: str = "numa"
     grace_s: float | None = None

@@ -311,6 +311,7 @@ def test_placement_group_factory():
         {"checkpoint_score_order": "avg"},
         {"checkpoint_score_order": None},
         {"checkpoint_score_attribute": 3},
+        {"on_checkpoint_error": "stop"},
         {"num_to_keep": 10**400},
     ],
 )
@@ -367,6 +368,8 @@ def test_failure_config():
         {"bind": "cores"},
         {"bind": None},
         {"quiet": None},
+        {"no_wait": None},
+        {"no_prefix": 1},
         {"grace_s": -1},
         {"chaos": 7},
         {"time_limit_s": float("inf")},

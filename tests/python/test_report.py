@@ -486,3 +486,23 @@ def test_an_upload_that_fails_fails_the_worker(fit, tmp_path, mode):
     with pytest.raises(WorkerGroupError) as caught:
         fit(train, 1)
     assert isinstance(caught.value.worker_failures[0], ConnectionError)
+
+
+def test_a_checkpoint_that_cannot_be_written_ends_the_run_unless_that_may_be(fit):
+    """A file stands where the ranks' directory is to be."""
+
+    def train():
+        path = trainyard.get_context().get_storage().experiment_fs_path
+        pathlib.Path(path, ".checkpoint_000001.attempt-1").touch()
+        saved({"step": 1}, part="1")
+        trainyard.report({"step": 2})
+
+    with pytest.raises(WorkerGroupError, match="checkpoint_000001"):
+        fit(train, 1)
+    result = fit(train, 1, checkpoint_config=CheckpointConfig(on_checkpoint_error="continue"))
+    assert (result.metrics, result.checkpoint) == ({"step": 2}, None)
+
+
+def test_lines_of_workers_without_their_rank(fit, capfd):
+    fit(lambda: print("as it is"), 1, no_prefix=True)
+    assert capfd.readouterr().out == "as it is\n"

@@ -8,6 +8,8 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Options of other programs that the pages show.
 FOREIGN = {"--signal", "--cflags", "--libs", "--follow", "--at"}
+# Settings that Python's driver sends of its own: of the trainer, of a policy, of how it shows a run.
+OF_DRIVER = {"framework", "backend", "manifest", "output", "keep_agents"}
 OF_OTHERS = {"docs/spec/slurm.md", "docs/slurm.md"}  # pages about another program's options
 
 
@@ -64,6 +66,10 @@ class Names(unittest.TestCase):
             for word in words.split("|"):
                 with self.subTest(key=key, word=word):
                     self.assertIn(f'"{word}"', behind)
+
+    def test_settings_are_fields_in_python(self):
+        fields = set(re.findall(r"^    (\w+): [^\n=]+ = ", text("python/trainyard/config.py"), re.M))
+        self.assertEqual({key for key, _ in settings()} - fields, OF_DRIVER)
 
     def test_every_setting_was_read(self):
         self.assertEqual(len(settings()), text("src/run/settings.def").count("\nSETTING("))
