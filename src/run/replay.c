@@ -38,16 +38,14 @@ static void keep(struct run_replay *replay, struct kept_event *kept, const struc
 
 /* At least so many items, the new ones zero. False without memory; the array is as it was then. */
 static bool make_room(struct run_replay *replay, void *items, size_t *n, size_t wanted, size_t size) {
-    void *array;
+    char *array;
     if (wanted <= *n) return true;
-    memcpy(&array, items, sizeof array);
-    array = reallocarray(array, wanted, size);
-    if (array == NULL) {
+    if (array_resize(items, wanted, size) < 0) {
         replay->failed = true;
         return false;
     }
-    memset((char *)array + *n * size, 0, (wanted - *n) * size);
-    memcpy(items, &array, sizeof array);
+    memcpy(&array, items, sizeof array);
+    memset(array + *n * size, 0, (wanted - *n) * size);
     *n = wanted;
     return true;
 }
