@@ -1,7 +1,8 @@
-/* TLS by OpenSSL. The pre-shared key of a node is HKDF-SHA256 of the run's key with the node's rank: what one
- * node proves does not speak for another, and as a server never proves anything with a key of its own, nothing
- * can be reflected. A session counts only when it was made with the key ("reused", as OpenSSL calls that): a
- * handshake that went another way, by a certificate, is refused. */
+/* TLS by OpenSSL, which shakes hands; the records that follow are made and opened by record.h, with the
+ * secrets of that handshake. The pre-shared key of a node is HKDF-SHA256 of the run's key with the node's
+ * rank: what one node proves does not speak for another, and as a server never proves anything with a key
+ * of its own, nothing can be reflected. A session counts only when it was made with the key ("reused", as
+ * OpenSSL calls that): a handshake that went another way, by a certificate, is refused. */
 #include <errno.h>
 #include <limits.h>
 #include <openssl/core_names.h>
@@ -20,30 +21,47 @@
 #include "base/cleanup.h"
 #include "base/module.h"
 #include "base/str.h"
+#include "wire/record.h"
 #include "wire/tls.h"
 
-/* RECORD: a full one as it travels. READ_AHEAD: what is taken from a socket at once, held only until it is
- * handed on. GATHERED: what a socket is given at once. */
+/* RECORD: a full one as it travels. READ_AHEAD: what is taken from a socket at once. GATHERED: what a socket is
+ * given at once. HANDSHAKE: as much as an end says in one go. SMALL: a record that costs nothing to copy. */
 enum {
     PSK_SIZE = 32,
     IDENTITY_SIZE = 64,
-    RECORD = SSL3_RT_MAX_PLAIN_LENGTH + 32,
+    RECORD = RECORD_PLAIN + RECORD_EXTRA,
     READ_AHEAD = 4 * RECORD,
-    GATHERED = 16 * RECORD
+    GATHERED = 16 * RECORD,
+    HANDSHAKE = 2 << 10,
+    SMALL = 1 << 10
 };
 static const char IDENTITY[] = "trainyard 1 node ";
+/* What the ends of a connection say to each other behind the handshake: the end, and that the next key
+ * follows. */
+static const uint8_t CLOSE_NOTIFY[] = {1, 0}, KEY_UPDATE[] = {24, 0, 0, 1, 0};
 
 struct tls_server {
     SSL_CTX *context; /* NULL until the first comes: it takes longer to set up than a handshake */
     struct run_key key;
 };
 
-struct tls {
+/* What is freed as soon as both ends have proven that they have the key. */
+struct handshake {
     SSL *ssl;
-    int fd;
     struct run_key key;
+    bool told_client, told_server; /* OpenSSL has told their secrets */
+    uint8_t client[RECORD_SECRET], server[RECORD_SECRET];
+};
+
+struct tls {
+    int fd;
     uint32_t node_rank;
-    bool gathering;    /* records are appended to `out` as they are made */
+    struct handshake *handshake; /* NULL: it is over */
+    struct record_way reading, writing;
+    struct buffer in; /* was read from the socket and not handed on */
+    size_t opened;    /* bytes at the front of `in` that are plain text; records follow */
+    bool ended;       /* nothing more can be read: `fault` is 0 at the peer's end, or why */
+    int fault;
     struct buffer out; /* records that the socket is still to be given */
     size_t sent;       /* bytes at the front of `out` that it took */
     size_t owed;       /* bytes of the caller's that lie in `out` */
@@ -117,7 +135,7 @@ static int find_session(SSL *ssl, const unsigned char *bytes, size_t size, SSL_S
     struct tls *tls = SSL_get_app_data(ssl);
     *session = NULL;
     if (read_identity(bytes, size, identity, &tls->node_rank))
-        *session = make_session(ssl, &tls->key, identity);
+        *session = make_session(ssl, &tls->handshake->key, identity);
     return 1; /* without one the handshake ends, as there is no certificate */
 }
 
@@ -127,16 +145,318 @@ static int use_session(SSL *ssl, const EVP_MD *digest, const unsigned char **id,
     static _Thread_local char identity[IDENTITY_SIZE];
     struct tls *tls = SSL_get_app_data(ssl);
     int length = snprintf(identity, sizeof identity, "%s%u", IDENTITY, tls->node_rank);
-    *session = make_session(ssl, &tls->key, identity);
+    *session = make_session(ssl, &tls->handshake->key, identity);
     *id = (const unsigned char *)identity;
     *size = (size_t)length;
     return *session != NULL;
 }
 
-/* -- the way out
+/* -- the handshake's way to the socket: it takes no more than it needs of what was read */
+
+static int write_handshake(BIO *bio, const char *bytes, int size) {
+    const struct tls *tls = BIO_get_data(bio);
+    BIO_clear_retry_flags(bio);
+    ssize_t n = send(tls->fd, bytes, (size_t)size, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) BIO_set_retry_write(bio);
+    return (int)n;
+}
+
+static int read_handshake(BIO *bio, char *to, int size) {
+    struct tls *tls = BIO_get_data(bio);
+    BIO_clear_retry_flags(bio);
+    if (tls->in.size == 0) {
+        char *from = buffer_reserve(&tls->in, HANDSHAKE);
+        ssize_t n = from != NULL ? recv(tls->fd, from, HANDSHAKE, MSG_DONTWAIT) : -1;
+        if (n < 0 && from != NULL && (errno == EAGAIN || errno == EINTR)) BIO_set_retry_read(bio);
+        if (n <= 0) return (int)n;
+        tls->in.size = (size_t)n;
+    }
+    size_t taken = (size_t)size < tls->in.size ? (size_t)size : tls->in.size;
+    memcpy(to, tls->in.data, taken);
+    buffer_consume(&tls->in, taken);
+    return (int)taken;
+}
+
+static long control(BIO *bio, int command, long number, void *pointer) {
+    (void)bio, (void)number, (void)pointer;
+    return command == BIO_CTRL_FLUSH; /* nothing is kept back */
+}
+
+/* "CLIENT_TRAFFIC_SECRET_0 RANDOM SECRET", the latter two as hexadecimal digits: how OpenSSL tells secrets. */
+static void take_secret(const SSL *ssl, const char *line) {
+    static const char CLIENT[] = "CLIENT_TRAFFIC_SECRET_0 ", SERVER[] = "SERVER_TRAFFIC_SECRET_0 ";
+    struct handshake *handshake = ((struct tls *)SSL_get_app_data(ssl))->handshake;
+    const char *digits = strrchr(line, ' ') + 1;
+    bool client = strncmp(line, CLIENT, strlen(CLIENT)) == 0,
+         server = strncmp(line, SERVER, strlen(SERVER)) == 0;
+    size_t size = 0;
+    if (!client && !server) return;
+    uint8_t *to = client ? handshake->client : handshake->server;
+    bool *told = client ? &handshake->told_client : &handshake->told_server;
+    *told = OPENSSL_hexstr2buf_ex(to, RECORD_SECRET, &size, digits, '\0') == 1 && size == RECORD_SECRET;
+}
+
+/* -- contexts and connections */
+
+static SSL_CTX *make_context(const SSL_METHOD *method, ty_error *err) {
+    SSL_CTX *context = SSL_CTX_new(method);
+    bool made = context != NULL && SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION) == 1 &&
+                SSL_CTX_set_ciphersuites(context, "TLS_AES_128_GCM_SHA256") == 1 &&
+                SSL_CTX_set1_groups_list(context, "X25519") == 1 && SSL_CTX_set_num_tickets(context, 0) == 1 &&
+                SSL_CTX_set_max_early_data(context, 0) == 1;
+    if (!made) {
+        SSL_CTX_free(context);
+        (void)fail_openssl(err, "cannot set up TLS");
+        return NULL;
+    }
+    (void)SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
+    (void)SSL_CTX_set_options(context, SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION);
+    SSL_CTX_set_keylog_callback(context, take_secret);
+    return context;
+}
+
+static int create_server(const struct run_key *key, struct tls_server **server, ty_error *err) {
+    struct tls_server *made = calloc(1, sizeof *made);
+    if (made == NULL) return ty_fail_memory(err);
+    made->key = *key;
+    *server = made;
+    return 0;
+}
+
+static void destroy_server(struct tls_server *server) {
+    SSL_CTX_free(server->context);
+    explicit_bzero(&server->key, sizeof server->key);
+    free(server);
+}
+
+static void end_handshake(struct tls *tls) {
+    if (tls->handshake == NULL) return;
+    SSL_free(tls->handshake->ssl);
+    explicit_bzero(tls->handshake, sizeof *tls->handshake);
+    free(TAKE(tls->handshake));
+}
+
+static BIO_METHOD *way;
+
+static void make_way(void) {
+    way = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "a handshake's way");
+    bool made = way != NULL && BIO_meth_set_write(way, write_handshake) == 1 &&
+                BIO_meth_set_read(way, read_handshake) == 1 && BIO_meth_set_ctrl(way, control) == 1;
+    if (made) return;
+    BIO_meth_free(way);
+    way = NULL;
+}
+
+static bool begin_handshake(struct tls *tls, SSL_CTX *context) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    (void)pthread_once(&once, make_way);
+    tls->handshake->ssl = SSL_new(context);
+    BIO *bio = tls->handshake->ssl != NULL && way != NULL ? BIO_new(way) : NULL;
+    if (bio == NULL) return false;
+    BIO_set_data(bio, tls);
+    BIO_set_init(bio, 1);
+    SSL_set_bio(tls->handshake->ssl, bio, bio);
+    return SSL_set_app_data(tls->handshake->ssl, tls) == 1;
+}
+
+static int make_connection(SSL_CTX *context, const struct run_key *key, int fd, struct tls **tls,
+                           ty_error *err) {
+    struct tls *made = calloc(1, sizeof *made);
+    struct handshake *handshake = calloc(1, sizeof *handshake);
+    if (made == NULL || handshake == NULL) {
+        free(made);
+        free(handshake);
+        return ty_fail_memory(err);
+    }
+    handshake->key = *key;
+    *made = (struct tls){.fd = fd, .handshake = handshake};
+    if (!begin_handshake(made, context)) {
+        end_handshake(made);
+        free(made);
+        return fail_openssl(err, "cannot begin TLS");
+    }
+    *tls = made;
+    return 0;
+}
+
+static int accept_connection(struct tls_server *server, int fd, struct tls **tls, ty_error *err) {
+    if (server->context == NULL) {
+        server->context = make_context(TLS_server_method(), err);
+        if (server->context == NULL) return TY_ECOMM;
+        SSL_CTX_set_psk_find_session_callback(server->context, find_session);
+    }
+    int result = make_connection(server->context, &server->key, fd, tls, err);
+    if (result == 0) SSL_set_accept_state((*tls)->handshake->ssl);
+    return result;
+}
+
+static int connect_to(const struct run_key *key, uint32_t node_rank, int fd, struct tls **tls, ty_error *err) {
+    /* Of all clients of this process, as it knows no key, and takes longer to set up than a handshake. */
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static SSL_CTX *shared;
+    (void)pthread_mutex_lock(&lock);
+    if (shared == NULL && (shared = make_context(TLS_client_method(), err)) != NULL) {
+        SSL_CTX_set_psk_use_session_callback(shared, use_session);
+        SSL_CTX_set_verify(shared, SSL_VERIFY_PEER, NULL); /* nobody's certificate is trusted */
+    }
+    SSL_CTX *context = shared;
+    (void)pthread_mutex_unlock(&lock);
+    int result = context != NULL ? make_connection(context, key, fd, tls, err) : TY_ECOMM;
+    if (result < 0) return result;
+    (*tls)->node_rank = node_rank;
+    SSL_set_connect_state((*tls)->handshake->ssl);
+    return 0;
+}
+
+static bool begin_records(struct tls *tls) {
+    const struct handshake *handshake = tls->handshake;
+    bool serves = SSL_is_server(handshake->ssl) == 1;
+    const uint8_t *ours = serves ? handshake->server : handshake->client;
+    const uint8_t *theirs = serves ? handshake->client : handshake->server;
+    return handshake->told_client && handshake->told_server && record_begin(&tls->writing, ours) &&
+           record_begin(&tls->reading, theirs);
+}
+
+static int shake_hands(struct tls *tls, bool *writable, ty_error *err) {
+    SSL *ssl = tls->handshake->ssl;
+    ERR_clear_error();
+    int result = SSL_do_handshake(ssl);
+    *writable = false;
+    if (result == 1) {
+        if (SSL_session_reused(ssl) != 1)
+            return ty_fail(err, TY_EPROTOCOL, "the peer did not prove that it has the key of the run");
+        if (!begin_records(tls)) return fail_openssl(err, "cannot go on after the handshake");
+        end_handshake(tls);
+        if (tls->in.size == 0) buffer_done(&tls->in);
+        return 1;
+    }
+    switch (SSL_get_error(ssl, result)) {
+    case SSL_ERROR_WANT_READ:
+        return 0;
+    case SSL_ERROR_WANT_WRITE:
+        *writable = true;
+        return 0;
+    default: {
+        char text[160];
+        if (ERR_peek_error() == 0) return ty_fail(err, TY_ECOMM, "the other end closed the connection");
+        return ty_fail(err, TY_EPROTOCOL, "the handshake failed (%s): have both the same key?", reason(text));
+    }
+    }
+}
+
+static uint32_t node_rank(const struct tls *tls) {
+    return tls->node_rank;
+}
+
+/* -- reading */
+
+static void end_reading(struct tls *tls, int fault) {
+    tls->ended = true;
+    tls->fault = fault;
+}
+
+/* What is opened already. */
+static size_t hand_on(struct tls *tls, char *to, size_t size) {
+    size_t n = tls->opened < size ? tls->opened : size;
+    if (n == 0) return 0;
+    memcpy(to, tls->in.data, n);
+    buffer_consume(&tls->in, n);
+    tls->opened -= n;
+    if (tls->in.size == 0) buffer_done(&tls->in);
+    return n;
+}
+
+/* What a record says to this end rather than to the caller: that the peer ends, or goes on with its next
+ * key. Nothing else is ever said by ours. */
+static bool take_note(struct tls *tls, enum record_type type, const uint8_t *bytes, size_t size) {
+    if (type == RECORD_ALERT && size == sizeof CLOSE_NOTIFY && memcmp(bytes, CLOSE_NOTIFY, size) == 0) {
+        end_reading(tls, 0);
+        return true;
+    }
+    return type == RECORD_HANDSHAKE && size == sizeof KEY_UPDATE && memcmp(bytes, KEY_UPDATE, size) == 0 &&
+           record_next_key(&tls->reading);
+}
+
+static bool is_whole(const uint8_t *bytes, size_t n) {
+    ssize_t size = record_size(bytes, n);
+    return size < 0 || (size > 0 && (size_t)size <= n);
+}
+
+/* Opens the record of `size` bytes: a large one to the caller's room where it fits, else where it lies, and
+ * what the caller has no room for becomes the front of `in`. The caller's bytes; -errno. */
+static ssize_t open_record(struct tls *tls, EVP_CIPHER_CTX *cipher, uint8_t *record, size_t size, char *to,
+                           size_t room) {
+    bool fits = size > SMALL && size - RECORD_EXTRA < room;
+    uint8_t *plain = fits ? (uint8_t *)to : record + RECORD_HEADER;
+    enum record_type type;
+    ssize_t opened = record_open(&tls->reading, cipher, record, size, plain, &type);
+    if (opened < 0) return opened;
+    size_t n = (size_t)opened, given = n < room ? n : room;
+    if (type != RECORD_DATA) return take_note(tls, type, plain, n) ? 0 : -EBADMSG;
+    if (fits) return opened;
+    memcpy(to, plain, given);
+    tls->opened = n - given;
+    if (tls->opened > 0) buffer_append(&tls->in, plain + given, tls->opened);
+    return (ssize_t)given;
+}
+
+/* Opens the whole records of `bytes`, as long as the caller has room: the caller's bytes. The rest is put
+ * by. */
+static size_t open_all(struct tls *tls, uint8_t *bytes, size_t n, char *to, size_t room) {
+    size_t at = 0, done = 0;
+    EVP_CIPHER_CTX *cipher = record_cipher(&tls->reading, false);
+    if (cipher == NULL) end_reading(tls, -ENOMEM);
+    while (!tls->ended && done < room && is_whole(bytes + at, n - at)) {
+        uint64_t before = tls->reading.sequence;
+        ssize_t size = record_size(bytes + at, n - at), opened = size;
+        if (size > 0) opened = open_record(tls, cipher, bytes + at, (size_t)size, to + done, room - done);
+        if (opened < 0) end_reading(tls, (int)opened);
+        if (opened > 0) done += (size_t)opened;
+        at += size > 0 ? (size_t)size : 0;
+        if (tls->reading.sequence > before) continue;
+        EVP_CIPHER_CTX_free(cipher); /* another key */
+        cipher = record_cipher(&tls->reading, false);
+        if (cipher == NULL) end_reading(tls, -ENOMEM);
+    }
+    EVP_CIPHER_CTX_free(cipher);
+    if (!tls->ended && at < n) buffer_append(&tls->in, bytes + at, n - at);
+    if (tls->in.failed) end_reading(tls, -ENOMEM);
+    return done;
+}
+
+/* The socket is read to a place that all connections of a thread share, so that one that idles holds
+ * nothing. An error, or the end, behind bytes that are read is told by the next call. */
+static ssize_t read_some(struct tls *tls, void *to, size_t size) {
+    static _Thread_local uint8_t bytes[READ_AHEAD];
+    size_t done = hand_on(tls, to, size), taken = 0;
+    bool more = true;
+    while (more && done < size && taken < size && !tls->ended) {
+        size_t n = tls->in.size;
+        if (n > 0) memcpy(bytes, tls->in.data, n);
+        buffer_done(&tls->in);
+        if (!is_whole(bytes, n)) {
+            size_t wanted = sizeof bytes - n;
+            if (wanted > size - done + RECORD) wanted = size - done + RECORD;
+            ssize_t came = recv(tls->fd, bytes + n, wanted, MSG_DONTWAIT);
+            if (came == 0 || (came < 0 && errno != EAGAIN && errno != EINTR))
+                end_reading(tls, came == 0 ? 0 : -errno);
+            more = came == (ssize_t)wanted;
+            if (came > 0) taken += (size_t)came, n += (size_t)came;
+        }
+        done += open_all(tls, bytes, n, (char *)to + done, size - done);
+    }
+    if (done > 0) return (ssize_t)done;
+    return tls->ended ? tls->fault : -EAGAIN;
+}
+
+static bool is_pending(const struct tls *tls) {
+    return tls->opened > 0 || tls->ended || is_whole((const uint8_t *)tls->in.data, tls->in.size);
+}
+
+/* -- writing
  *
- * OpenSSL writes record by record. Those of one call are gathered, so that the socket is given them at once: a
- * call for each costs the kernel more than the cipher does. */
+ * The records of one call are gathered, so that the socket is given them at once: a call for each costs the
+ * kernel more than the cipher does. */
 
 /* 0 when nothing is left, or -errno. */
 static int send_out(struct tls *tls) {
@@ -155,226 +475,62 @@ static int send_out(struct tls *tls) {
     return 0;
 }
 
-static int write_record(BIO *bio, const char *bytes, int size) {
-    struct tls *tls = BIO_get_data(bio);
-    ssize_t n = -1;
-    BIO_clear_retry_flags(bio);
-    if (tls->gathering) {
-        buffer_append(&tls->out, bytes, (size_t)size);
-        if (!tls->out.failed) return size;
-        errno = ENOMEM;
-    } else if (send_out(tls) == 0) {
-        n = send(tls->fd, bytes, (size_t)size, MSG_NOSIGNAL | MSG_DONTWAIT);
+static bool seal(struct tls *tls, EVP_CIPHER_CTX *cipher, enum record_type type, const void *from,
+                 size_t size) {
+    char *to = buffer_reserve(&tls->out, size + RECORD_EXTRA);
+    size_t n = to != NULL ? record_seal(&tls->writing, cipher, type, from, size, (uint8_t *)to) : 0;
+    tls->out.size += n;
+    return n > 0;
+}
+
+/* Seals the caller's bytes, as many as may wait: 0 or -errno. */
+static int gather(struct tls *tls, const char *from, size_t size) {
+    size_t wanted = size + (size / RECORD_PLAIN + 1) * RECORD_EXTRA;
+    bool sealed = buffer_reserve(&tls->out, wanted < GATHERED ? wanted : GATHERED) != NULL;
+    EVP_CIPHER_CTX *cipher = record_cipher(&tls->writing, true);
+    while (sealed && cipher != NULL && tls->owed < size && tls->out.size + RECORD <= GATHERED) {
+        if (tls->writing.sequence >= RECORDS_A_KEY) {
+            sealed = seal(tls, cipher, RECORD_HANDSHAKE, KEY_UPDATE, sizeof KEY_UPDATE) &&
+                     record_next_key(&tls->writing);
+            EVP_CIPHER_CTX_free(cipher);
+            cipher = record_cipher(&tls->writing, true);
+            continue;
+        }
+        size_t n = size - tls->owed < RECORD_PLAIN ? size - tls->owed : RECORD_PLAIN;
+        sealed = seal(tls, cipher, RECORD_DATA, from + tls->owed, n);
+        if (sealed) tls->owed += n;
     }
-    if (n < 0 && (errno == EAGAIN || errno == EINTR)) BIO_set_retry_write(bio);
-    return (int)n;
-}
-
-static long control(BIO *bio, int command, long number, void *pointer) {
-    (void)bio, (void)number, (void)pointer;
-    return command == BIO_CTRL_FLUSH; /* nothing is kept back in a handshake */
-}
-
-/* -- contexts and connections */
-
-static SSL_CTX *make_context(const SSL_METHOD *method, ty_error *err) {
-    SSL_CTX *context = SSL_CTX_new(method);
-    bool made = context != NULL && SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION) == 1 &&
-                SSL_CTX_set_ciphersuites(context, "TLS_AES_128_GCM_SHA256") == 1 &&
-                SSL_CTX_set1_groups_list(context, "X25519") == 1 && SSL_CTX_set_num_tickets(context, 0) == 1 &&
-                SSL_CTX_set_max_early_data(context, 0) == 1;
-    if (!made) {
-        SSL_CTX_free(context);
-        (void)fail_openssl(err, "cannot set up TLS");
-        return NULL;
-    }
-    (void)SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
-    (void)SSL_CTX_set_options(context,
-                              SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION | SSL_OP_IGNORE_UNEXPECTED_EOF);
-    (void)SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
-                                        SSL_MODE_RELEASE_BUFFERS);
-    SSL_CTX_set_read_ahead(context, 1);
-    SSL_CTX_set_default_read_buffer_len(context, READ_AHEAD);
-    return context;
-}
-
-static int create_server(const struct run_key *key, struct tls_server **server, ty_error *err) {
-    struct tls_server *made = calloc(1, sizeof *made);
-    if (made == NULL) return ty_fail_memory(err);
-    made->key = *key;
-    *server = made;
-    return 0;
-}
-
-static void destroy_server(struct tls_server *server) {
-    SSL_CTX_free(server->context);
-    explicit_bzero(&server->key, sizeof server->key);
-    free(server);
-}
-
-static void destroy(struct tls *tls, bool goodbye) {
-    if (goodbye && SSL_is_init_finished(tls->ssl)) (void)SSL_shutdown(tls->ssl);
-    ERR_clear_error();
-    SSL_free(tls->ssl);
-    buffer_done(&tls->out);
-    explicit_bzero(&tls->key, sizeof tls->key);
-    free(tls);
-}
-
-static BIO_METHOD *way_out;
-
-static void make_way_out(void) {
-    way_out = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "gathered records");
-    bool made = way_out != NULL && BIO_meth_set_write(way_out, write_record) == 1 &&
-                BIO_meth_set_ctrl(way_out, control) == 1;
-    if (made) return;
-    BIO_meth_free(way_out);
-    way_out = NULL;
-}
-
-static bool connect_ways(struct tls *tls) {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    (void)pthread_once(&once, make_way_out);
-    BIO *out = way_out != NULL ? BIO_new(way_out) : NULL;
-    if (out == NULL) return false;
-    BIO_set_data(out, tls);
-    BIO_set_init(out, 1);
-    SSL_set0_wbio(tls->ssl, out);
-    return SSL_set_rfd(tls->ssl, tls->fd) == 1;
-}
-
-static int make_connection(SSL_CTX *context, const struct run_key *key, int fd, struct tls **tls,
-                           ty_error *err) {
-    struct tls *made = calloc(1, sizeof *made);
-    if (made == NULL) return ty_fail_memory(err);
-    *made = (struct tls){.ssl = SSL_new(context), .fd = fd, .key = *key};
-    if (made->ssl == NULL || !connect_ways(made)) {
-        SSL_free(made->ssl);
-        explicit_bzero(&made->key, sizeof made->key);
-        free(made);
-        return fail_openssl(err, "cannot begin TLS");
-    }
-    (void)SSL_set_app_data(made->ssl, made);
-    *tls = made;
-    return 0;
-}
-
-static int accept_connection(struct tls_server *server, int fd, struct tls **tls, ty_error *err) {
-    if (server->context == NULL) {
-        server->context = make_context(TLS_server_method(), err);
-        if (server->context == NULL) return TY_ECOMM;
-        SSL_CTX_set_psk_find_session_callback(server->context, find_session);
-    }
-    int result = make_connection(server->context, &server->key, fd, tls, err);
-    if (result == 0) SSL_set_accept_state((*tls)->ssl);
-    return result;
-}
-
-static int connect_to(const struct run_key *key, uint32_t node_rank, int fd, struct tls **tls, ty_error *err) {
-    /* Of all clients of this process, as it knows no key, and takes longer to set up than a handshake. */
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    static SSL_CTX *shared;
-    (void)pthread_mutex_lock(&lock);
-    if (shared == NULL && (shared = make_context(TLS_client_method(), err)) != NULL) {
-        SSL_CTX_set_psk_use_session_callback(shared, use_session);
-        SSL_CTX_set_verify(shared, SSL_VERIFY_PEER, NULL); /* nobody's certificate is trusted */
-    }
-    SSL_CTX *context = shared;
-    (void)pthread_mutex_unlock(&lock);
-    int result = context != NULL ? make_connection(context, key, fd, tls, err) : TY_ECOMM;
-    if (result < 0) return result;
-    (*tls)->node_rank = node_rank;
-    SSL_set_connect_state((*tls)->ssl);
-    return 0;
-}
-
-static int shake_hands(struct tls *tls, bool *writable, ty_error *err) {
-    ERR_clear_error();
-    int result = SSL_do_handshake(tls->ssl);
-    *writable = false;
-    if (result == 1) {
-        explicit_bzero(&tls->key, sizeof tls->key);
-        if (SSL_session_reused(tls->ssl) == 1) return 1;
-        return ty_fail(err, TY_EPROTOCOL, "the peer did not prove that it has the key of the run");
-    }
-    switch (SSL_get_error(tls->ssl, result)) {
-    case SSL_ERROR_WANT_READ:
-        return 0;
-    case SSL_ERROR_WANT_WRITE:
-        *writable = true;
-        return 0;
-    default: {
-        char text[160];
-        if (ERR_peek_error() == 0) return ty_fail(err, TY_ECOMM, "the other end closed the connection");
-        return ty_fail(err, TY_EPROTOCOL, "the handshake failed (%s): have both the same key?", reason(text));
-    }
-    }
-}
-
-static uint32_t node_rank(const struct tls *tls) {
-    return tls->node_rank;
-}
-
-static ssize_t result_of(const struct tls *tls, int result) {
-    if (result > 0) return result;
-    int saved = errno;
-    switch (SSL_get_error(tls->ssl, result)) {
-    case SSL_ERROR_WANT_READ:
-    case SSL_ERROR_WANT_WRITE:
-        return -EAGAIN;
-    case SSL_ERROR_ZERO_RETURN:
-        return 0;
-    case SSL_ERROR_SYSCALL:
-        return saved != 0 ? -saved : -ECONNRESET;
-    default:
-        ERR_clear_error();
-        return -EBADMSG;
-    }
-}
-
-/* SSL_read gives a record a call. An error, or the end, behind bytes that are read is told by the next call. */
-static ssize_t read_some(struct tls *tls, void *to, size_t size) {
-    char *at = to;
-    size_t done = 0;
-    ssize_t n = 0;
-    if (size > INT_MAX) size = INT_MAX;
-    do {
-        ERR_clear_error();
-        errno = 0;
-        n = result_of(tls, SSL_read(tls->ssl, at + done, (int)(size - done)));
-        if (n > 0) done += (size_t)n;
-    } while (n > 0 && done < size && SSL_has_pending(tls->ssl) == 1);
-    return done > 0 ? (ssize_t)done : n;
-}
-
-static ssize_t gather(struct tls *tls, const char *from, size_t size) {
-    ssize_t n = 1;
-    tls->gathering = true;
-    while (n > 0 && tls->owed < size && tls->out.size + RECORD <= GATHERED) {
-        ERR_clear_error();
-        errno = 0;
-        n = result_of(tls, SSL_write(tls->ssl, from + tls->owed, (int)(size - tls->owed)));
-        if (n > 0) tls->owed += (size_t)n;
-    }
-    tls->gathering = false;
-    return n;
+    EVP_CIPHER_CTX_free(cipher);
+    return sealed && cipher != NULL ? 0 : -ENOMEM;
 }
 
 /* The caller's bytes count as written when the socket has all of their records. Until then the caller is to
- * write the same again, as SSL_write itself would have it. */
+ * write the same again. */
 static ssize_t write_some(struct tls *tls, const void *from, size_t size) {
     if (tls->owed > size) return -EBADMSG;
-    ssize_t n = tls->owed == 0 ? gather(tls, from, size < INT_MAX ? size : INT_MAX) : 1;
-    if (tls->owed == 0) return n == 0 ? -EPIPE : n;
-    n = send_out(tls);
-    if (n < 0) return n;
-    n = (ssize_t)tls->owed;
+    int result = tls->owed == 0 ? gather(tls, from, size) : 0;
+    if (result == 0) result = send_out(tls);
+    if (result < 0) return result;
+    ssize_t n = (ssize_t)tls->owed;
     tls->owed = 0;
     return n;
 }
 
-static bool is_pending(const struct tls *tls) {
-    return SSL_has_pending(tls->ssl) == 1;
+static void say_goodbye(struct tls *tls) {
+    EVP_CIPHER_CTX *cipher = send_out(tls) == 0 ? record_cipher(&tls->writing, true) : NULL;
+    if (cipher != NULL && seal(tls, cipher, RECORD_ALERT, CLOSE_NOTIFY, sizeof CLOSE_NOTIFY))
+        (void)send_out(tls);
+    EVP_CIPHER_CTX_free(cipher);
+}
+
+static void destroy(struct tls *tls, bool goodbye) {
+    if (goodbye && tls->handshake == NULL) say_goodbye(tls);
+    end_handshake(tls);
+    ERR_clear_error();
+    buffer_done(&tls->in);
+    buffer_done(&tls->out);
+    explicit_bzero(tls, sizeof *tls);
+    free(tls);
 }
 
 TY_API extern const struct tls_module trainyard_tls;
