@@ -23,7 +23,7 @@
 
 /* A node that says nothing does not hold up the others. */
 #define TELL_LIMIT (TRIAL_LIMIT + NS_PER_S)
-enum { ADDRESSES_TRIED = 8, NETWORKS_TOLD = 8 };
+enum { ADDRESSES_TRIED = 8, NETWORKS_TOLD = 8, NODES_TOLD = 8 };
 
 static const char *label_of(const struct slot *slot) {
     return slot->name != NULL ? slot->name : slot->rendezvous->local->nodes[0].name;
@@ -193,14 +193,28 @@ static void choose(const struct party *party, struct good_address *candidates, s
     for (uint32_t i = 0; i < party->n; i++) {
         struct slot *slot = party->slots[i];
         if (slot->chosen >= 0) slot->chosen = (int)candidates[slot->chosen].address;
+    }
+}
+
+/* In one line: one node that reaches nobody leaves all those that it tried without a good address. */
+static void warn_of_unreached(const struct party *party) {
+    CLEANUP(buffer_done) struct buffer names = {0};
+    const char *fault = NULL, *came = "";
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < party->n; i++) {
+        const struct slot *slot = party->slots[i];
         if (slot->chosen >= 0 || slot->tried == NULL) continue;
-        const char *fault = NULL;
+        if (n++ < NODES_TOLD) buffer_printf(&names, "%s%s", n > 1 ? ", " : "", label_of(slot));
         for (size_t k = 0; k < slot->n_tried && fault == NULL; k++)
             fault = slot->tried[k].fault;
-        log_warning("network", "no address of node %s is reached by all that tried (%s): %s is used",
-                    label_of(slot), fault != NULL ? fault : "nothing was heard of what they reach",
-                    came_by(slot));
+        came = came_by(slot);
     }
+    if (n > NODES_TOLD) buffer_printf(&names, " and %u more", n - NODES_TOLD);
+    if (n > 0 && !names.failed)
+        log_warning("network", "no address of node%s %s is reached by all that tried (%s): %s %s used",
+                    n == 1 ? "" : "s", names.data,
+                    fault != NULL ? fault : "nothing was heard of what they reach",
+                    n == 1 ? came : "those by which they came", n == 1 ? "is" : "are");
 }
 
 void rendezvous_choose_again(struct rendezvous *rendezvous, struct slot *slot) {
@@ -342,6 +356,7 @@ int rendezvous_try_network(struct rendezvous *rendezvous, ty_error *err) {
     trial_close(own);
     if (candidates != NULL) {
         choose(&party, candidates, list_candidates(&party, candidates));
+        warn_of_unreached(&party);
         write_table(&party, rendezvous->network, &rendezvous->table);
     }
     for (uint32_t i = 0; i < party.n; i++)

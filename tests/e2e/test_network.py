@@ -97,6 +97,19 @@ class Network(harness.Case):
         table = self.table(hosts)
         self.assertEqual(table["used"] + " (eth1) connects all 3 nodes: it is used", table["tried"][0])
 
+    def test_nodes_that_nobody_reaches_are_told_in_one_line(self):
+        """A packet filter lets them through to the rendezvous alone."""
+        hosts = Hosts(self, 3)
+        rule = "inet shut in tcp dport != 29400 tcp flags & (syn | ack) == syn drop"
+        for k in (1, 2, 3):
+            self.assert_status(0, hosts.run(k, "nft", "add table inet shut; add chain inet shut in { type filter hook input priority 0; }; add rule " + rule))
+        ended = self.end(self.begin(hosts, (0, 1, 2), "--", "sh", "-c", TOLD))
+        told = [line for line in ended.err.splitlines() if "no address of" in line]
+        self.assertEqual(1, len(told), ended.err)
+        self.assertRegex(told[0], r"no address of nodes h1, h2, h3 is reached by all that tried \(h[23] does not reach \S+ of h1: no answer\): "
+                                  "those by which they came are used")
+        self.assertEqual(1, len(self.told(ended)))
+
     def test_ipv6_alone(self):
         hosts = Hosts(self, 2)
         for k in (1, 2):
