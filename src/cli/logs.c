@@ -67,10 +67,12 @@ struct log_view {
     bool escape;             /* standard output is a terminal */
     struct shown_log *files; /* by rank */
     size_t n;
+    struct idset known;   /* their ranks */
+    struct idset changed; /* ranks whose files are new, or may have more than was read */
     struct buffer out;
 };
 
-enum { LOG_CHUNK = 64 * 1024, LINE_MAX_HELD = 1024 * 1024, LOOK_MS = 500 };
+enum { LOG_CHUNK = 64 * 1024, LINE_MAX_HELD = 1024 * 1024, LOOK_MS = 500, LOOK_REST = 10 };
 
 static void put_line(struct log_view *logs, int rank, const char *text, size_t size) {
     if (!logs->options->no_prefix) buffer_printf(&logs->out, "[rank %d] ", rank);
@@ -188,13 +190,9 @@ static void seek_tail(int fd, int64_t lines) {
     (void)lseek(fd, 0, SEEK_SET);
 }
 
-static bool is_known(const struct log_view *logs, int rank) {
-    for (size_t i = 0; i < logs->n; i++)
-        if (logs->files[i].rank == rank) return true;
-    return false;
-}
-
 static int add_file(struct log_view *logs, const char *name, int rank, bool tail, ty_error *err) {
+    bool wanted = !logs->options->wanted.chosen || idset_has(&logs->options->wanted.ranks, rank);
+    if (!wanted || idset_has(&logs->known, rank)) return 0;
     if (ARRAY_GROW(logs->files, logs->n) < 0) return ty_fail_memory(err);
     struct stat status;
     const char *in = logs->directory;
@@ -206,6 +204,10 @@ static int add_file(struct log_view *logs, const char *name, int rank, bool tail
     if (fstat(fd, &status) < 0 || !S_ISREG(status.st_mode)) {
         (void)close(fd);
         return ty_fail(err, TY_ECORRUPT, "cannot read %.300s/%s: it is no regular file", in, name);
+    }
+    if (idset_add(&logs->known, rank) < 0) {
+        (void)close(fd);
+        return ty_fail_memory(err);
     }
     if (tail && logs->options->tail == 0) (void)lseek(fd, 0, SEEK_END);
     if (tail && logs->options->tail > 0) seek_tail(fd, logs->options->tail);
@@ -221,6 +223,10 @@ static int fail_directory(const struct log_view *logs, ty_error *err) {
     return ty_fail(err, -errno, "cannot read %.300s: %s", logs->directory, strerror(errno));
 }
 
+static void sort_files(struct log_view *logs) {
+    if (logs->n > 0) qsort(logs->files, logs->n, sizeof *logs->files, compare_ranks);
+}
+
 /* Opens the files that are there and not yet open. */
 static int find_files(struct log_view *logs, bool tail, ty_error *err) {
     int fd = logs->fd < 0 ? -1 : openat(logs->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -233,12 +239,10 @@ static int find_files(struct log_view *logs, bool tail, ty_error *err) {
     int result = 0;
     for (struct dirent *entry = readdir(stream); entry != NULL && result >= 0; entry = readdir(stream)) {
         int rank = run_directory_rank(entry->d_name, ".log");
-        bool wanted = !logs->options->wanted.chosen || idset_has(&logs->options->wanted.ranks, rank);
-        if (rank < 0 || !wanted || is_known(logs, rank)) continue;
-        result = add_file(logs, entry->d_name, rank, tail, err);
+        if (rank >= 0) result = add_file(logs, entry->d_name, rank, tail, err);
     }
     (void)closedir(stream);
-    if (logs->n > 0) qsort(logs->files, logs->n, sizeof *logs->files, compare_ranks);
+    sort_files(logs);
     return result;
 }
 
@@ -246,6 +250,30 @@ static int drain_all(struct log_view *logs, bool last, ty_error *err) {
     int result = 0;
     for (size_t i = 0; i < logs->n && result >= 0; i++)
         result = drain(logs, &logs->files[i], last, err);
+    return result;
+}
+
+static bool stands_before(const void *item, const void *rank) {
+    return ((const struct shown_log *)item)->rank < *(const int *)rank;
+}
+
+/* What is new of those that have changed, and no look at the others: there may be thousands. */
+static int drain_changed(struct log_view *logs, ty_error *err) {
+    int result = 0;
+    size_t n = logs->n;
+    char name[32];
+    for (int64_t rank = -1; result >= 0 && (rank = idset_next(&logs->changed, rank)) != IDSET_END;) {
+        (void)snprintf(name, sizeof name, "rank-%d.log", (int)rank);
+        result = add_file(logs, name, (int)rank, false, err);
+        if (result == -ENOENT) result = 0; /* somebody removed it again */
+    }
+    if (logs->n > n) sort_files(logs);
+    for (int64_t next = -1; result >= 0 && (next = idset_next(&logs->changed, next)) != IDSET_END;) {
+        int rank = (int)next;
+        size_t at = array_place(logs->files, logs->n, sizeof *logs->files, stands_before, &rank);
+        if (at < logs->n && logs->files[at].rank == rank) result = drain(logs, &logs->files[at], false, err);
+    }
+    idset_done(&logs->changed);
     return result;
 }
 
@@ -275,9 +303,22 @@ static int watch_logs(const struct log_view *logs) {
     return TAKE_FD(notify);
 }
 
+/* Notes which files have changed; false where that is not known. */
+static bool take_news(struct log_view *logs, int notify) {
+    _Alignas(struct inotify_event) char events[16 * 1024];
+    ssize_t size = read(notify, events, sizeof events);
+    for (ssize_t at = 0; at < size;) {
+        const struct inotify_event *event = (const struct inotify_event *)(const void *)&events[at];
+        int rank = event->len > 0 ? run_directory_rank(event->name, ".log") : -1;
+        at += (ssize_t)(sizeof *event + event->len);
+        if ((event->mask & IN_Q_OVERFLOW) != 0) return false;
+        if (rank >= 0 && idset_add(&logs->changed, rank) < 0) return false;
+    }
+    return true;
+}
+
 static int follow(struct log_view *logs, const char *run_path, int held, ty_error *err) {
     static struct end_watch watch; /* with its thread it stays as long as this process */
-    char events[16 * 1024];
     int ends[2];
     pthread_t thread;
     CLEANUP_FD int notify = watch_logs(logs);
@@ -289,13 +330,21 @@ static int follow(struct log_view *logs, const char *run_path, int held, ty_erro
     if (result < 0) return ty_fail(err, result, "cannot watch %.300s: %s", run_path, strerror(-result));
     (void)pthread_detach(thread);
     struct pollfd watched[] = {{.fd = notify, .events = POLLIN}, {.fd = end, .events = POLLIN}};
-    for (bool over = false;; over = watched[1].revents != 0) {
-        result = find_files(logs, false, err);
-        if (result >= 0) result = drain_all(logs, over, err);
+    for (bool over = false, all = true;; over = watched[1].revents != 0) {
+        nanoseconds began = clock_monotonic();
+        if (all || over) {
+            result = find_files(logs, false, err);
+            if (result >= 0) result = drain_all(logs, over, err);
+        } else {
+            result = drain_changed(logs, err);
+        }
         if (over || result < 0) return result;
-        while (poll(watched, ARRAY_SIZE(watched), notify < 0 ? LOOK_MS : -1) < 0 && errno == EINTR)
+        int rest = (int)((clock_monotonic() - began) / NS_PER_MS) * LOOK_REST;
+        if (rest < LOOK_MS) rest = LOOK_MS;
+        while (poll(watched, ARRAY_SIZE(watched), notify < 0 ? rest : -1) < 0 && errno == EINTR)
             continue;
-        if (watched[0].revents != 0) (void)!read(notify, events, sizeof events);
+        all = notify < 0;
+        if (watched[0].revents != 0) all = !take_news(logs, notify);
     }
 }
 
@@ -311,7 +360,7 @@ static int show(struct log_view *logs, const char *name, const char *run_path, t
     if (result < 0) return result;
     if (logs->options->follow) return follow(logs, run_path, held, err);
     for (int64_t rank = -1; ranks != NULL && (rank = idset_next(ranks, rank)) >= 0;)
-        if (!is_known(logs, (int)rank))
+        if (!idset_has(&logs->known, rank))
             return ty_fail(err, TY_EUSAGE, "--rank %lld: run %.100s has no log of that rank", (long long)rank,
                            name);
     return drain_all(logs, true, err);
@@ -336,6 +385,8 @@ static int logs_run(const struct arguments *arguments, ty_error *err) {
             buffer_done(&logs.files[i].line);
         }
         free(logs.files);
+        idset_done(&logs.known);
+        idset_done(&logs.changed);
         free(logs.directory);
         cleanup_fd(&logs.fd);
         buffer_done(&logs.out);

@@ -299,6 +299,32 @@ class Logs(RunCase):
         self.assert_status(0, self.finish(process))
         self.assertEqual("[rank 0] next\n", self.assert_status(0, self.finish(follower)).out)
 
+    def test_follow_reads_only_what_is_new(self):
+        """Of a run with thousands of ranks each line would else cost a look at all of their files."""
+        process = self.start_run("--name", "a", "-n", "1", "--quiet", *shell("echo first; until [ -e go ]; do sleep 0.01; done; echo next; "
+                                                                             "until [ -e enough ]; do sleep 0.01; done"))
+        log = os.path.join(self.storage, "a", "logs", "rank-%d.log")
+        self.wait_for(lambda: os.path.exists(log % 0) and os.path.getsize(log % 0) > 0, "the log", process)
+        for rank in range(1, 1000):
+            with open(log % rank, "w") as file:
+                file.write("the last of those that are there\n" if rank == 999 else "")
+        follower = self.start("logs", "a", "-f", "--storage-path", self.storage)
+        self.assertEqual(["[rank 0] first\n", "[rank 999] the last of those that are there\n"], [follower.stdout.readline() for _ in range(2)])
+
+        def reads():
+            with open("/proc/%d/io" % follower.pid) as file:
+                return next(int(line.split()[1]) for line in file if line.startswith("syscr:"))
+        before = reads()
+        self.write("go", "")
+        self.assertEqual("[rank 0] next\n", follower.stdout.readline())
+        with open(log % 1000, "w") as file:
+            file.write("another one\n")
+        self.assertEqual("[rank 1000] another one\n", follower.stdout.readline())
+        self.assertLess(reads() - before, 500)
+        self.write("enough", "")
+        self.assert_status(0, self.finish(process))
+        self.assertEqual("", self.assert_status(0, self.finish(follower)).out)
+
     def test_follow_of_an_ended_run(self):
         self.run_workers("--name", "a", "-n", "1", *shell("echo x"))
         self.assertEqual("[rank 0] x\n", self.logs("a", "--follow"))
