@@ -277,6 +277,36 @@ static void on_end(void *context, unsigned events) {
         lose(branch, &branch->nodes[i], why.failed ? "ssh ended" : why.data);
 }
 
+/* Which ends it, sooner or later. */
+static void let_go(struct branch *branch) {
+    close_input(branch);
+    loop_watch_stop(branch->all->config.loop, &branch->waiting);
+    stop_listening(branch);
+}
+
+static void free_branch(struct branch *branch) {
+    let_go(branch);
+    for (size_t i = 0; i < branch->n; i++)
+        free((void *)(uintptr_t)branch->nodes[i].host);
+    free(branch->nodes);
+    buffer_done(&branch->unsent);
+    buffer_done(&branch->line);
+    descriptors_close(&branch->pidfd);
+    free(branch);
+}
+
+/* A host that stays away is tried again and again. */
+static void free_ended(struct branches *branches) {
+    for (struct branch **link = &branches->first, *branch; (branch = *link) != NULL;) {
+        if (branch->pid > 0) {
+            link = &branch->next;
+            continue;
+        }
+        *link = branch->next;
+        free_branch(branch);
+    }
+}
+
 /* -- the start */
 
 static int execute(struct branch *branch, ty_error *err) {
@@ -340,6 +370,7 @@ static int start_branch(struct branches *branches, const struct branch_node *nod
 int branches_start(struct branches *branches, const struct branch_node *nodes, size_t n, ty_error *err) {
     size_t each = n < TREE_FROM ? 1 : (n + TREE_WIDTH - 1) / TREE_WIDTH;
     int result = 0;
+    free_ended(branches);
     /* Those elsewhere begin first: they have the longer way. */
     for (int here = 0; here <= 1; here++)
         for (size_t at = 0; at < n && result == 0; at += each)
@@ -389,23 +420,14 @@ struct branches *branches_create(const struct branches_config *config, ty_error 
 
 void branches_destroy(struct branches *branches) {
     if (branches == NULL) return;
-    for (struct branch *branch = branches->first; branch != NULL; branch = branch->next) {
-        close_input(branch);
-        loop_watch_stop(branches->config.loop, &branch->waiting);
-        stop_listening(branch);
-    }
+    for (struct branch *branch = branches->first; branch != NULL; branch = branch->next)
+        let_go(branch);
     nanoseconds end = clock_monotonic() + BRANCH_END_MS * NS_PER_MS;
     for (struct branch *branch; (branch = branches->first) != NULL;) {
         nanoseconds left = (end - clock_monotonic()) / NS_PER_MS;
         branches->first = branch->next;
         if (branch->pid > 0) (void)kernel_reap(branch->pidfd, branch->pid, left > 0 ? (int)left : 0, NULL);
-        for (size_t i = 0; i < branch->n; i++)
-            free((void *)(uintptr_t)branch->nodes[i].host);
-        free(branch->nodes);
-        buffer_done(&branch->unsent);
-        buffer_done(&branch->line);
-        descriptors_close(&branch->pidfd);
-        free(branch);
+        free_branch(branch);
     }
     buffer_done(&branches->archive);
     free(branches);

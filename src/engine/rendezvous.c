@@ -169,7 +169,7 @@ static int take_seat(struct rendezvous *rendezvous, struct slot *slot, const Wir
     slot->adrift = TAKE(copy->adrift);
     set_given_up(slot, false);
     slot->gone = false;
-    slot->wanted = 0;
+    slot->wanted = slot->overdue = 0;
     strcpy(slot->address, visitor->address);
     slot->here = str_equal(visitor->address, visitor->own_address) || str_equal(visitor->address, "::1") ||
                  str_prefix(visitor->address, "127.", NULL);
@@ -234,19 +234,25 @@ void rendezvous_enter(struct rendezvous *rendezvous, struct channel *channel, co
 
 static void start_again_later(const struct slot *slot) {
     struct rendezvous *rendezvous = slot->rendezvous;
-    bool waits = rendezvous->config.starter.start != NULL && slot->gone && slot->wanted > 0;
+    bool waits =
+        rendezvous->config.starter.start != NULL && slot->wanted > 0 && (slot->gone || slot->overdue > 0);
     if (!waits || rendezvous->again.state != NULL) return;
     (void)loop_timer_start(rendezvous->config.loop, &rendezvous->again, AGAIN_EACH);
 }
 
-/* Of nodes that a run waits for. Those that still have a keeper come by themselves. */
+/* Of nodes that a run waits for. Those that still have a keeper come by themselves, as long as that can reach
+ * this machine. */
 static void start_again(void *context) {
     struct rendezvous *rendezvous = context;
     const struct rendezvous_starter *starter = &rendezvous->config.starter;
+    nanoseconds now = clock_monotonic();
     for (uint32_t rank = 0; rank < rendezvous->config.max_nodes; rank++) {
         struct slot *slot = &rendezvous->slots[rank];
-        if (!slot->gone || slot->state != SLOT_ABSENT || clock_monotonic() > slot->wanted) continue;
-        slot->gone = starter->start(starter->context, rendezvous, rank, 1, NULL) < 0;
+        if (slot->state != SLOT_ABSENT || now > slot->wanted) continue;
+        if (slot->gone || (slot->overdue > 0 && now > slot->overdue)) {
+            slot->overdue = 0;
+            slot->gone = starter->start(starter->context, rendezvous, rank, 1, NULL) < 0;
+        }
         start_again_later(slot);
     }
 }
@@ -481,7 +487,9 @@ int rendezvous_take(struct rendezvous *rendezvous, const char *node_name, const 
                     struct channel **channel, ty_error *err) {
     struct slot *slot = find(rendezvous, node_name);
     if (slot != NULL && slot->state == SLOT_ABSENT) {
-        slot->wanted = clock_monotonic() + WANTED_LIMIT;
+        nanoseconds now = clock_monotonic(), patience = rendezvous->config.starter.patience;
+        if (patience > 0 && now > slot->wanted) slot->overdue = now + patience;
+        slot->wanted = now + WANTED_LIMIT;
         start_again_later(slot);
     }
     if (slot == NULL || slot->state != SLOT_JOINED || slot->adrift != NULL)

@@ -40,6 +40,10 @@ struct rendezvous_starter {
     /* The run is over, or does not come about: ends and reaps what start has started and still runs, and frees
      * the context. NULL: nothing is to be done. */
     void (*stop)(void *context);
+    /* A node that a run waits for has so long to come back by itself, then `start` is called for it though
+     * nobody has said that its agent is gone: what started that may wait for a machine that is no more. 0: for
+     * ever. */
+    nanoseconds patience;
     void *context;
 };
 
@@ -60,7 +64,7 @@ struct rendezvous_config {
     struct rendezvous_starter starter; /* its `stop` is called by rendezvous_close, also when opening fails */
 };
 
-/* Listens. TY_EUSAGE where a key is needed; -EADDRINUSE and others with the address. */
+/* Listens. TY_EUSAGE where a key is needed; TY_ESTART with the address that cannot be listened on, and why. */
 int rendezvous_open(const struct rendezvous_config *config, struct rendezvous **rendezvous, ty_error *err);
 /* Nodes whose channels are here are told the exit status with which their commands are to end, unless some came
  * to be adopted, and are neither adopted nor sent away: all look for another controller then. NULL is fine. */

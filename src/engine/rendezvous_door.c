@@ -5,11 +5,13 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "base/cleanup.h"
 #include "base/descriptors.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/str.h"
 #include "engine/address.h"
 #include "engine/rendezvous_internal.h"
 
@@ -60,14 +62,15 @@ static void on_let_in(void *context, struct visitor *visitor) {
  * its storage, on a busy machine. */
 enum { DOOR_TRIES = 20, DOOR_PAUSE_MS = 100 };
 
-/* The port, which the kernel may have chosen. */
-static int listen_on(struct rendezvous *rendezvous, const struct address *address, ty_error *err) {
+/* The port, which the kernel may have chosen. `*taken`: somebody else has it. */
+static int listen_on(struct rendezvous *rendezvous, const struct address *address, bool *taken, ty_error *err) {
     char text[64];
     int result = gate_listen(&rendezvous->door.gate, address);
     for (int tries = 1; result == -EADDRINUSE && tries < DOOR_TRIES; tries++) {
         (void)poll(NULL, 0, DOOR_PAUSE_MS);
         result = gate_listen(&rendezvous->door.gate, address);
     }
+    *taken = result == -EADDRINUSE;
     if (result > 0) return result;
     address_format(address, text);
     if (result == 0)
@@ -78,6 +81,26 @@ static int listen_on(struct rendezvous *rendezvous, const struct address *addres
         result == -EADDRNOTAVAIL ? ": it must be an address of this machine, which is the node of rank 0" : "");
 }
 
+/* By itself, as several names may stand for one address, or with all of this machine's. */
+static bool is_served(const struct gate *gate, const struct address *address, uint16_t port) {
+    char text[64], all[64], other[64];
+    struct address_list any;
+    bool served = false;
+    address_list_any(&any, port);
+    address_format(address, text);
+    address_format(&any.items[address->socket.ss_family == AF_INET6], all);
+    for (size_t i = 0; i < gate->n_listeners && !served; i++) {
+        struct sockaddr_storage name = {0};
+        struct address own;
+        socklen_t size = sizeof name;
+        if (getsockname(gate->listeners[i].fd, (struct sockaddr *)&name, &size) < 0) continue;
+        if (!address_of((const struct sockaddr *)&name, &own)) continue;
+        address_format(&own, other);
+        served = str_equal(other, text) || str_equal(other, all);
+    }
+    return served;
+}
+
 static int check_key(const struct rendezvous *rendezvous, const struct address_list *list, const char *text,
                      ty_error *err) {
     if (rendezvous->key.text[0] != '\0') return 0;
@@ -86,23 +109,27 @@ static int check_key(const struct rendezvous *rendezvous, const struct address_l
     return 0;
 }
 
-static int open_one(struct rendezvous *rendezvous, const char *text, ty_error *err) {
+/* Where it is a name or, as asked for, a literal address. What a name stands for elsewhere it may not stand for
+ * here: a host's own name often is that of another address, and that of a pod is known only some seconds after
+ * it has begun. With a key all of this machine's addresses are listened on for a name. */
+static int open_one(struct rendezvous *rendezvous, const char *text, bool literal, ty_error *err) {
     struct address_list list = {0};
     struct address_name name;
+    ty_error unknown = {0};
     int result = address_parse(text, &name, err);
-    if (result == 0) result = address_resolve(&name, &list, err);
-    if (result == 0) result = check_key(rendezvous, &list, text, err);
-    if (result < 0) return result;
-    if (rendezvous->door.host[0] == '\0')
-        (void)snprintf(rendezvous->door.host, sizeof name.host, "%s", name.host);
-    /* A name may stand for another address here than elsewhere, as a host's own name often does: with a key,
-     * all of this machine's are listened on then. */
-    if (!name.literal && rendezvous->key.text[0] != '\0') address_list_any(&list, name.port);
+    if (result < 0 || name.literal != literal) return result;
+    bool everywhere = !literal && rendezvous->key.text[0] != '\0';
+    result = address_resolve(&name, &list, &unknown);
+    if (result < 0 && !everywhere) return ty_fail(err, result, "%s", unknown.message);
+    if (result < 0) log_warning("join", "%s: the other nodes have to know it", unknown.message);
+    if (result == 0 && (result = check_key(rendezvous, &list, text, err)) < 0) return result;
+    if (everywhere) address_list_any(&list, name.port);
     if (name.port == 0 && list.n > 1) list.n = 1;
     uint16_t port = 0;
     for (size_t i = 0; i < list.n; i++) {
-        result = listen_on(rendezvous, &list.items[i], err);
-        bool other_family = result < 0 && list.n > 1; /* one without IPv6, or without IPv4 */
+        bool taken = false, served = is_served(&rendezvous->door.gate, &list.items[i], name.port);
+        result = served ? name.port : listen_on(rendezvous, &list.items[i], &taken, err);
+        bool other_family = result < 0 && !taken && list.n > 1; /* one without IPv6, or without IPv4 */
         if (result < 0 && !other_family) return result;
         if (result > 0) port = (uint16_t)result;
     }
@@ -116,12 +143,13 @@ static int open_one(struct rendezvous *rendezvous, const char *text, ty_error *e
 static int open_everywhere(struct rendezvous *rendezvous, ty_error *err) {
     struct address_list list = {0};
     address_list_any(&list, 0);
+    bool taken;
     int result = check_key(rendezvous, &list, "every address", err);
-    if (result == 0) result = listen_on(rendezvous, &list.items[0], err);
+    if (result == 0) result = listen_on(rendezvous, &list.items[0], &taken, err);
     if (result < 0) return result;
     uint16_t port = (uint16_t)result;
     address_set_port(&list.items[1], port);
-    (void)listen_on(rendezvous, &list.items[1], NULL); /* there may be no IPv6 */
+    (void)listen_on(rendezvous, &list.items[1], &taken, NULL); /* there may be no IPv6 */
     struct ifaddrs *all = NULL;
     struct buffer *out = &rendezvous->door.addresses; /* for agents */
     if (getifaddrs(&all) < 0) return 0;
@@ -147,11 +175,12 @@ int door_open(struct rendezvous *rendezvous, ty_error *err) {
                                           .context = rendezvous};
     int result = gate_open(&rendezvous->door.gate, &rendezvous->key, err);
     if (result == 0 && listen == NULL) result = open_everywhere(rendezvous, err);
-    for (const char *at = listen; at != NULL && result == 0;) {
-        char one[300];
-        at = address_next(at, one, sizeof one);
-        if (one[0] != '\0') result = open_one(rendezvous, one, err);
-    }
+    for (int literal = 0; literal <= 1; literal++) /* those behind which all addresses may be come first */
+        for (const char *at = listen; at != NULL && result == 0;) {
+            char one[300];
+            at = address_next(at, one, sizeof one);
+            if (one[0] != '\0') result = open_one(rendezvous, one, literal == 1, err);
+        }
     if (result == 0 && rendezvous->door.addresses.failed) return ty_fail_memory(err);
     return result;
 }

@@ -39,11 +39,12 @@ struct slot {
     size_t n_tried;
     struct target *targets; /* n_targets, until it has told what it reaches; NULL */
     size_t n_targets;
-    int chosen;           /* the address that the others are to use; -1: as its connection shows */
-    char *note;           /* what was last heard of it, NULL */
-    bool given_up;        /* it will not come */
-    bool gone;            /* whoever started its agent has nothing there any more */
-    nanoseconds wanted;   /* until then, by a run that waits for it to come back; 0 */
+    int chosen;          /* the address that the others are to use; -1: as its connection shows */
+    char *note;          /* what was last heard of it, NULL */
+    bool given_up;       /* it will not come */
+    bool gone;           /* whoever started its agent has nothing there any more */
+    nanoseconds wanted;  /* until then, by a run that waits for it to come back; 0 */
+    nanoseconds overdue; /* from then on another agent is started whatever became of the one before; 0: never */
     nanoseconds promised; /* until then, to a node that asked for a rank; 0 */
     Wire__Adrift *adrift; /* what its agent, which is adrift, has told; owned; NULL */
 };
@@ -51,7 +52,6 @@ struct slot {
 struct door {
     struct gate gate;
     struct buffer addresses; /* HOST:PORT,... for agents */
-    char host[256];          /* of the first address that was asked for */
     nanoseconds told;        /* when a peer that was turned away was last told of */
 };
 

@@ -350,7 +350,7 @@ static int prepare(const struct engine_options *options, struct rendezvous_confi
     config->min_nodes = config->max_nodes = starter->n;
     config->names = (const char *const *)starter->names;
     config->limit = options != NULL ? options->join_limit : 0;
-    config->starter = (struct rendezvous_starter){start, stop, starter};
+    config->starter = (struct rendezvous_starter){.start = start, .stop = stop, .context = starter};
     return 0;
 }
 

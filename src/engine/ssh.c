@@ -11,6 +11,10 @@
 #include "base/error.h"
 #include "engine/branches.h"
 
+/* ssh to a machine that has lost its power waits for it till the end of the run: it has nothing to send. The
+ * keeper of an agent that died is back sooner than this. */
+#define PATIENCE (5 * NS_PER_S)
+
 struct starting {
     struct branch_node *nodes; /* by rank; the hosts are borrowed from the options */
     const char **names;
@@ -101,7 +105,8 @@ static int prepare(const struct engine_options *options, struct rendezvous_confi
     config->min_nodes = options->max_nodes > 0 ? options->min_nodes : config->max_nodes;
     config->names = starting->names;
     config->limit = options->join_limit;
-    config->starter = (struct rendezvous_starter){.start = start, .stop = stop, .context = starting};
+    config->starter =
+        (struct rendezvous_starter){.start = start, .stop = stop, .patience = PATIENCE, .context = starting};
     return 0;
 }
 

@@ -114,6 +114,20 @@ class Joined(JoinCase):
         second = self.node(1, "-n", 2, "--placement", "SPREAD", "--", "true")
         self.assert_statuses(0, [self.finish(first), self.finish(second)])
 
+    def test_several_names_of_one_address(self):
+        """The line is the same on each node."""
+        for several in ("localhost:%d,127.0.0.1:%d", "127.0.0.1:%d,localhost:%d", "127.0.0.1:%d,127.0.0.1:%d"):
+            with self.subTest(several):
+                self.meeting = several % (self.port, self.port)
+                self.assert_statuses(0, self.all_nodes("-n", 2, "--placement", "SPREAD", "--", "true"))
+
+    def test_a_port_that_is_taken_in_one_family(self):
+        """Nodes that ask there would find somebody else."""
+        self.meeting = "localhost:%d" % self.port
+        with socket.create_server(("0.0.0.0", self.port)):
+            refused = self.assert_status(4, self.finish(self.node(0, "-n", 2, "--", "true")))
+        self.assert_line(refused, "run", "cannot listen on 0.0.0.0:%d" % self.port, "in use")
+
     def test_a_run_that_cannot_fit(self):
         ended = self.all_nodes("-n", 500, "--", "true")
         self.assert_statuses(3, [ended[0]])
@@ -456,6 +470,18 @@ class Refused(JoinCase):
         self.assert_status(0, self.finish(self.node(2, "--", "true", nodes=3)))
         self.assert_status(0, self.finish(first))
         self.assert_status(0, self.finish(other))
+
+    def test_another_run_at_the_same_port(self):
+        """With the same key, as from a profile."""
+        words = ("--placement", "SPREAD", "-n", 2, "--", "sh", "-c", ": > up.$RANK; until [ -e enough ]; do sleep 0.05; done")
+        nodes = [self.node(rank, "--name", "one", *words) for rank in (0, 1)]
+        self.wait_for(lambda: all(os.path.exists(os.path.join(self.place, "up.%d" % rank)) for rank in (0, 1)), "workers", nodes[0])
+        refused = self.assert_status(4, self.finish(self.node(0, "--name", "two", *words)))
+        self.assert_line(refused, "run", "cannot listen on", "in use")
+        self.assertIn("node rank 1 has joined already", self.assert_status(2, self.finish(self.node(1, "--name", "two", *words))).err)
+        self.write("enough", "")
+        for node in nodes:
+            self.assert_status(0, self.finish(node))
 
     def test_strangers_change_nothing(self):
         first = self.node(0, "-n", 2, "--placement", "SPREAD", "--", "true")

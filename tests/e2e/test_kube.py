@@ -4,6 +4,7 @@ for kubectl."""
 import ast
 import os
 import re
+import signal
 import stat
 import subprocess
 import sys
@@ -49,6 +50,16 @@ def train():
 
 DataParallelTrainer(train, scaling_config=ScalingConfig(num_workers=2, placement_strategy="STRICT_SPREAD"),
                     run_config=RunConfig(name="run", progress="none")).fit()
+"""
+
+
+# Saves a checkpoint, or tells with what it begins.
+SAVES = """
+if [ -z "$TRAINYARD_CHECKPOINT" ]; then
+    cd "$(mktemp -d)" && echo $RANK >part-$RANK && "$0" report step=1 --checkpoint . && : >"$PLACE/saved-$RANK"
+    exec sleep 1000
+fi
+echo $RANK has $(cat "$TRAINYARD_CHECKPOINT/part-$RANK"), worker $TPU_WORKER_ID of slice $MEGASCALE_SLICE_ID of $MEGASCALE_NUM_SLICES
 """
 
 
@@ -308,15 +319,19 @@ class Line(KubeCase):
 class Pods(KubeCase):
     """Each pod's command, in a host of its own with the pod's name and the environment that the manifest gives it."""
 
-    def command(self, container, index, secret):
+    def command(self, container, index, secret, slice_=None):
         given = {"JOB_COMPLETION_INDEX": str(index)}
+        fields = {"metadata.annotations['batch.kubernetes.io/job-completion-index']": str(index), "metadata.labels['jobset.sigs.k8s.io/job-index']": str(slice_)}
 
         def replaced(text):  # as the kubelet replaces $(NAME) and $$
             return re.sub(r"\$\$|\$\((\w+)\)", lambda found: "$" if found[1] is None else given[found[1]], text)
 
         for variable in container["env"]:
             source = variable.get("valueFrom", {})
-            given[variable["name"]] = secret[source["secretKeyRef"]["key"]] if "secretKeyRef" in source else replaced(variable["value"])
+            if "fieldRef" in source:
+                given[variable["name"]] = fields[source["fieldRef"]["fieldPath"]]
+            else:
+                given[variable["name"]] = secret[source["secretKeyRef"]["key"]] if "secretKeyRef" in source else replaced(variable["value"])
         return [replaced(word) for word in container["command"]], given
 
     def both(self, container, objects):
@@ -337,6 +352,82 @@ class Pods(KubeCase):
         self.assertEqual(["%d of 4 on %d" % (rank, rank // 2) for rank in range(4)], [line.split(" $(HOME)")[0] for line in lines], first)
         self.assertEqual("", other.out)
 
+    def wait_for_line(self, process, words):
+        told = ""
+        while words not in (line := process.stderr.readline()):
+            told += line
+            self.assertNotEqual("", line, "ended without %r: %s" % (words, told))
+
+    def pods(self, hosts, *args):
+        """Starts a pod of two on the host that is named, as a function."""
+        objects = self.kube("--name", "train", "--command", COMMAND, "--storage-path", self.storage, "--progress", "none", *args)
+        container = objects["Job"]["spec"]["template"]["spec"]["containers"][0]
+
+        def start(host, index):
+            words, env = self.command(container, index, objects["Secret"]["stringData"])
+            return hosts.start(host, *words, env=env)
+        return start
+
+    def test_the_first_pod_begins_before_its_name_is_known_and_the_second_is_late(self):
+        """The name of a pod is found some seconds after it has begun."""
+        hosts = Hosts(self, 2, names=["train-0.train", "train-1.train"])
+        for name, text in (("hosts", "127.0.0.1 localhost\n"), ("resolv.conf", "nameserver 10.77.0.77\noptions timeout:1 attempts:1\n")):
+            self.assert_status(0, hosts.run(1, "mount", "--bind", self.write("its-" + name, text), "/etc/" + name))
+        start = self.pods(hosts, "-n", "2", "--", "sh", "-c", "echo $RANK of $WORLD_SIZE")
+        first = start("train-0.train", 0)
+        self.wait_for_line(first, "1 of 2 nodes are here")
+        second = start("train-1.train", 1)
+        self.assertEqual(["[rank 0] 0 of 2", "[rank 1] 1 of 2"], sorted(self.assert_status(0, self.finish(first)).out.splitlines()))
+        self.assert_status(0, self.finish(second))
+
+    def test_a_pod_that_vanishes_is_followed_by_another_with_its_index(self):
+        """With another address."""
+        hosts = Hosts(self, 3, names=["train-0.train", "train-1.train", "other"])
+        self.assert_status(0, hosts.run("other", "hostname", "train-1.train"))
+        start = self.pods(hosts, "-n", "2", "--max-failures", "1", "--", "sh", "-c", ': >"$0/began-$RANK"; [ $TRAINYARD_ATTEMPT = 2 ] || exec sleep 1000; '
+                          "echo $RANK again", self.place)
+        first = start("train-0.train", 0)
+        vanished = start("train-1.train", 1)
+        for rank in (0, 1):
+            self.wait_for(lambda rank=rank: os.path.exists(os.path.join(self.place, "began-%d" % rank)), "worker %d" % rank, first)
+        hosts.crash("train-1.train")
+        vanished.wait()
+        self.wait_for_line(first, "to come back")
+        second = start("other", 1)
+        self.assertEqual(["[rank 0] 0 again", "[rank 1] 1 again"], sorted(self.assert_status(0, self.finish(first)).out.splitlines()))
+        self.assert_status(0, self.finish(second))
+
+    def test_a_job_set_whose_pod_is_evicted_goes_on_when_it_is_made_anew(self):
+        """All of its pods are, and have other addresses."""
+        os.makedirs(os.path.join(self.place, "machine", "dev"))
+        for chip in range(4):
+            self.write("machine/dev/accel%d" % chip, "")
+        objects = self.kube("--name", "train", "--use-tpu", "--topology", "2x2x2", "--accelerator-type", "TPU-V4", "-n", "4", "--command", COMMAND,
+                            "--storage-path", self.storage, "--progress", "none", "--env", "PLACE=" + self.place, "--", "sh", "-c", SAVES, COMMAND)
+        (job,) = objects["JobSet"]["spec"]["replicatedJobs"]
+        container = job["template"]["spec"]["template"]["spec"]["containers"][0]
+        pods = [(slice_, index) for slice_ in range(2) for index in range(2)]
+
+        def make(order):
+            hosts = Hosts(self, 4, names=["train-slice-%d-%d.train" % pod for pod in order])
+            started = {}
+            for pod in reversed(pods):
+                words, env = self.command(container, pod[1], objects["Secret"]["stringData"], pod[0])
+                env |= {"TRAINYARD_SYSROOT": os.path.join(self.place, "machine"), "TRAINYARD_LEASE_DIR": "/tmp/leases"}  # chips of each node's own
+                started[pod] = hosts.start("train-slice-%d-%d.train" % pod, *words, env=env)
+            return hosts, [started[pod] for pod in pods]
+
+        hosts, started = make(pods)
+        for rank in range(4):
+            self.wait_for(lambda rank=rank: os.path.exists(os.path.join(self.place, "saved-%d" % rank)), "the checkpoint of %d" % rank, started[0])
+        os.kill(hosts.pid_of(started[3]), signal.SIGTERM)
+        for ended in map(self.finish, started):
+            self.assertNotEqual(0, ended.status, ended)
+        hosts.end()
+        hosts, started = make(pods[::-1])
+        ended = [self.assert_status(0, self.finish(process)) for process in started]
+        self.assertEqual(["[rank %d] %d has %d, worker %d of slice %d of 2" % (rank, rank, rank, rank % 2, rank // 2) for rank in range(4)],
+                         sorted(ended[0].out.splitlines()), ended[0])
 
     def test_a_program_with_fit_drives_the_run_itself(self):
         program = self.write("fit.py", FIT)

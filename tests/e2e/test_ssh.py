@@ -135,6 +135,40 @@ class TestSsh(Ssh):
         self.assert_all_gone("h1", "h2")
 
 
+class Vanished(Ssh):
+    """A host without power says nothing, and neither does ssh, whose connection to it is then one end alone."""
+
+    def begin(self, hosts, *args, script="exec sleep 1000"):
+        ready = os.path.join(self.place, "ready")
+        run = self.start_on("--hosts", ",".join(hosts), "-n", str(len(hosts)), "--placement", "SPREAD", *args, "--", "sh", "-c",
+                            "touch %s-$TRAINYARD_ATTEMPT-$RANK; %s" % (ready, script))
+        self.wait_for(lambda: all(os.path.exists("%s-1-%d" % (ready, rank)) for rank in range(len(hosts))), "workers", run)
+        return run
+
+    def test_it_is_told_and_the_command_ends(self):
+        run = self.begin(("h1", "h2", "h3"))
+        self.hosts.crash("h3")
+        lost = self.assert_status(5, self.finish(run))
+        self.assertIn("node h3 was lost: nothing was heard of it", lost.err)
+        self.assert_all_gone("h1", "h2")
+        self.assertNotIn("ssh -T", self.programs("h1"))
+
+    def test_its_agent_is_started_again_when_it_is_back(self):
+        run = self.begin(("h1", "h2"), "--max-failures", "1", script="[ $TRAINYARD_ATTEMPT = 1 ] || exec uname -n; exec sleep 1000")
+        self.hosts.cut("h1", "h2")
+        # What its kernel knows of connections goes with it.
+        off = self.hosts.run("h2", "sh", "-ec", "echo 1 >/proc/sys/net/ipv4/tcp_orphan_retries; kill -9 $(pgrep -f '[t]rainyard agent') $(pgrep -f '[s]shd: .*@notty')")
+        self.assert_status(0, off)
+        self.wait_for(lambda: "h2" not in self.hosts.run("h2", "sh", "-c", "ss -Htan | grep -v -e LISTEN -e TIME-WAIT | sed 's/.*/h2/'").out, "a kernel without connections")
+        while "to come back" not in (line := run.stderr.readline()):
+            self.assertNotEqual("", line, "h2 is not waited for")
+        self.hosts.mend()
+        finished = self.assert_status(0, self.finish(run))
+        self.assertEqual(["[rank 0] h1", "[rank 1] h2"], sorted(finished.out.splitlines()), finished)
+        self.assert_all_gone("h1", "h2")
+        self.assertNotIn("ssh -T", self.programs("h1"))
+
+
 class TestWords(harness.Case):
     def test_wrong_words_start_nothing(self):
         hostfile = self.write("hostfile", "h1 slots=2\nh2 slots=two\n")
