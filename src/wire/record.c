@@ -10,7 +10,7 @@
 
 enum { TAG = 16, IV = 12, VERSION = 3, LEAST_INSIDE = 1, MOST_INSIDE = RECORD_PLAIN + 1 };
 
-/* HKDF-Expand-Label (7.1) without a context. */
+/* HKDF-Expand-Label of TLS 1.3, without a context. */
 static bool expand(const uint8_t secret[RECORD_SECRET], const char *label, uint8_t *to, size_t size) {
     static char digest[] = "SHA256", prefix[] = "tls13 ";
     int mode = EVP_KDF_HKDF_MODE_EXPAND_ONLY;
@@ -58,7 +58,7 @@ EVP_CIPHER_CTX *record_cipher(const struct record_way *way, bool seals) {
     return NULL;
 }
 
-/* Each record has a nonce of its own (5.3), whatever becomes of it, and is bound to its header. */
+/* Each record has a nonce of its own, whatever becomes of it, and is bound to its header. */
 static bool begin_record(struct record_way *way, EVP_CIPHER_CTX *cipher, const uint8_t header[RECORD_HEADER]) {
     uint8_t nonce[IV];
     int n;

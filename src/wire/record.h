@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* EXTRA: bytes of a record beside its plain text: header, type, tag. A_KEY: how many one key may seal (5.5). */
+/* EXTRA: bytes of a record beside its plain text: header, type, tag. A_KEY: how many one key may seal. */
 enum {
     RECORD_PLAIN = 16 << 10,
     RECORD_HEADER = 5,
