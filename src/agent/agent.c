@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "agent/node_run.h"
+#include "agent/spawn.h"
 #include "base/cleanup.h"
 #include "base/descriptors.h"
 #include "base/file.h"
@@ -46,6 +47,7 @@ static void set_up_process(struct rlimit *nofile) {
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
     (void)setsid(); /* fails for the leader of a group, which is as good */
     (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
+    spawn_give_way();
     descriptors_raise_limit(nofile);
 }
 

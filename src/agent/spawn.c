@@ -34,6 +34,8 @@ struct spawning {
     volatile int error;
 };
 
+static bool gives_way; /* spawn_give_way has changed the policy of this process */
+
 /* The sanitizers must not see the child: it runs on another stack in memory that is not its own. */
 #define IN_CHILD __attribute__((no_sanitize("address", "undefined", "thread")))
 
@@ -84,6 +86,7 @@ IN_CHILD static enum step set_up_and_execute(struct spawning *child) {
     if (spawn->directory != NULL && chdir(spawn->directory) < 0) return STEP_DIRECTORY;
     if (spawn->cpus != NULL && sched_setaffinity(0, sizeof *spawn->cpus, spawn->cpus) < 0) return STEP_CPUS;
     if (spawn->pid_text != NULL) write_pid(spawn->pid_text, getpid());
+    if (gives_way) (void)sched_setscheduler(0, SCHED_OTHER, &(struct sched_param){0});
     reset_signals();
     (void)execve(spawn->path, spawn->argv, spawn->envp);
     return STEP_EXECUTE;
@@ -170,6 +173,11 @@ static int start_script(struct spawning *child, pid_t *pid, ty_error *err) {
     int result = start_once(child, pid, err);
     child->spawn = original;
     return result;
+}
+
+void spawn_give_way(void) {
+    const struct sched_param none = {0};
+    gives_way = sched_getscheduler(0) == SCHED_OTHER && sched_setscheduler(0, SCHED_BATCH, &none) == 0;
 }
 
 int spawn_start(const struct spawn *spawn, pid_t *pid, ty_error *err) {

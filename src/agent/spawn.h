@@ -36,6 +36,11 @@ struct spawn {
  * by /bin/sh, as execvp does. All other descriptors must be close-on-exec. */
 int spawn_start(const struct spawn *spawn, pid_t *pid, ty_error *err);
 
+/* From now on this process, where it becomes ready to run, waits for its turn (SCHED_BATCH) and interrupts
+ * nobody: a worker that has sent it something goes on. What it starts has the policy from before. Another
+ * policy than the usual one (chrt) stays as it is, as all do where the system refuses the change. */
+void spawn_give_way(void);
+
 /* The path that execvp would execute for `name`, looked up in `search` (a PATH, NULL: the default one),
  * whose relative parts begin at `directory`. The caller frees. NULL with TY_ESTART. */
 char *spawn_find(const char *name, const char *search, const char *directory, ty_error *err);

@@ -222,6 +222,7 @@ int records_open(struct journal **journal, const char *run_path, int lock, struc
     closing->job = (struct storage_job){.work = close_journal,
                                         .release = free_closing,
                                         .apart = true,
+                                        .series = true,
                                         .cut = cut_closing,
                                         .what = "closing",
                                         .path = made->path};
@@ -315,6 +316,7 @@ static void take(struct records *records, struct row row, const char *data, size
         return;
     }
     batch->job.apart |= !is_beginning(&row);
+    batch->job.series = batch->job.apart;
     batch->durable |= row.kind >= ROW_CHECKPOINT;
     records->n_taken++;
     records->finished = false;

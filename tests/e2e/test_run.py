@@ -797,6 +797,17 @@ class OddStarts(RunCase):
         lines = [line[len("[rank 0] "):] for line in self.assert_status(0, self.finish(process)).out.splitlines()]
         self.assertEqual([os.path.realpath(os.path.join(self.place, "here")), "0027", "300", "5000"], lines)
 
+    def test_scheduling_policy_is_handed_on(self):
+        """The agent itself is one that interrupts nobody, unless the user has chosen another policy."""
+        program = self.write("policy.py", "import os\nprint(*map(os.sched_getscheduler, (0, os.getppid())), os.nice(0))")
+        for policy, agents in ((os.SCHED_OTHER, os.SCHED_BATCH), (os.SCHED_BATCH, os.SCHED_BATCH), (os.SCHED_IDLE, os.SCHED_IDLE)):
+            def choose(policy=policy):
+                os.sched_setscheduler(0, policy, os.sched_param(0))
+                os.nice(3)
+            with self.subTest(policy=policy):
+                finished = self.assert_status(0, self.run_workers("--", PYTHON, program, preexec_fn=choose))
+                self.assertEqual("[rank 0] %d %d %d\n" % (policy, agents, min(19, os.nice(0) + 3)), finished.out)
+
     def test_directory_that_is_gone(self):
         gone = os.path.join(self.place, "gone")
         os.mkdir(gone)

@@ -413,6 +413,22 @@ print(before)
     ]
 
 
+@pytest.mark.parametrize("policy", ["SCHED_OTHER", "SCHED_BATCH", "SCHED_IDLE"])
+def test_workers_have_the_scheduling_policy_of_the_driver(run, policy):
+    finished = run(
+        """
+def train():
+    print(*map(os.sched_getscheduler, (0, os.getppid())))
+os.sched_setscheduler(0, getattr(os, sys.argv[1]), os.sched_param(0))
+for method in ("spawn", "template"):
+    fit(train, 1, method)
+""",
+        policy,
+    )
+    own = getattr(os, policy)
+    assert finished.out == f"[rank 0] {own} {own if own != os.SCHED_OTHER else os.SCHED_BATCH}\n" * 2
+
+
 def test_an_agent_sees_the_devices_that_the_driver_sees_by_now(run):
     """It looks at the hardware itself. Other variables are told with each run, and change nothing of who rests."""
     finished = run("""

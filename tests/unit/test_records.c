@@ -30,6 +30,7 @@ static atomic_bool hangs;    /* the next commit does */
 static atomic_int n_commits; /* that have begun */
 static atomic_bool fails;    /* commits do */
 static atomic_bool closed;
+static _Atomic pid_t writer; /* of the last commit */
 static char stand_in;
 
 static void note(const char *word) {
@@ -88,6 +89,7 @@ int journal_find_report(struct journal *journal, int attempt, int rank, uint64_t
 static int commit(const char *word, ty_error *err) {
     char byte;
     n_commits++;
+    writer = getpid();
     if (atomic_exchange(&hangs, false)) (void)!read(gate[0], &byte, 1);
     if (fails) return ty_fail(err, -ENOSPC, "the disk is full");
     note(word);
@@ -219,6 +221,27 @@ static void test_rows_are_written_in_order(void **state) {
     assert_int_equal(n_written, 1);
     assert_string_equal(told, "a r1 null | ");
 }
+
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+/* No transaction has a process for itself where they follow each other; beginnings are the thread's own. How soon
+ * one follows another is the machine's affair: it may take some tries. */
+static void test_transactions_are_a_series(void **state) {
+    (void)state;
+    records_event(records, &(struct run_event){.kind = EVENT_READY});
+    records_wait(records, LONG);
+    assert_int_equal(writer, getpid());
+    bool again = false;
+    for (int i = 0; i < 1000 && !again; i++) {
+        pid_t before = writer;
+        told[0] = '\0';
+        report("r1");
+        records_wait(records, LONG);
+        assert_int_not_equal(writer, getpid());
+        again = writer == before;
+    }
+    assert_true(again);
+}
+#endif
 
 /* What comes while the storage is slow is one transaction, and nobody is told of it before. */
 static void test_rows_gather_while_one_hangs(void **state) {
@@ -424,6 +447,9 @@ static void test_a_journal_of_another_is_left(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(test_rows_are_written_in_order),
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+        TEST(test_transactions_are_a_series),
+#endif
         TEST(test_rows_gather_while_one_hangs),
         TEST(test_whoever_waits_is_called),
         TEST(test_a_failure_is_kept),
