@@ -308,7 +308,11 @@ void log_close(struct log *log) {
     if (log == NULL || log->closed) return;
     log->closed = true;
     if (log->gap > 0) mark_gap(log);
-    post(log);
+    bool untouched = !log->logs->apart && log->writing == 0 && log->gathered.size == 0 && log->file.fd < 0;
+    if (untouched) /* there is no file to be closed */
+        remove_log(log);
+    else
+        post(log);
 }
 
 void logs_post(struct logs *logs, struct storage_job *job) {

@@ -124,7 +124,8 @@ static void record(void *context, const struct run_event *event) {
     note_tell(run, event);
     /* What the workers of an attempt had begun to write, or were given, and one that ends well may have left as
      * well. */
-    if (ends) checkpoints_clear_up(run->checkpoints, event->attempt);
+    if (ends && run->committing.staged) checkpoints_clear_up(run->checkpoints, event->attempt);
+    if (ends) run->committing.staged = false;
     note_event(run, event,
                event->kind == EVENT_CHECKPOINT ? checkpoints_latest_metrics(run->checkpoints) : NULL);
 }

@@ -260,6 +260,7 @@ int adoption_begin(struct ty_run *run, ty_error *err) {
     if (result < 0) return result;
     run->launched.at = clock_wall();
     run->launched.attempt = adoption->attempt;
+    run->committing.staged = true; /* the controller before this one was told */
     const struct run_adoption taken = {.report_base = adoption->report_base, .workers = adoption->workers};
     log_warning("controller", "attempt %d goes on: its %u workers had gone on without a controller",
                 adoption->attempt, adoption->n);

@@ -374,6 +374,7 @@ static void on_report(struct peer *peer, const Wire__Report *report) {
     nanoseconds time = by_our_clock(peer, report->time);
     enum report_kind kind = (enum report_kind)report->kind;
     bool begins = kind == REPORT_METRICS || kind == REPORT_BEGIN;
+    run->committing.staged |= kind == REPORT_BEGIN;
     bool settled = adoption_has_settled(run, report->number) && kind != REPORT_LIST && kind != REPORT_ALIVE;
     if (settled) {
         if (kind == REPORT_COMMIT) answer_settled(peer, report);
@@ -564,6 +565,7 @@ static void on_closed(void *context, const ty_error *reason) {
     nanoseconds heard_at = channel_heard_at(peer->channel);
     channel_destroy(take_channel(peer));
     bool gone = run_node_state(run->core, peer->node) == NODE_GONE;
+    run->committing.staged |= !gone; /* not all that it was told may have come here */
     if (peer_is_remote(peer)) {
         if (adopted) sweep_after(peer, -1);
         lose_remote(peer, heard_at, reason);

@@ -293,6 +293,7 @@ struct committing {
     struct published *awaited; /* the end of a commit goes there, while somebody waits for it */
     struct shared *list;       /* the checkpoints as they were told last; NULL at first */
     struct buffer metrics;     /* of rank 0 */
+    bool staged;               /* ranks of this attempt have begun to write one, or may have */
     int beginning;             /* 0, or why it is not known which checkpoint the next attempt begins from */
 };
 

@@ -44,6 +44,7 @@ struct usage_keeper {
     struct usage_file *file;
     struct usage_batch *gathered; /* NULL: nothing */
     size_t bytes;                 /* that are gathered */
+    bool used;                    /* the file is the thread's */
     bool told;                    /* that samples are lost */
 };
 
@@ -209,17 +210,22 @@ void usage_commit(struct ty_run *run) {
     if (keeper == NULL || keeper->gathered == NULL || storage_busy(keeper->storage)) return;
     struct usage_batch *batch = TAKE(keeper->gathered);
     keeper->bytes = 0;
-    if (batch->n > 0)
-        storage_post(keeper->storage, &batch->job);
-    else
+    if (batch->n == 0) {
         free_batch(&batch->job);
+        return;
+    }
+    keeper->used = true;
+    storage_post(keeper->storage, &batch->job);
 }
 
 void usage_close(struct ty_run *run) {
     struct usage_keeper *keeper = TAKE(run->usage);
     if (keeper == NULL) return;
     if (keeper->gathered != NULL) storage_post(keeper->storage, &keeper->gathered->job);
-    storage_post(keeper->storage, &keeper->file->job);
+    if (keeper->used || keeper->gathered != NULL)
+        storage_post(keeper->storage, &keeper->file->job);
+    else
+        free_file(&keeper->file->job);
     storage_close(keeper->storage, 0);
     free(keeper->path);
     free(keeper);

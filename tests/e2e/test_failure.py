@@ -469,6 +469,12 @@ class Disks(FailureCase):
         self.assertIn("was removed while the run went on", finished.err)
         self.assertFalse(os.path.exists(os.path.join(self.storage, "r")), "made again")
 
+    def test_what_a_killed_agent_did_not_tell_goes(self):
+        """A rank has begun to write a checkpoint, of which its agent could not tell any more."""
+        script = "[ $TRAINYARD_ATTEMPT = 2 ] || { mkdir \"$TRAINYARD_RUN_PATH/.checkpoint_000001.attempt-1\"; kill -9 $PPID; exec sleep %s; }"
+        self.assert_status(0, self.run_workers("--name", "r", "--max-failures", "1", "--", "sh", "-c", script % NEVER))
+        self.assertFalse(os.path.exists(os.path.join(self.storage, "r", ".checkpoint_000001.attempt-1")))
+
     def test_a_failure_is_told_before_the_loss_of_the_records(self):
         process = self.begin(1, ": > ready.$RANK; while [ ! -e go ]; do sleep 0.005; done; exit 7")
         shutil.rmtree(os.path.join(self.storage, "r"))
