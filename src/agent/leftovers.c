@@ -73,15 +73,16 @@ static bool is_shell(pid_t pid) {
 }
 
 /* A shell comes to its own handler only when the command that it waits for has ended: its children are told as
- * well. */
-static void look_at(struct listeners *listeners, pid_t pid, int depth) {
+ * well. True: it is a wrapper. */
+static bool look_at(struct listeners *listeners, pid_t pid, int depth) {
     pid_t children[CHILDREN_MAX];
-    bool handles = process_catches(pid, listeners->signal_number), shell = is_shell(pid);
+    bool handles = process_catches(pid, listeners->signal_number);
+    bool wraps = is_shell(pid) || (!handles && process_waits_for_child(pid));
     if (handles && listeners->n < listeners->max) listeners->pids[listeners->n++] = pid;
-    if (depth == DEPTH_MAX || (!shell && (handles || !process_waits_for_child(pid)))) return;
-    int n = process_children(pid, children, CHILDREN_MAX);
+    int n = wraps && depth < DEPTH_MAX ? process_children(pid, children, CHILDREN_MAX) : 0;
     for (int i = 0; i < n; i++)
-        look_at(listeners, children[i], depth + 1);
+        (void)look_at(listeners, children[i], depth + 1);
+    return wraps;
 }
 
 bool listeners_take_term_alone(pid_t worker) {
@@ -96,8 +97,7 @@ bool listeners_take_term_alone(pid_t worker) {
 
 size_t listeners_find(pid_t worker, int signal_number, pid_t *pids, size_t max) {
     struct listeners listeners = {.signal_number = signal_number, .pids = pids, .max = max};
-    look_at(&listeners, worker, 0);
-    bool wraps = listeners.n == 0 && (is_shell(worker) || process_waits_for_child(worker));
+    bool wraps = look_at(&listeners, worker, 0);
     if (listeners.n == 0 && !wraps && max > 0) pids[listeners.n++] = worker;
     return listeners.n;
 }
