@@ -41,7 +41,7 @@ struct log_batch {
     struct storage_job job;
     struct log *log;
     struct buffer bytes;
-    bool last;
+    bool last, anew; /* anew: the log was removed, and is another file by now */
     int code;
     struct log_batch *next_carried;
     nanoseconds since; /* it is on its way */
@@ -53,6 +53,7 @@ static void write_batch(struct storage_job *job) {
     struct log_batch *batch = (struct log_batch *)job;
     struct log *log = batch->log;
     if (batch->bytes.size > 0) batch->code = log_file_write(&log->file, batch->bytes.data, batch->bytes.size);
+    batch->anew = log->file.anew;
     bool seldom = log->rank < 0; /* the agent's own */
     if (batch->last || seldom) log_file_close(&log->file);
 }
@@ -87,6 +88,19 @@ static void note_failure(struct log *log, size_t size, int code) {
     log->failed = true;
     buffer_printf(&text, "cannot write %s: %s (the run goes on)", log->file.path, strerror(-code));
     warn(log->logs, &text);
+}
+
+/* Once for all: a user who removes them removes many. */
+static void note_removal(const struct log *log) {
+    struct logs *logs = log->logs;
+    struct buffer text = {0};
+    if (logs->told_removal || log->rank < 0) return;
+    logs->told_removal = true;
+    buffer_printf(&text,
+                  "%s was removed while the run goes on: what was in it is lost, and it is begun anew (to make"
+                  " room, cut it with truncate; --log-limit bounds it)",
+                  log->file.path);
+    warn(logs, &text);
 }
 
 static void remove_log(struct log *log) {
@@ -195,6 +209,7 @@ static void end_batch(struct storage_job *job) {
     log->writing--;
     logs->waiting -= batch->bytes.size;
     if (batch->code < 0) note_failure(log, batch->bytes.size, batch->code);
+    if (batch->anew) note_removal(log);
     if (log->writing > 0 && !batch->last) return;
     if (log->closed && (batch->last || log->gathered.size == 0)) /* its last batch may have found no memory */
         remove_log(log);

@@ -30,6 +30,7 @@ struct logs { /* zero-initialised but for `loop`, the functions and `context` */
     struct loop_watch watch;
     struct loop_timer slow, end;
     bool stalled;
+    bool told_removal;
     bool hurried;  /* nobody waits for room any more */
     bool given_up; /* nor for the end of what hangs */
     nanoseconds patience;

@@ -16,6 +16,7 @@
 #include "base/file.h"
 
 enum { LINE_SOUGHT = 4096 }; /* how far from a cut the end of a line is looked for */
+enum { REMOVED_MS = 1000 };
 
 /* The number has a fixed width: how large a log may be does not depend on how much it leaves out. */
 static const char BEFORE[] = "[trainyard: ", AFTER[] = " bytes are left out here, by --log-limit]\n";
@@ -69,15 +70,22 @@ static int look(struct log_file *file) {
     return result;
 }
 
-static int open_file(struct log_file *file) {
+/* A descriptor, or -errno. */
+static int open_path(const struct log_file *file) {
     const int flags = O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW;
-    file->fd = open(file->path, flags, 0644);
-    if (file->fd < 0 && errno == ENOENT && file->in_logs) {
+    int fd = open(file->path, flags, 0644);
+    if (fd < 0 && errno == ENOENT && file->in_logs) {
         CLEANUP_FREE char *directory = strndup(file->path, (size_t)(strrchr(file->path, '/') - file->path));
         if (directory == NULL || (mkdir(directory, 0755) < 0 && errno != EEXIST)) return -errno;
-        file->fd = open(file->path, flags, 0644);
+        fd = open(file->path, flags, 0644);
     }
-    if (file->fd < 0) return -errno;
+    return fd < 0 ? -errno : fd;
+}
+
+static int open_file(struct log_file *file) {
+    int fd = open_path(file);
+    if (fd < 0) return fd;
+    file->fd = fd;
     int result = file->limit > 0 ? look(file) : 0;
     if (result < 0) log_file_close(file);
     return result;
@@ -174,8 +182,35 @@ static int look_again(struct log_file *file) {
     return status.st_size != file->size ? look(file) : 0;
 }
 
+/* What is written to a file without a name is lost with the descriptor: another one begins with what was
+ * written since. Not at once: whoever removes the whole run removes its directories next, which must be empty
+ * then. */
+static int keep_name(struct log_file *file) {
+    struct stat status;
+    nanoseconds now = clock_monotonic();
+    if (fstat(file->fd, &status) < 0 || status.st_nlink > 0) {
+        file->removed = 0;
+        return 0;
+    }
+    if (file->removed == 0) {
+        file->removed = now;
+        file->removed_size = status.st_size;
+    }
+    CLEANUP_FD int fd = now - file->removed < REMOVED_MS * NS_PER_MS ? -1 : open_path(file);
+    if (fd < 0) return 0;
+    int result = copy(file, file->removed_size, status.st_size, fd);
+    if (result < 0) return result;
+    log_file_close(file);
+    file->fd = TAKE_FD(fd);
+    file->removed = 0;
+    file->anew = true;
+    return file->limit > 0 ? look(file) : 0;
+}
+
 int log_file_write(struct log_file *file, const char *bytes, size_t size) {
-    int result = file->fd < 0 ? open_file(file) : file->limit > 0 ? look_again(file) : 0;
+    file->anew = false;
+    int result = file->fd < 0 ? open_file(file) : keep_name(file);
+    if (result == 0 && file->limit > 0) result = look_again(file);
     if (result < 0 || size == 0) return result;
     if (file->limit == 0) return file_write_all(file->fd, bytes, size);
     if (file->size + (int64_t)size <= file->limit) return append(file, bytes, size);

@@ -3,7 +3,7 @@
  * and its last lines (a quarter at least); a line between the two says how many bytes are left out. It is
  * written anew for that and renamed into place, so that a reader finds at any time a whole file, and one
  * that has the file open reads on to what was its end. What was left out by an earlier attempt, or an
- * earlier controller, is counted on. */
+ * earlier controller, is counted on. One that is removed while it is written is soon begun anew. */
 #ifndef BASE_LOG_FILE_H
 #define BASE_LOG_FILE_H
 
@@ -11,13 +11,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/duration.h"
+
 struct log_file {
-    char *path;    /* owned */
-    bool in_logs;  /* its directory is the run's logs/, and is made when it is missing */
-    int64_t limit; /* bytes; 0: none */
-    int fd;        /* -1: not open */
-    int64_t size;  /* the members from here on are those of a file with a limit */
-    int64_t head;  /* its bytes before the mark; 0: nothing is left out yet */
+    char *path;           /* owned */
+    bool in_logs;         /* its directory is the run's logs/, and is made when it is missing */
+    int64_t limit;        /* bytes; 0: none */
+    int fd;               /* -1: not open */
+    nanoseconds removed;  /* since when it is known to have no name any more, monotonic; 0: it has one */
+    int64_t removed_size; /* how large it was then */
+    bool anew;            /* it was begun anew by the last write */
+    int64_t size;         /* the members from here on are those of a file with a limit */
+    int64_t head;         /* its bytes before the mark; 0: nothing is left out yet */
     uint64_t left_out;
 };
 

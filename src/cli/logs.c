@@ -107,7 +107,8 @@ static int64_t place_in_log(int fd, int64_t position, int64_t *mark_end, uint64_
 }
 
 /* A log that has reached its limit is written anew and takes the old one's place (base/log_file.h). Goes on in
- * the new one, where the old one, of which all is printed, ended. True when there is one. */
+ * the new one, where the old one, of which all is printed, ended; where that was removed, at its front, which
+ * repeats what was written meanwhile. True when there is one. */
 static bool change_over(struct log_view *logs, struct shown_log *file) {
     struct stat old, new;
     int64_t mark_end;
@@ -121,7 +122,7 @@ static bool change_over(struct log_view *logs, struct shown_log *file) {
     if (fd < 0) return false;
     int64_t end = place_in_log(file->fd, lseek(file->fd, 0, SEEK_CUR), &mark_end, &left_out);
     (void)place_in_log(fd, 0, &mark_end, &left_out);
-    int64_t position = end - (int64_t)left_out + LOG_MARK_SIZE;
+    int64_t position = mark_end == 0 ? 0 : end - (int64_t)left_out + LOG_MARK_SIZE;
     (void)lseek(fd, position < mark_end ? mark_end - LOG_MARK_SIZE : position, SEEK_SET);
     (void)close(file->fd);
     file->fd = fd;

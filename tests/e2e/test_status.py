@@ -325,6 +325,29 @@ class Logs(RunCase):
         self.assert_status(0, self.finish(process))
         self.assertEqual("", self.assert_status(0, self.finish(follower)).out)
 
+    def test_a_log_that_is_removed_is_told_and_begun_anew(self):
+        """Once, whoever's logs they are; followers and the file have what comes then."""
+        script = "echo of old; until [ -e again ]; do sleep 0.2; echo waits; done; echo next; until [ -e go ]; do sleep 0.05; done; echo last"
+        process = self.start("run", "--storage-path", self.storage, "--name", "a", "-n", "2", "--num-cpus", "2", "--quiet", "--", "sh", "-c", script)
+        logs = [os.path.join(self.storage, "a", "logs", "rank-%d.log" % rank) for rank in range(2)]
+        self.wait_for(lambda: all(os.path.exists(log) and os.path.getsize(log) > 7 for log in logs), "the logs", process)
+        follower = self.start("logs", "a", "-f", "--rank", "1", "--no-prefix", "--storage-path", self.storage)
+        self.assertEqual("of old\n", follower.stdout.readline())
+        for log in logs:
+            os.unlink(log)
+        self.wait_for(lambda: all(os.path.exists(log) for log in logs), "the logs", process)
+        self.write("again", "")
+        self.wait_for(lambda: follower.stdout.readline() == "next\n", "what comes then", process)
+        self.write("go", "")
+        finished = self.assert_status(0, self.finish(process))
+        self.assertEqual("last\n", self.assert_status(0, self.finish(follower)).out)
+        told = [line for line in finished.err.splitlines() if "was removed while the run goes on" in line]
+        self.assertEqual(1, len(told), finished.err)
+        for log in logs:
+            with open(log) as file:
+                lines = file.read().splitlines()
+            self.assertEqual((["waits"], ["next", "last"]), (sorted(set(lines[:-2])), lines[-2:]))
+
     def test_follow_of_an_ended_run(self):
         self.run_workers("--name", "a", "-n", "1", *shell("echo x"))
         self.assertEqual("[rank 0] x\n", self.logs("a", "--follow"))

@@ -180,6 +180,47 @@ static void one_that_others_cut_goes_on(void **state) {
     }
 }
 
+/* What others remove is gone; what comes then is not, and has the name again a moment later, also where the
+ * directory went too. A run whose directory is gone stays gone. */
+static void one_that_others_remove_is_begun_anew(void **state) {
+    (void)state;
+    static const int64_t limits[] = {0, LIMIT};
+    for (size_t i = 0; i < 2 * ARRAY_SIZE(limits); i++) {
+        bool whole = i % 2 == 1;
+        CLEANUP_FREE char *logs = NULL;
+        CLEANUP(buffer_done) struct buffer text = {0};
+        ty_error err = {0};
+        struct log_file file = {.limit = limits[i / 2], .in_logs = true, .fd = -1};
+        assert_true(asprintf(&logs, "%s/run/logs", directory) > 0);
+        assert_true(asprintf(&file.path, "%s/rank-0.log", logs) > 0);
+        char *run = strndup(logs, strlen(logs) - strlen("/logs"));
+        assert_int_equal(mkdir(run, 0700), 0);
+        assert_int_equal(log_file_write(&file, "gone\n", 5), 0);
+        assert_int_equal(unlink(file.path), 0);
+        assert_int_equal(rmdir(logs), 0);
+        assert_int_equal(log_file_write(&file, "one\n", 4), 0);
+        assert_true(access(file.path, F_OK) < 0 && !file.anew);
+        if (whole) assert_int_equal(rmdir(run), 0);
+        file.removed -= 60 * NS_PER_S;
+        assert_int_equal(log_file_write(&file, "two\n", 4), 0);
+        assert_int_equal(file.anew, !whole);
+        assert_int_equal(log_file_write(&file, "three\n", 6), 0);
+        assert_false(file.anew);
+        if (!whole) {
+            assert_int_equal(file_read(file.path, LIMIT, &text, &err), 0);
+            assert_string_equal(text.data, "one\ntwo\nthree\n");
+            drop(&file);
+            assert_int_equal(rmdir(logs), 0);
+            assert_int_equal(rmdir(run), 0);
+        } else {
+            assert_true(access(run, F_OK) < 0);
+            log_file_close(&file);
+            free(file.path);
+        }
+        free(run);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(head_and_tail_stay_however_it_comes),
@@ -188,6 +229,7 @@ int main(void) {
         cmocka_unit_test(lines_without_end_and_nothing_at_all),
         cmocka_unit_test(what_cannot_be_cut_stays_as_it_is),
         cmocka_unit_test(one_that_others_cut_goes_on),
+        cmocka_unit_test(one_that_others_remove_is_begun_anew),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }
