@@ -21,9 +21,12 @@
 #include "cli/screen_module.h"
 #include "cli/terminal.h"
 #include "controller/run_directory.h"
+#include "view/facts.h"
+#include "view/index.h"
 #include "view/ranks.h"
 #include "view/runs.h"
 #include "view/series.h"
+#include "view/summary.h"
 #include "view/usage.h"
 #include "web/run_output.h"
 
@@ -38,6 +41,29 @@ static const struct option_spec specs[] = {
 };
 static const struct option_group top_group = {"Options", specs, ARRAY_SIZE(specs)};
 
+/* A metric as it was drawn last. */
+struct top_metric {
+    char *name;         /* owned */
+    struct buffer line; /* of dots */
+    double last;
+    bool exact;
+};
+
+/* What is kept of the run that is shown from one frame to the next. Ranks and metrics take the longer to read
+ * the more there are: they are read when something is new, and in a hundredth of the time. */
+struct top_run {
+    struct view_index *index; /* its facts, and samples of its reports; owned; NULL: no frame was made yet */
+    struct view_ranks ranks;
+    struct top_metric metrics[TOP_METRICS]; /* n_metrics */
+    size_t n_metrics;
+    char filter[TOP_FILTER]; /* of these metrics */
+    struct top_state {
+        uint64_t reports;
+        int64_t sequence;   /* of the last event */
+        nanoseconds due;    /* monotonic; 0: nothing was read yet */
+    } of_ranks, of_metrics; /* when they were read */
+};
+
 struct top_view {
     struct view_runs *runs;
     char *name, *path; /* owned; of the one run that is shown, else NULL */
@@ -45,6 +71,7 @@ struct top_view {
     bool by_lag, paused, typing;
     size_t chosen, first_row; /* place in the list that is shown, and the line of its first row */
     char run_filter[TOP_FILTER], metric_filter[TOP_FILTER];
+    struct top_run run;
 };
 
 /* Of what is shown. */
@@ -106,50 +133,115 @@ static const struct view_run *nth_run(const struct top_view *top, size_t n) {
     return NULL;
 }
 
-static int put_sparklines(const struct top_view *top, bool ascii, struct buffer *out, ty_error *err) {
-    const struct view_selection all = {0};
+/* Whether to read anew what was read in this state; then it is the state that there is now. */
+static bool is_due(struct top_state *state, const struct view_facts *facts) {
+    bool news = state->reports != facts->reports || state->sequence != facts->sequence;
+    if (state->due > 0 && (!news || clock_monotonic() < state->due)) return false;
+    state->reports = facts->reports;
+    state->sequence = facts->sequence;
+    return true;
+}
+
+/* Behind what began at this time of the thread. */
+static void rest(struct top_state *state, nanoseconds began) {
+    enum { TOP_REST = 99 };
+    state->due = clock_monotonic() + TOP_REST * (clock_thread() - began);
+}
+
+static void forget_metrics(struct top_run *run) {
+    for (; run->n_metrics > 0; run->n_metrics--) {
+        free(run->metrics[run->n_metrics - 1].name);
+        buffer_done(&run->metrics[run->n_metrics - 1].line);
+    }
+}
+
+static void forget_run(struct top_run *run) {
+    forget_metrics(run);
+    view_ranks_done(&run->ranks);
+    view_index_close(run->index);
+    *run = (struct top_run){0};
+}
+
+static int draw_metric(const struct top_view *top, const struct view_metric *metric, bool ascii,
+                       struct top_metric *drawn, ty_error *err) {
+    struct view_query query = view_query_new(metric->name);
+    struct view_series series;
+    query.buckets = 30;
+    query.index = top->run.index;
+    int result = view_series_read(top->path, &query, &series, err);
+    if (result < 0) return result;
+    *drawn = (struct top_metric){.name = strdup(metric->name), .last = metric->last, .exact = series.exact};
+    braille_sparkline(&series.lines[0], 30, ascii, &drawn->line);
+    view_series_done(&series);
+    return drawn->name != NULL ? 0 : ty_fail_memory(err);
+}
+
+static int draw_metrics(struct top_view *top, bool ascii, ty_error *err) {
+    struct top_run *run = &top->run;
+    const struct view_selection all = {.index = run->index};
     struct view_metrics metrics;
-    size_t shown = 0;
+    nanoseconds began = clock_thread();
     int result = view_metrics_read(top->path, &all, false, &metrics, err);
     if (result < 0) return result;
-    for (size_t i = 0; i < metrics.n && shown < TOP_METRICS && result >= 0; i++) {
-        const char *name = metrics.items[i].name;
-        if (metrics.items[i].text || strstr(name, top->metric_filter) == NULL) continue;
-        struct view_query query = view_query_new(name);
-        struct view_series series;
-        query.buckets = 30;
-        result = view_series_read(top->path, &query, &series, err);
-        if (result < 0) break;
-        buffer_text(out, "  ");
-        put_name(name, 24, out);
-        braille_sparkline(&series.lines[0], 30, ascii, out);
-        buffer_printf(out, " %.6g\n", metrics.items[i].last);
-        view_series_done(&series);
-        shown++;
+    forget_metrics(run);
+    for (size_t i = 0; i < metrics.n && run->n_metrics < TOP_METRICS && result >= 0; i++) {
+        const struct view_metric *metric = &metrics.items[i];
+        if (metric->text || strstr(metric->name, top->metric_filter) == NULL) continue;
+        result = draw_metric(top, metric, ascii, &run->metrics[run->n_metrics], err);
+        run->n_metrics += result >= 0;
     }
     view_metrics_done(&metrics);
+    (void)snprintf(run->filter, sizeof run->filter, "%s", top->metric_filter);
+    rest(&run->of_metrics, began);
     return result;
 }
 
+/* b of the object a for "a/b"; NULL: it is not there. */
+static const json_t *find_value(const json_t *metrics, const char *name) {
+    const json_t *value = json_object_get(metrics, name);
+    for (const char *slash = strchr(name, '/'); value == NULL && slash != NULL;
+         slash = strchr(slash + 1, '/')) {
+        CLEANUP_FREE char *above = strndup(name, (size_t)(slash - name));
+        const json_t *inner = above != NULL ? json_object_get(metrics, above) : NULL;
+        if (json_is_object(inner)) value = find_value(inner, slash + 1);
+    }
+    return value;
+}
+
+/* With the values that rank 0 reported last. */
+static void put_metrics(const struct top_run *run, const json_t *last, struct buffer *out) {
+    for (size_t i = 0; i < run->n_metrics; i++) {
+        const struct top_metric *metric = &run->metrics[i];
+        const json_t *now = find_value(last, metric->name);
+        buffer_text(out, "  ");
+        put_name(metric->name, 24, out);
+        buffer_append(out, metric->line.data, metric->line.size);
+        buffer_printf(out, " %.6g%s\n", json_is_number(now) ? json_number_value(now) : metric->last,
+                      metric->exact ? "" : "  sampled");
+    }
+}
+
 static int by_lag(const void *a, const void *b) {
-    const struct view_rank *x = a, *y = b;
+    const struct view_rank *x = *(const struct view_rank *const *)a, *y = *(const struct view_rank *const *)b;
     if (isnan(x->lag) != isnan(y->lag)) return isnan(x->lag) ? 1 : -1;
     if (!isnan(x->lag) && x->lag != y->lag) return x->lag > y->lag ? -1 : 1;
     return (x->rank > y->rank) - (x->rank < y->rank);
 }
 
 static int put_ranks(struct top_view *top, struct buffer *out, ty_error *err) {
-    struct view_ranks ranks;
-    int result = view_ranks_read(top->path, &ranks, err);
-    if (result < 0) return result;
-    double longest = ranks.n > 0 ? ranks.items[0].interval : 0;
-    if (top->by_lag && ranks.n > 0) qsort(ranks.items, ranks.n, sizeof *ranks.items, by_lag);
+    const struct view_ranks *ranks = &top->run.ranks;
+    CLEANUP_FREE const struct view_rank **shown = calloc(ranks->n + 1, sizeof(struct view_rank *));
+    if (shown == NULL) return ty_fail_memory(err);
+    for (size_t i = 0; i < ranks->n; i++)
+        shown[i] = &ranks->items[i];
+    double longest = ranks->n > 0 ? shown[0]->interval : 0;
+    if (top->by_lag && ranks->n > 0) qsort(shown, ranks->n, sizeof(struct view_rank *), by_lag);
     buffer_printf(out, "    RANK  NODE             STATE       REPORTS %s\n",
                   top->by_lag ? "INTERVAL    *LAG s" : "*INTERVAL   LAG s");
-    for (size_t i = 0; i < ranks.n && i < TOP_RANKS; i++) {
-        const struct view_rank *rank = &ranks.items[i];
+    for (size_t i = 0; i < ranks->n && i < TOP_RANKS; i++) {
+        const struct view_rank *rank = shown[i];
         buffer_printf(out, "  %6d  ", rank->rank);
-        put_name(rank->node >= 0 ? ranks.nodes[rank->node] : "-", 16, out);
+        put_name(rank->node >= 0 ? ranks->nodes[rank->node] : "-", 16, out);
         buffer_printf(out, "%-10s %8llu ", worker_standing_name(rank->standing),
                       (unsigned long long)rank->number);
         if (isnan(rank->interval))
@@ -161,8 +253,7 @@ static int put_ranks(struct top_view *top, struct buffer *out, ty_error *err) {
             buffer_char(out, '#');
         buffer_char(out, '\n');
     }
-    if (ranks.n > TOP_RANKS) buffer_printf(out, "  and %zu more\n", ranks.n - TOP_RANKS);
-    view_ranks_done(&ranks);
+    if (ranks->n > TOP_RANKS) buffer_printf(out, "  and %zu more\n", ranks->n - TOP_RANKS);
     return 0;
 }
 
@@ -223,33 +314,66 @@ static void put_log(const struct top_view *top, int rank, struct buffer *out) {
     }
 }
 
-static int run_frame(struct top_view *top, bool ascii, struct buffer *out, ty_error *err) {
-    struct view_summary summary;
-    int result = view_summary_read(top->name, top->path, &summary, err);
-    if (result < 0) return result;
+static void put_head(struct top_view *top, const struct view_summary *summary, struct buffer *out) {
     buffer_text(out, "run ");
     utf8_escape(top->name, strlen(top->name), out);
-    buffer_printf(out, "   %s", run_standing_name(summary.standing));
-    if (summary.status >= 0) buffer_printf(out, ", exit status %d", summary.status);
-    buffer_printf(out, ", attempt %d, %lld worker%s on %zu node%s, ", summary.attempts,
-                  (long long)summary.workers, summary.workers == 1 ? "" : "s", summary.nodes,
-                  summary.nodes == 1 ? "" : "s");
-    duration_format(view_summary_time(&summary), out);
-    buffer_printf(out, "\n%llu reports, %zu checkpoints", (unsigned long long)summary.reports,
-                  summary.checkpoints);
+    buffer_printf(out, "   %s", run_standing_name(summary->standing));
+    if (summary->status >= 0) buffer_printf(out, ", exit status %d", summary->status);
+    buffer_printf(out, ", attempt %d, %lld worker%s on %zu node%s, ", summary->attempts,
+                  (long long)summary->workers, summary->workers == 1 ? "" : "s", summary->nodes,
+                  summary->nodes == 1 ? "" : "s");
+    duration_format(view_summary_time(summary), out);
+    buffer_printf(out, "\n%llu reports, %zu checkpoints", (unsigned long long)summary->reports,
+                  summary->checkpoints);
     put_modes(top, out);
-    if (summary.cause != NULL) {
-        buffer_text(out, "first cause: ");
-        utf8_escape(summary.cause, strcspn(summary.cause, "\n"), out);
-        buffer_char(out, '\n');
-    }
-    bool runs = summary.ended == 0;
-    int told = summary.cause_rank >= 0 ? summary.cause_rank : 0;
-    view_summary_done(&summary);
-    if (put_hardware(top, runs, out) < 0) return ty_fail_memory(err);
-    result = put_sparklines(top, ascii, out, err);
+    if (summary->cause == NULL) return;
+    buffer_text(out, "first cause: ");
+    utf8_escape(summary->cause, strcspn(summary->cause, "\n"), out);
+    buffer_char(out, '\n');
+}
+
+/* What a frame goes on with behind the facts. */
+struct top_told {
+    bool runs, draws; /* the run goes on; its metrics are to be drawn anew */
+    int rank;         /* whose log is shown */
+    json_t *last;     /* metrics of rank 0; owned */
+};
+
+static int tell_facts(struct top_view *top, const struct view_facts *facts, struct top_told *told,
+                      struct buffer *out, ty_error *err) {
+    struct top_run *run = &top->run;
+    struct view_summary summary;
+    int result = view_summary_read_of(top->name, top->path, facts, &summary, err);
     if (result < 0) return result;
-    put_log(top, told, out);
+    put_head(top, &summary, out);
+    told->runs = summary.ended == 0;
+    told->draws = is_due(&run->of_metrics, facts) || !str_equal(run->filter, top->metric_filter);
+    told->rank = summary.cause_rank >= 0 ? summary.cause_rank : 0;
+    told->last = json_incref(summary.metrics);
+    view_summary_done(&summary);
+    if (!is_due(&run->of_ranks, facts)) return 0;
+    nanoseconds began = clock_thread();
+    view_ranks_done(&run->ranks);
+    result = view_ranks_read_of(top->path, facts, &run->ranks, err);
+    rest(&run->of_ranks, began);
+    return result;
+}
+
+static int run_frame(struct top_view *top, bool ascii, struct buffer *out, ty_error *err) {
+    struct top_run *run = &top->run;
+    struct top_told told = {0};
+    const struct view_facts *facts;
+    int result = run->index == NULL ? view_index_open(top->path, false, &run->index, err) : 0;
+    if (result >= 0) result = facts_take(top->path, index_facts(run->index), NULL, &facts, err);
+    if (result < 0) return result;
+    result = tell_facts(top, facts, &told, out, err);
+    facts_give_back(index_facts(run->index), NULL);
+    if (result >= 0 && put_hardware(top, told.runs, out) < 0) result = ty_fail_memory(err);
+    if (result >= 0 && told.draws) result = draw_metrics(top, ascii, err);
+    put_metrics(run, told.last, out);
+    json_decref(told.last);
+    if (result < 0) return result;
+    put_log(top, told.rank, out);
     return put_ranks(top, out, err); /* as many as there is room for */
 }
 
@@ -366,6 +490,7 @@ static void type(struct top_view *top, int key) {
 static void open_chosen(struct top_view *top) {
     const struct view_run *run = top->path == NULL ? nth_run(top, top->chosen) : NULL;
     if (run == NULL || run->error != NULL) return;
+    forget_run(&top->run);
     top->name = strdup(run->name);
     top->path = strdup(run->path);
     top->metric_filter[0] = '\0';
@@ -491,6 +616,7 @@ static int top_run(const struct arguments *arguments, ty_error *err) {
     }
     if (result >= 0) result = show(&top, &options, format.format, err);
     view_runs_destroy(top.runs);
+    forget_run(&top.run);
     free(top.name);
     free(top.path);
     return result;

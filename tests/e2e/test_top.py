@@ -10,6 +10,7 @@ import time
 import harness
 import seen
 from harness import Case
+from journals import Journal, hold
 
 
 class Top(Case):
@@ -168,6 +169,29 @@ class Top(Case):
         before = switches()
         time.sleep(3)
         self.assertLess(switches() - before, 60)
+
+    def test_what_is_kept_between_looks(self):
+        """A run of many reports is not read again each second; what comes is seen all the same."""
+        run = Journal(self.storage, "live", live=True)
+        run.begin(1)
+        for n in range(1, 40_001):
+            run.report(n, 1, 0, n, {"loss": 1 / n, "of": {"val": n}, "step": n})
+        run.commit()
+        with hold(run.path):
+            self.begin(80, 24, "live")
+            self.see("40000 reports", "running")
+            pid = self.pid()
+
+            def used():
+                with open("/proc/%d/schedstat" % pid) as file:
+                    return int(file.read().split()[0])
+            first, began = used(), time.monotonic_ns()
+            for n in range(40_001, 40_011):
+                run.report(n, 1, 0, n, {"loss": n, "of": {"val": -n}, "step": n})
+                run.commit()
+                self.assertIn("of/val", self.see("%d reports" % n, " %d\n" % n, " -%d\n" % n))
+            self.assertLess(used() - first, 2 * first + (time.monotonic_ns() - began) // 50)
+        run.done(50_000)
 
     def test_a_run_that_is_not_there(self):
         self.assert_line(self.assert_status(2, self.trainyard("top", "--storage-path", self.storage, "nothing")), "top", "nothing")
