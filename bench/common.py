@@ -171,7 +171,7 @@ class Bench:
         self._marks += 1
         mark = f"{os.getpid()}-{self._marks}"
         child = subprocess.Popen(command.argv, env={**(command.environment or self.environment), MARK: mark},
-                                 stdin=subprocess.DEVNULL, start_new_session=True, shell=command.shell, **options)
+                                 start_new_session=True, shell=command.shell, **{"stdin": subprocess.DEVNULL, **options})
         child.mark = mark
         return child
 

@@ -5,9 +5,11 @@ import contextlib
 import gzip
 import http.client
 import json
+import math
 import os
 import random
 import re
+import resource
 import shutil
 import signal
 import sqlite3
@@ -25,7 +27,7 @@ import seen  # noqa: E402
 
 NUMBERS = int(os.environ.get("TRAINYARD_BENCH_NUMBERS", 156_250))
 METRICS = ["loss", "step", "epoch", "lr", "step_time", "tokens_per_second"]
-PAGE = ["/", "/app.css", "/app.js", "/base.js", "/logs.js", "/parts.js", "/plots.js", "/ranks.js", "/runs.js", "/state.js", "/uplot.js"]
+PAGE = ["/", "/uplot.js", "/uplot.css", *("/" + name for name in os.listdir(os.path.join(ROOT, "src", "web", "page")) if name != "index.html")]
 CONNECTIONS = 6  # that a browser opens at most
 REPLIES = 1000
 CLIENTS = 8
@@ -34,6 +36,7 @@ RATE_REPEATS = 7
 BOARD_SHARE = 100
 FIRST_VIEW_S, REPLY_P99_S, INDEX_CPU_S, INDEX_BYTES, MEMORY_KB = 0.2, 0.05, 10, 65e6, 64 << 10
 LIST_FIRST_S, LIST_AGAIN_S, ON_PAGE_S, PAGE_BYTES, CSV_S, OF_BOARD, OF_RATE = 1, 0.02, 1, 100_000, 30, 0.05, 0.97
+PLOTS, PLOTS_S, QUIET_SHARE, BUSY_SHARE, BUSY_RATE = 24, 0.5, 0.005, 0.05, 20_000
 
 
 class Server:
@@ -213,9 +216,14 @@ def _many(bench):
         before, cpu = status_field(server.child.pid, "voluntary_ctxt_switches"), server.cpu()
         time.sleep(10)
         switches, cpu = status_field(server.child.pid, "voluntary_ctxt_switches") - before, server.cpu() - cpu
+        ids = [found["id"] for found in json.loads(server.get("/api/runs"))["runs"]]
+        with concurrent.futures.ThreadPoolExecutor(CLIENTS) as pool:
+            list(pool.map(lambda run: server.get(_series(run, "loss")), ids))
+        memory = status_field(server.child.pid, "VmHWM")
     shutil.rmtree(storage)
     bench.row("seeing", f"list of {RUNS} runs, first; again", f"{milliseconds(took[0])}; {milliseconds(again)}", "",
               f"<= {LIST_FIRST_S} s; {LIST_AGAIN_S} s", took[0] <= LIST_FIRST_S and again <= LIST_AGAIN_S)
+    bench.row("seeing", f"memory, {RUNS} runs, {CLIENTS} clients", f"{memory / 1024:.0f} MiB", "", f"<= {MEMORY_KB >> 10} MiB", memory <= MEMORY_KB)
     bench.row("seeing", "the page, gzip, all files", f"{size / 1000:.0f} KB", "", f"<= {PAGE_BYTES // 1000} KB", size <= PAGE_BYTES)
     bench.row("seeing", "no client, 10 s: wake-ups, CPU", f"{switches}, {cpu:.2f} s", "", "0", switches == 0 and cpu == 0)
 
@@ -265,39 +273,119 @@ def _fresh(bench):
               f"median {milliseconds(took.median)}", f"p99 <= {ON_PAGE_S} s", took.quantile(0.99) <= ON_PAGE_S)
 
 
-def _beside(bench):
-    """The rate at which reports reach the journal, alone and beside three clients that look at the run as it goes on, in turn."""
+def _drawn(bench):
+    """A run of as many metrics, from its address to all of their plots, in a browser."""
+    python = os.path.join(ROOT, "scripts", "python")
+    if not os.access("/usr/bin/chromium", os.X_OK) or subprocess.run([python, "-c", "import playwright"], stderr=subprocess.DEVNULL).returncode != 0:
+        raise Skip("chromium or playwright is not installed")
+    journal = seen.Journal(bench.storage(), "drawn", 3)
+    journal.begin(0, 1, 3)
+    journal.reports((n * seen.SECOND // 10, 1, rank, n, {f"m{i}": math.sin(n / (20 + i)) + rank / 10 for i in range(PLOTS)})
+                    for n in range(1, 1201) for rank in range(3))
+    journal.end(121 * seen.SECOND, 1)
+    with Server(bench, bench.storage()) as server:
+        address = f"http://127.0.0.1:{server.port}/#token={server.headers['Authorization'].split()[1]}&run={server.id_of('drawn')}"
+        words = [python, os.path.join(ROOT, "bench", "programs", "draw_plots.py"), address, str(PLOTS)]
+        took = Summary(float(ms) / 1000 for ms in subprocess.run(words, check=True, capture_output=True, text=True, timeout=300).stdout.split())
+    bench.row("seeing", f"{PLOTS} plots in chromium", milliseconds(took.median), "", f"<= {PLOTS_S} s", took.median <= PLOTS_S, took=took.as_dict())
+
+
+def _one_page(bench):
+    """What one page costs while a run is quiet, and while it reports."""
     from rows import reports
 
-    rates = {False: [], True: []}
+    pause_us = 8_000_000 // BUSY_RATE // 8 * reports.WORKERS
+    busy = bench.trainyard(reports.WORKERS, bench.program("reports"), "1000000", str(pause_us - 60), options=("--no-prefix", "--name", "busy"))
+    for name, words, limit in (("quiet", bench.trainyard(2, "sleep", "1000", options=("--name", "quiet")), QUIET_SHARE), ("busy", busy, BUSY_SHARE)):
+        with Server(bench, bench.storage()) as server:
+            child = bench.start(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            pages = _Watching(bench, server, name, 1)
+            pages.wait()
+            time.sleep(3)
+            before, first, begin = server.cpu(), _count(bench, name), time.monotonic()
+            time.sleep(10)
+            seconds, used, made = time.monotonic() - begin, server.cpu() - before, _count(bench, name) - first
+            pages.end()
+            child.terminate()
+            child.wait(60)
+            bench.end(child)
+        bench.row("seeing", f"one page, {made / seconds:.0f} reports/s", f"{used / seconds:.2%} of a core", "", f"<= {limit:.1%}", used / seconds <= limit)
+
+
+def _count(bench, name):
+    with contextlib.closing(sqlite3.connect(f"file:{os.path.join(bench.storage(), name)}/run.db?mode=ro", uri=True)) as database:
+        return database.execute("SELECT coalesce(max(id), 0) FROM reports").fetchone()[0]
+
+
+def _beside(bench):
+    """The rate at which reports reach the journal, alone and beside three clients that look at the run as it goes on, in turn; and how
+    much of a core the dashboard, the clients and the run itself take meanwhile."""
+    from rows import reports
+
+    rates, own, shares = {False: [], True: []}, {False: [], True: []}, {"dashboard": [], "clients": []}
     for i in range(RATE_REPEATS):
         for watched in rates:
-            stop = threading.Event()
+            name = f"{'watched' if watched else 'alone'}-{i}"
             with contextlib.ExitStack() as stack:
-                if watched:
-                    server = stack.enter_context(Server(bench, bench.storage()))
-                    stack.callback(stop.set)
-                    for _ in range(3):
-                        threading.Thread(target=_watch, args=(server, f"watched-{i}", stop), daemon=True).start()
-                name = f"{'watched' if watched else 'alone'}-{i}"
+                clients = _Watching(bench, stack.enter_context(Server(bench, bench.storage())), name, 3) if watched else None
+                used = _children_cpu()
                 seconds, _, _ = reports._reports(bench, name, reports.WORKERS, reports.CALLS)
+                own[watched].append(_children_cpu() - used)
+                if clients:
+                    for who, cpu in clients.end().items():
+                        shares[who].append(cpu / seconds)
             rates[watched].append(reports.WORKERS * reports.CALLS / seconds)
     alone, beside = Summary(rates[False]).median, Summary(rates[True]).median
-    bench.row("seeing", "reports beside 3 clients", f"{beside / alone:.2f}x, {beside:.0f}/s", f"alone {alone:.0f}/s", f">= {OF_RATE}x",
-              beside >= OF_RATE * alone, rates={str(key): value for key, value in rates.items()})
+    told = ", ".join(f"{who} {Summary(found).median:.1%}" for who, found in shares.items())
+    bench.row("seeing", "reports beside 3 clients", f"{beside / alone:.2f}x, {beside:.0f}/s",
+              f"alone {alone:.0f}/s; of a core {told}; the run's own CPU {Summary(own[True]).median / Summary(own[False]).median:.2f}x",
+              f">= {OF_RATE}x", beside >= OF_RATE * alone, rates={str(key): value for key, value in rates.items()}, shares=shares,
+              own={str(key): value for key, value in own.items()})
 
 
-def _watch(server, name, stop):
-    """A page: what is told by the stream is asked for."""
-    with contextlib.suppress(OSError, StopIteration, RuntimeError, http.client.HTTPException):
-        while f'"{name}"' not in server.get("/api/runs").decode():
-            if stop.wait(0.05):
+def _children_cpu():
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+class _Watching:
+    """Pages that watch the run of this name from when it is listed on."""
+
+    def __init__(self, bench, server, name, count):
+        self._bench, self._server, self._name, self._count = bench, server, name, count
+        self._child, self._over = None, threading.Event()
+        self._before = server.cpu()
+        self._thread = threading.Thread(target=self._begin)
+        self._thread.start()
+
+    def _begin(self):
+        while not self._over.wait(0.05):
+            found = [run["id"] for run in json.loads(self._server.get("/api/runs"))["runs"] if run["name"] == self._name]
+            if found:
+                command = Command([self._bench.program("pages"), str(self._server.port), found[0], str(self._count)])
+                self._child = self._bench.start(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+                self._child.stdin.write(self._server.headers["Authorization"].split()[1] + "\n")
+                self._child.stdin.flush()
                 return
-        run = server.id_of(name)
-        _events(server, run, lambda *_: server.get(_series(run, "step")) is not None and not stop.is_set())
+
+    def wait(self):
+        self._thread.join(60)
+
+    def end(self):
+        """Seconds of a processor that each used; RuntimeError where the pages saw nothing."""
+        cpu = self._server.cpu() - self._before
+        self._over.set()
+        self._thread.join()
+        told = self._child.communicate(timeout=60)[0].split() if self._child else []
+        if len(told) != 2 or told[0] == "0":
+            raise RuntimeError(f"pages: {told}, status {self._child and self._child.returncode}")
+        return {"dashboard": cpu, "clients": int(told[1]) / 1e9}
 
 
 def run(bench):
-    for part in (_many, _fresh, _beside, _large):
-        part(bench)
+    for part in (_many, _fresh, _one_page, _beside, _drawn, _large):
+        try:
+            part(bench)
+        except Skip as reason:
+            bench.row("seeing", part.__name__[1:], "", str(reason), "", None)
         bench.clear_storage()
