@@ -180,6 +180,12 @@ def _name(curve: dict[str, Any]) -> str:
     return curve["series"][0]["metric"] if curve["series"] else "?"
 
 
+def _title(curve: dict[str, Any]) -> str:
+    """The metric, and of how much of a long run the curve is."""
+    sampled = "" if curve.get("exact", True) else f" (sampled {curve['scanned'] * 100:.2g} %)"
+    return harmless(_name(curve))[:200] + sampled
+
+
 def _points(line: dict[str, Any]) -> tuple[list[float], list[float], list[float], list[float]]:
     """x, least, mean, greatest of the buckets that have finite values."""
     rows = [row for row in zip(line["x"], line["min"], line["mean"], line["max"]) if None not in row]
@@ -200,7 +206,7 @@ def _draw(axes: Any, curve: dict[str, Any]) -> None:
             axes.axvline(mark["x"], color=_ATTEMPT, linestyle="--", linewidth=0.8)
         elif mark["kind"] == "nonfinite":
             axes.plot([mark["x"]], [1], "v", color=_BAD, transform=axes.get_xaxis_transform(), clip_on=False)
-    axes.set_title(harmless(_name(curve)).replace("$", r"\$"), fontsize=10)
+    axes.set_title(_title(curve).replace("$", r"\$"), fontsize=10)
     axes.set_xlabel(harmless(curve["x"]).replace("$", r"\$"), fontsize=8)
     axes.tick_params(labelsize=8)
     axes.grid(alpha=0.25)
@@ -222,7 +228,7 @@ def _panel(curve: dict[str, Any]) -> list[str]:
         up = _HEIGHT - _BOTTOM - (y - y0) / (y1 - y0) * (_HEIGHT - _TOP - _BOTTOM)
         return f"{across:.1f} {up:.1f}"
 
-    parts = [f'<text x="{_LEFT}" y="15" font-size="12" fill="#222222">{html.escape(harmless(_name(curve)))[:200]}</text>']
+    parts = [f'<text x="{_LEFT}" y="15" font-size="12" fill="#222222">{html.escape(_title(curve))}</text>']
     for step in range(5):
         x, y = x0 + (x1 - x0) * step / 4, y0 + (y1 - y0) * step / 4
         across, up = place(x, y).split()

@@ -24,7 +24,7 @@ void view_counts_done(struct view_counts *counts) {
     *counts = (struct view_counts){0};
 }
 
-/* NULL: there are too many; or memory is short, which `failed` tells. */
+/* NULL: there are too many, or no label can have the name; or memory is short, which `failed` tells. */
 static struct view_count *find(struct counting *counting, const struct value *value) {
     struct view_counts *counts = counting->counts;
     for (size_t i = 0, at = counting->seen; i < counts->n;
@@ -34,7 +34,8 @@ static struct view_count *find(struct counting *counting, const struct value *va
             memcmp(counts->items[at].name, value->name, value->name_size) == 0)
             return &counts->items[at];
     }
-    if (counts->n == VIEW_COUNTS_MAX || value->name_size == 0) return NULL;
+    bool named = value->name_size > 0 && memchr(value->name, '\0', value->name_size) == NULL;
+    if (counts->n == VIEW_COUNTS_MAX || !named) return NULL;
     char *name = strndup(value->name, value->name_size);
     counting->failed = name == NULL;
     if (name == NULL) return NULL;

@@ -12,6 +12,7 @@
 #include "base/array.h"
 #include "base/cleanup.h"
 #include "base/hash.h"
+#include "base/str.h"
 #include "view/encode.h"
 #include "view/facts.h"
 #include "view/scan.h"
@@ -88,7 +89,7 @@ static int add_column(struct view_csv *csv, const struct value *value) {
     char *name = strndup(value->name != NULL ? value->name : "", value->name_size);
     if (name == NULL) return -ENOMEM;
     csv->columns[n] = name;
-    csv->sizes[n] = value->name_size;
+    csv->sizes[n] = strlen(name); /* a name may hold a NUL, behind which it is cut */
     csv->n_columns++;
     return hash_set(csv->places, name, n + 1) < 0 ? -ENOMEM : 0;
 }
@@ -163,14 +164,35 @@ static void append_text_cell(struct buffer *out, const char *text, size_t size) 
     if (quoted) buffer_char(out, '"');
 }
 
-int view_csv_write_head(struct view_csv *csv, view_sink *sink, void *context, ty_error *err) {
-    struct view_outlet outlet = {.sink = sink, .context = context, .err = err};
-    buffer_text(&outlet.text, "id,time,attempt,rank,number");
-    if (csv->selection.history == VIEW_ALL) buffer_text(&outlet.text, ",lost");
-    for (size_t i = 0; i < csv->n_columns; i++) {
-        buffer_char(&outlet.text, ',');
-        append_text_cell(&outlet.text, csv->columns[i], csv->sizes[i]);
+/* A program finds a column by its name: a metric that is called like one of ours has a number behind its name,
+ * as in Python (rows.py). */
+static void append_column(const struct view_csv *csv, const char *metric, const char *const *own, size_t n_own,
+                          struct buffer *out) {
+    CLEANUP(buffer_done) struct buffer name = {0};
+    bool taken = str_find(metric, own, n_own) >= 0;
+    buffer_text(&name, metric);
+    for (int n = 2; taken && !name.failed; n++) {
+        buffer_clear(&name);
+        buffer_printf(&name, "%s_%d", metric, n);
+        taken = !name.failed && hash_get(csv->places, name.data) != NULL;
     }
+    buffer_char(out, ',');
+    if (name.failed)
+        out->failed = true;
+    else
+        append_text_cell(out, name.data, name.size);
+}
+
+int view_csv_write_head(struct view_csv *csv, view_sink *sink, void *context, ty_error *err) {
+    static const char *const own[] = {"id", "time", "attempt", "rank", "number", "lost"};
+    struct view_outlet outlet = {.sink = sink, .context = context, .err = err};
+    size_t n_own = ARRAY_SIZE(own) - (csv->selection.history != VIEW_ALL);
+    for (size_t i = 0; i < n_own; i++) {
+        if (i > 0) buffer_char(&outlet.text, ',');
+        buffer_text(&outlet.text, own[i]);
+    }
+    for (size_t i = 0; i < csv->n_columns; i++)
+        append_column(csv, csv->columns[i], own, n_own, &outlet.text);
     buffer_text(&outlet.text, "\r\n");
     return view_outlet_finish(&outlet, 0);
 }

@@ -17,7 +17,8 @@
 typedef int view_sink(void *context, const char *text, size_t size, ty_error *err);
 
 /* Rows as CSV: id,time,attempt,rank,number, `lost` where all are selected, then the metrics in the order of
- * their first appearance, and no others: one that comes later has no column. */
+ * their first appearance, and no others: one that comes later has no column. One that is called like a column
+ * in front ends in _2. */
 struct view_csv; /* opaque */
 int view_csv_open(const char *run_path, const struct view_selection *selection, struct view_csv **out,
                   ty_error *err);
@@ -86,7 +87,16 @@ struct view_exposition {
     bool per_device;  /* all nodes and devices, not the first 128 alone */
 };
 
-/* A run that cannot be read is left out; runs of one name are told apart by their paths. -ENOMEM. */
+/* What there is to tell of a run, once it was read: whoever must not wait for its storage reads it in a
+ * thread. */
+struct exposed_run; /* opaque */
+int exposed_run_read(const struct view_exposed *run, bool per_rank, struct exposed_run **out, ty_error *err);
+void exposed_run_free(struct exposed_run *run); /* NULL is fine */
+/* All of them as one text; runs of one name are told apart by their paths. -ENOMEM. */
+int exposed_runs_encode(struct exposed_run *const *runs, size_t n, const struct view_exposition *how,
+                        struct buffer *out, ty_error *err);
+
+/* Reads and writes. Of several runs one that cannot be read is left out. */
 int view_exposition_encode(const struct view_exposed *runs, size_t n, const struct view_exposition *how,
                            struct buffer *out, ty_error *err);
 

@@ -1,6 +1,5 @@
-/* Every run is gathered first, as the samples of a family must stand together. A family is a row of a table:
- * its name, type, help, and what writes its samples of one run. Who reads it, and how often, is not known here.
- * */
+/* Every run is read first, as the samples of a family must stand together. A family is a row of a table: its
+ * name, type, help, and what writes its samples of one run. Who reads it, and how often, is not known here. */
 #include "view/export.h"
 
 #include <errno.h>
@@ -25,27 +24,30 @@ enum { METRICS_SHOWN = 100, RANK_SERIES_MAX = 10000, DEVICES_SHOWN = 128 };
 
 /* Values of the last number that all ranks made. */
 struct exposed_metric {
-    char *name;  /* owned */
-    double last; /* of rank 0; NAN where it is not finite */
+    char *name;     /* owned */
+    int64_t report; /* id of the one whose value was taken last: a name that it has twice counts once */
+    double last;    /* of rank 0; NAN where it is not finite */
     uint64_t n;
     double min, max, sum;
 };
 
 struct exposed_run {
-    const char *name; /* the label run */
+    char *name, *path; /* owned */
+    const char *label; /* run: the name, or where another run has that the path */
     struct view_summary summary;
     struct view_facts facts;
     struct view_ranks ranks;
     struct view_counts *counts, own; /* own: where none are kept */
     struct exposed_metric *metrics;  /* n_metrics, owned */
     size_t n_metrics, omitted;
-    uint64_t *numbers;          /* of the last report of each rank; owned */
-    int64_t *ids;               /* of these reports; owned */
-    uint64_t common;            /* the last number that all made; 0: none */
-    struct buffer first;        /* metrics of rank 0's last report */
-    struct view_usage usage;    /* empty where none were kept */
-    struct buffer rank_samples; /* written: the last of each rank, where these are asked for */
-    size_t rank_left;           /* series that may still be written */
+    uint64_t *numbers;       /* of the last report of each rank; owned */
+    int64_t *ids;            /* of these reports; owned */
+    uint64_t common;         /* the last number that all made; 0: none */
+    struct buffer first;     /* metrics of rank 0's last report */
+    struct view_usage usage; /* empty where none were kept */
+    struct buffer
+        rank_samples; /* the last of each rank, where these are asked for: lines behind the run's label */
+    size_t rank_left; /* series that may still be written */
 };
 
 struct exposition_writing {
@@ -107,13 +109,20 @@ static int find_first(struct exposed_run *run, const char *path, int64_t before,
 struct metric_taking {
     struct exposed_run *run;
     bool last, common, add, failed; /* of rank 0's last report; of the last common number; names are new */
+    int64_t report;                 /* its id */
 };
+
+/* A number, under a name that a label can have. */
+static bool is_exposed(const struct value *value) {
+    bool number = value->type == VALUE_NUMBER || value->type == VALUE_NONFINITE;
+    return number && (value->name_size == 0 || memchr(value->name, '\0', value->name_size) == NULL);
+}
 
 static bool take_metric(void *context, const struct value *value) {
     struct metric_taking *taking = context;
     struct exposed_run *run = taking->run;
     struct exposed_metric *metric = NULL;
-    if (value->type != VALUE_NUMBER && value->type != VALUE_NONFINITE) return true;
+    if (!is_exposed(value)) return true;
     for (size_t i = 0; i < run->n_metrics && metric == NULL; i++)
         if (strlen(run->metrics[i].name) == value->name_size &&
             memcmp(run->metrics[i].name, value->name, value->name_size) == 0)
@@ -131,7 +140,8 @@ static bool take_metric(void *context, const struct value *value) {
         metric = &run->metrics[run->n_metrics++];
         *metric = (struct exposed_metric){.name = name, .last = (double)NAN};
     }
-    if (metric == NULL) return true;
+    if (metric == NULL || metric->report == taking->report) return true;
+    metric->report = taking->report;
     if (taking->last) metric->last = value->number;
     if (!taking->common || value->type != VALUE_NUMBER) return true;
     if (metric->n == 0 || value->number < metric->min) metric->min = value->number;
@@ -152,7 +162,7 @@ static int take_report(void *context, const struct journal_report *report) {
     const struct report_taking *of = context;
     struct exposed_run *run = of->run;
     if (!is_of_last_attempt(run, report)) return 0;
-    struct metric_taking taking = {.run = run, .common = true};
+    struct metric_taking taking = {.run = run, .common = true, .report = report->id};
     if (report->number == run->common)
         (void)values_each(report->metrics, report->metrics_size, take_metric, &taking);
     if (of->per_rank && report->id == run->ids[report->rank]) write_rank_report(run, report);
@@ -173,28 +183,42 @@ static int take_reports(struct exposed_run *run, const char *path, bool per_rank
     for (size_t i = 0; i < run->ranks.n; i++)
         if (run->numbers[i] < common) common = run->numbers[i];
     run->common = run->ranks.n > 0 && common > 0 ? common : UINT64_MAX;
-    struct metric_taking names = {.run = run, .last = true, .add = true};
+    struct metric_taking names = {.run = run, .last = true, .add = true, .report = -1};
     if (run->first.size > 0) (void)values_each(run->first.data, run->first.size, take_metric, &names);
     struct report_taking taking = {run, per_rank};
     if (result == 0 && names.failed) result = -ENOMEM;
     return result == 0 ? view_scan(path, &scan, take_report, &taking, err) : result;
 }
 
-static int gather_run(struct exposed_run *run, const char *path, bool per_rank, ty_error *err) {
-    int result = view_summary_read(run->name, path, &run->summary, err);
-    if (result >= 0) result = view_facts_read(path, &run->facts, err);
-    if (result >= 0) result = view_ranks_read(path, &run->ranks, err);
+static int gather(struct exposed_run *run, bool per_rank, ty_error *err) {
+    int result = view_summary_read(run->name, run->path, &run->summary, err);
+    if (result >= 0) result = view_facts_read(run->path, &run->facts, err);
+    if (result >= 0) result = view_ranks_read(run->path, &run->ranks, err);
     if (result < 0) return result;
     if (run->facts.reports > 0)
-        result = view_counts_renew(run->counts, path, run->facts.first, (int64_t)run->facts.reports,
+        result = view_counts_renew(run->counts, run->path, run->facts.first, (int64_t)run->facts.reports,
                                    run->counts != &run->own, err);
-    if (result >= 0 && run->facts.reports > 0) result = take_reports(run, path, per_rank, err);
+    if (result >= 0 && run->facts.reports > 0) result = take_reports(run, run->path, per_rank, err);
     if (result < 0) return result;
     /* Samples that cannot be read take nothing from the rest. */
-    return view_usage_read(path, 0, &run->usage, NULL) == -ENOMEM ? -ENOMEM : 0;
+    return view_usage_read(run->path, 0, &run->usage, NULL) == -ENOMEM ? -ENOMEM : 0;
 }
 
-static void forget_run(struct exposed_run *run) {
+int exposed_run_read(const struct view_exposed *run, bool per_rank, struct exposed_run **out, ty_error *err) {
+    struct exposed_run *read = calloc(1, sizeof *read);
+    *out = NULL;
+    if (read == NULL) return ty_fail_memory(err);
+    read->name = strdup(run->name);
+    read->path = strdup(run->path);
+    read->counts = run->counts != NULL ? run->counts : &read->own;
+    int result = read->name != NULL && read->path != NULL ? gather(read, per_rank, err) : -ENOMEM;
+    if (result >= 0) *out = read;
+    if (result < 0) exposed_run_free(read);
+    return result == -ENOMEM ? ty_fail_memory(err) : result;
+}
+
+void exposed_run_free(struct exposed_run *run) {
+    if (run == NULL) return;
     view_summary_done(&run->summary);
     view_facts_done(&run->facts);
     view_ranks_done(&run->ranks);
@@ -207,6 +231,9 @@ static void forget_run(struct exposed_run *run) {
     free(run->ids);
     buffer_done(&run->first);
     buffer_done(&run->rank_samples);
+    free(run->name);
+    free(run->path);
+    free(run);
 }
 
 /* -- writing */
@@ -235,7 +262,7 @@ static void sample(const struct exposition_writing *writing, const struct expose
                    const char *text, double value) {
     struct buffer *out = writing->out;
     buffer_printf(out, "trainyard_%s%s{run=\"", writing->family, writing->suffix);
-    append_label(out, run->name);
+    append_label(out, run->label);
     if (label != NULL) {
         buffer_printf(out, "\",%s=\"", label);
         append_label(out, text);
@@ -276,7 +303,7 @@ WRITE_VALUE(omitted, true, (double)run->omitted)
 static void write_info(const struct exposition_writing *writing, const struct exposed_run *run) {
     struct buffer *out = writing->out;
     buffer_printf(out, "trainyard_%s%s{run=\"", writing->family, writing->suffix);
-    append_label(out, run->name);
+    append_label(out, run->label);
     buffer_text(out, "\",engine=\"");
     append_label(out, run->facts.replay.run.event.of.run.engine);
     buffer_text(out, "\",host=\"");
@@ -316,36 +343,46 @@ static void write_phases(const struct exposition_writing *writing, const struct 
 struct rank_sample {
     struct exposed_run *run;
     int rank;
+    size_t from; /* where the samples of the rank begin */
 };
 
 static bool write_rank_value(void *context, const struct value *value) {
     const struct rank_sample *of = context;
     struct buffer *out = &of->run->rank_samples;
-    if (value->type != VALUE_NUMBER && value->type != VALUE_NONFINITE) return true;
+    if (!is_exposed(value)) return true;
     if (of->run->rank_left == 0) return false;
-    of->run->rank_left--;
     CLEANUP_FREE char *name = strndup(value->name != NULL ? value->name : "", value->name_size);
-    buffer_text(out, "trainyard_metric{run=\"");
-    append_label(out, of->run->name);
-    buffer_text(out, "\",metric=\"");
-    append_label(out, name);
-    buffer_printf(out, "\",rank=\"%d\"} ", of->rank);
+    CLEANUP(buffer_done) struct buffer labels = {0};
+    buffer_text(&labels, ",metric=\"");
+    append_label(&labels, name);
+    buffer_printf(&labels, "\",rank=\"%d\"} ", of->rank);
+    out->failed |= name == NULL || labels.failed;
+    /* A name that the report has twice, as "a/b" and as b of the object a, is one series. */
+    if (out->failed || (out->size > of->from &&
+                        memmem(out->data + of->from, out->size - of->from, labels.data, labels.size) != NULL))
+        return !out->failed;
+    of->run->rank_left--;
+    buffer_append(out, labels.data, labels.size);
     append_value(out, value->number);
     buffer_char(out, '\n');
     return true;
 }
 
 static void write_rank_report(struct exposed_run *run, const struct journal_report *report) {
-    struct rank_sample of = {run, report->rank};
+    struct rank_sample of = {run, report->rank, run->rank_samples.size};
     (void)values_each(report->metrics, report->metrics_size, write_rank_value, &of);
 }
 
 static void write_metric(const struct exposition_writing *writing, const struct exposed_run *run) {
-    if (writing->how->per_rank) {
-        buffer_append(writing->out, run->rank_samples.data, run->rank_samples.size);
-        return;
+    const struct buffer *lines = &run->rank_samples;
+    for (size_t at = 0, size; at < lines->size; at += size) {
+        size = strcspn(lines->data + at, "\n") + 1;
+        buffer_text(writing->out, "trainyard_metric{run=\"");
+        append_label(writing->out, run->label);
+        buffer_char(writing->out, '"');
+        buffer_append(writing->out, lines->data + at, size);
     }
-    for (size_t i = 0; i < run->n_metrics; i++)
+    for (size_t i = 0; i < run->n_metrics && !writing->how->per_rank; i++)
         sample(writing, run, "metric", run->metrics[i].name, run->metrics[i].last);
 }
 
@@ -391,7 +428,7 @@ static void write_usage(const struct exposition_writing *writing, const struct e
             if (item->what != what || (total && isnan(item->first)) || left == 0) continue;
             left--;
             buffer_printf(out, "trainyard_%s%s{run=\"", writing->family, writing->suffix);
-            append_label(out, run->name);
+            append_label(out, run->label);
             buffer_text(out, "\",node=\"");
             append_label(out, node->name);
             if (item->number >= 0) buffer_printf(out, "\",device=\"%d", item->number);
@@ -431,7 +468,7 @@ static void write_node_devices(const struct exposition_writing *writing, const s
          device = idset_next(&there, device)) {
         --*left;
         buffer_printf(writing->out, "trainyard_%s%s{run=\"", writing->family, writing->suffix);
-        append_label(writing->out, run->name);
+        append_label(writing->out, run->label);
         buffer_text(writing->out, "\",node=\"");
         append_label(writing->out, node->name);
         buffer_printf(writing->out, "\",device=\"%lld\",uuid=\"", (long long)device);
@@ -538,41 +575,47 @@ const char *view_exposition_type(bool openmetrics) {
                        : "text/plain; version=0.0.4; charset=utf-8";
 }
 
+/* Storage paths may have runs of one name each: no two series may have the same labels. */
+static void tell_apart(struct exposed_run *const *runs, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        runs[i]->label = runs[i]->name;
+        for (size_t k = 0; k < n; k++)
+            if (k != i && str_equal(runs[k]->name, runs[i]->name)) runs[i]->label = runs[i]->path;
+    }
+}
+
+int exposed_runs_encode(struct exposed_run *const *runs, size_t n, const struct view_exposition *how,
+                        struct buffer *out, ty_error *err) {
+    static const char *const suffixes[] = {"", "_total", "_info"};
+    const struct exposition_writing build = {how, out, "build", "_info"};
+    tell_apart(runs, n);
+    for (size_t i = 0; i < n; i++)
+        out->failed |= runs[i]->rank_samples.failed;
+    write_head(&build, TYPE_INFO, "This trainyard");
+    buffer_printf(out, "trainyard_build_info{version=\"%s\"} 1\n", TY_VERSION);
+    for (size_t i = 0; i < ARRAY_SIZE(families); i++) {
+        const struct exposed_family *family = &families[i];
+        const struct exposition_writing writing = {how, out, family->name, suffixes[family->type]};
+        write_head(&writing, family->type, family->help);
+        for (size_t run = 0; run < n; run++)
+            family->write(&writing, runs[run]);
+    }
+    if (how->openmetrics) buffer_text(out, "# EOF\n");
+    return out->failed ? ty_fail_memory(err) : 0;
+}
+
 int view_exposition_encode(const struct view_exposed *runs, size_t n, const struct view_exposition *how,
                            struct buffer *out, ty_error *err) {
-    static const char *const suffixes[] = {"", "_total", "_info"};
-    CLEANUP_FREE struct exposed_run *gathered = calloc(n + 1, sizeof *gathered);
-    size_t kept = 0;
-    int result = gathered == NULL ? -ENOMEM : 0;
+    CLEANUP_FREE struct exposed_run **read = calloc(n + 1, sizeof(struct exposed_run *));
+    size_t n_read = 0;
+    int result = read != NULL ? 0 : ty_fail_memory(err);
     for (size_t i = 0; i < n && result != -ENOMEM; i++) {
-        gathered[kept].name = runs[i].name;
-        /* Storage paths may have runs of one name each: no two series may have the same labels. */
-        for (size_t k = 0; k < n; k++)
-            if (k != i && str_equal(runs[k].name, runs[i].name)) gathered[kept].name = runs[i].path;
-        gathered[kept].counts = runs[i].counts != NULL ? runs[i].counts : &gathered[kept].own;
-        result = gather_run(&gathered[kept], runs[i].path, how->per_rank, n == 1 ? err : NULL);
-        if (result >= 0) {
-            kept++;
-            continue;
-        }
-        forget_run(&gathered[kept]);
-        gathered[kept] = (struct exposed_run){0};
+        result = exposed_run_read(&runs[i], how->per_rank, &read[n_read], n == 1 ? err : NULL);
+        n_read += result >= 0;
     }
-    const struct exposition_writing build = {how, out, "build", "_info"};
-    if (result != -ENOMEM) {
-        write_head(&build, TYPE_INFO, "This trainyard");
-        buffer_printf(out, "trainyard_build_info{version=\"%s\"} 1\n", TY_VERSION);
-        for (size_t i = 0; i < ARRAY_SIZE(families); i++) {
-            const struct exposed_family *family = &families[i];
-            const struct exposition_writing writing = {how, out, family->name, suffixes[family->type]};
-            write_head(&writing, family->type, family->help);
-            for (size_t run = 0; run < kept; run++)
-                family->write(&writing, &gathered[run]);
-        }
-        if (how->openmetrics) buffer_text(out, "# EOF\n");
-    }
-    for (size_t i = 0; i < kept; i++)
-        forget_run(&gathered[i]);
-    if (result == -ENOMEM || out->failed) return ty_fail_memory(err);
-    return n == 1 && result < 0 ? result : 0;
+    bool written = result >= 0 || (n > 1 && result != -ENOMEM);
+    if (written) result = exposed_runs_encode(read, n_read, how, out, err);
+    for (size_t i = 0; i < n_read; i++)
+        exposed_run_free(read[i]);
+    return result;
 }

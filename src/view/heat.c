@@ -212,21 +212,49 @@ static int gather(const char *run_path, const struct view_query *query, struct p
     return result;
 }
 
-static void count(const struct points *points, const struct idset *ranks, struct view_histogram *histogram) {
-    histogram->min = histogram->max = (double)NAN;
+static int by_value(const void *a, const void *b) {
+    const double *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+/* Above which 1 of 100 values lies; NAN where those lie no farther off than the others do. -ENOMEM. */
+static int find_near(const struct points *points, struct view_histogram *histogram) {
+    CLEANUP_FREE double *values = calloc(points->n + 1, sizeof *values);
+    size_t n = 0;
+    if (values == NULL) return -ENOMEM;
+    for (size_t i = 0; i < points->n; i++)
+        if (isfinite(points->items[i].value)) values[n++] = points->items[i].value;
+    if (n > 0) qsort(values, n, sizeof *values, by_value);
+    double near = n > 0 ? values[n - 1 - n / 100] : (double)NAN;
+    bool far = near > histogram->min && (histogram->max - near) > (near - histogram->min);
+    histogram->near = far && histogram->bins > 1 ? near : (double)NAN;
+    return 0;
+}
+
+static size_t bin_of(const struct view_histogram *histogram, double value) {
+    if (isnan(histogram->near)) return points_bucket(value, histogram->min, histogram->max, histogram->bins);
+    if (value > histogram->near) return histogram->bins - 1;
+    return points_bucket(value, histogram->min, histogram->near, histogram->bins - 1);
+}
+
+static int count(const struct points *points, const struct view_query *query,
+                 struct view_histogram *histogram) {
+    histogram->min = histogram->max = histogram->near = (double)NAN;
     for (size_t i = 0; i < points->n; i++) {
         double value = points->items[i].value;
         if (!isfinite(value)) continue;
         if (!(value >= histogram->min)) histogram->min = value;
         if (!(value <= histogram->max)) histogram->max = value;
     }
-    for (size_t i = 0; i < points->n; i++) {
+    int result = query->near ? find_near(points, histogram) : 0;
+    for (size_t i = 0; i < points->n && result == 0; i++) {
         const struct point *point = &points->items[i];
         if (!isfinite(point->value)) continue;
-        size_t bin = points_bucket(point->value, histogram->min, histogram->max, histogram->bins);
+        size_t bin = bin_of(histogram, point->value);
         histogram->all[bin]++;
-        if (histogram->chosen != NULL && idset_has(ranks, point->rank)) histogram->chosen[bin]++;
+        if (histogram->chosen != NULL && idset_has(query->ranks, point->rank)) histogram->chosen[bin]++;
     }
+    return result;
 }
 
 int view_histogram_read(const char *run_path, const struct view_query *query, int bins,
@@ -245,10 +273,8 @@ int view_histogram_read(const char *run_path, const struct view_query *query, in
     histogram->scanned = points.scanned;
     histogram->all = calloc(histogram->bins, sizeof *histogram->all);
     if (query->ranks != NULL) histogram->chosen = calloc(histogram->bins, sizeof *histogram->chosen);
-    if (histogram->all == NULL || (query->ranks != NULL && histogram->chosen == NULL))
-        result = ty_fail_memory(err);
-    else
-        count(&points, query->ranks, histogram);
+    bool room = histogram->all != NULL && (query->ranks == NULL || histogram->chosen != NULL);
+    if (!room || count(&points, query, histogram) < 0) result = ty_fail_memory(err);
     points_done(&points);
     if (result < 0) view_histogram_done(histogram);
     return result;
@@ -273,8 +299,10 @@ static void encode_counts(const uint64_t *counts, size_t n, struct buffer *out) 
 }
 
 void view_histogram_encode(const struct view_histogram *histogram, struct buffer *out) {
-    double bins = (double)histogram->bins, range = histogram->max - histogram->min;
-    double width = isinf(range) ? histogram->max / bins - histogram->min / bins : range / bins;
+    bool cut = !isnan(histogram->near);
+    double bins = (double)histogram->bins - cut, high = cut ? histogram->near : histogram->max;
+    double range = high - histogram->min;
+    double width = isinf(range) ? high / bins - histogram->min / bins : range / bins;
     buffer_printf(out, "{\"exact\": %s, \"scanned\": ", histogram->exact ? "true" : "false");
     encode_number(out, histogram->scanned);
     buffer_text(out, ", \"edges\": [");

@@ -17,7 +17,6 @@
 #include "base/str.h"
 #include "controller/run_directory.h"
 #include "view/encode.h"
-#include "view/export.h"
 #include "view/run_look.h"
 
 enum { GONE_KEPT_S = 24 * 3600 };
@@ -92,8 +91,6 @@ static void free_entry(struct run_entry *entry) {
     free(entry->run.name);
     free(entry->run.path);
     free(entry->run.error);
-    if (entry->run.counts != NULL) view_counts_done(entry->run.counts);
-    free(entry->run.counts);
     view_summary_done(&entry->run.summary);
     free(entry);
 }
@@ -130,9 +127,7 @@ static struct run_entry *add_entry(struct view_runs *runs, const char *id, const
     (void)snprintf(entry->run.id, sizeof entry->run.id, "%s", id);
     entry->run.name = strdup(name);
     entry->run.path = strdup(path);
-    entry->run.counts = calloc(1, sizeof *entry->run.counts);
-    if (entry->run.name == NULL || entry->run.path == NULL || entry->run.counts == NULL ||
-        hash_set(runs->by_id, id, (uintptr_t)entry) < 0) {
+    if (entry->run.name == NULL || entry->run.path == NULL || hash_set(runs->by_id, id, (uintptr_t)entry) < 0) {
         free_entry(entry);
         return NULL;
     }

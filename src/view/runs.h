@@ -17,15 +17,12 @@
 
 enum { VIEW_ID_SIZE = 17 }; /* 16 hex digits */
 
-struct view_counts; /* view/export.h */
-
 struct view_run {
     char id[VIEW_ID_SIZE];
     char *name, *path;           /* owned; the path is absolute and real */
     struct view_summary summary; /* of what the journal said last; empty where there is an error */
     char *error;                 /* owned; why it cannot be read, else NULL */
     uint64_t changed;            /* the list's cursor when the run last changed */
-    struct view_counts *counts;  /* owned; for its exposition, of one thread at a time */
     bool there;                  /* its directory is; one that is gone stays for a day, to be told */
 };
 

@@ -47,6 +47,7 @@ struct view_query {
     enum view_history history;
     const struct idset *ranks;      /* NULL: all */
     const struct view_index *index; /* NULL: none */
+    bool near; /* of a histogram: few values that lie far above all others have the last bin for themselves */
 };
 
 struct view_query view_query_new(const char *metric);
@@ -199,6 +200,7 @@ void view_heat_encode(const struct view_heat *heat, struct buffer *out);
 struct view_histogram {
     bool exact;
     double scanned, min, max;
+    double near; /* where the last bin begins, unless that is one like the others: NAN */
     size_t bins;
     uint64_t *all, *chosen; /* owned; of all ranks, and of the query's, NULL where it names none */
 };

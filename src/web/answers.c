@@ -85,23 +85,15 @@ static int answer_look(struct api_call *call, ty_error *err) {
     return result >= 0 && note_found(call) < 0 ? ty_fail_memory(err) : result;
 }
 
+/* The runs that Prometheus is told of: expose_begin has them read. */
 static int answer_exposition(struct api_call *call, ty_error *err) {
-    int result = view_runs_look(call->site->list, err);
-    size_t n = result >= 0 ? view_runs_count(call->site->list) : 0;
-    struct view_exposed *runs = calloc(n + 1, sizeof *runs);
-    if (runs == NULL) return ty_fail_memory(err);
-    size_t n_runs = 0;
-    for (size_t i = 0; i < n; i++) {
+    int result = answer_look(call, err);
+    for (size_t i = 0; i < call->n_found && result >= 0; i++) {
         const struct view_run *run = view_runs_at(call->site->list, i);
         const struct view_summary *summary = &run->summary;
         bool past = summary->ended > 0 && clock_wall() - summary->ended > 15 * 60 * NS_PER_S;
-        if (run->there && run->error == NULL && !past)
-            runs[n_runs++] = (struct view_exposed){run->name, run->path, run->counts};
+        call->found[i].exposed = run->there && run->error == NULL && !past;
     }
-    const struct view_exposition how = {.openmetrics = call->openmetrics};
-    call->type = view_exposition_type(call->openmetrics);
-    if (result >= 0) result = view_exposition_encode(runs, n_runs, &how, &call->out, err);
-    free(runs);
     return result;
 }
 
@@ -183,7 +175,10 @@ static int answer_histogram(struct api_call *call, ty_error *err) {
     CLEANUP(idset_done) struct idset ranks = {0};
     struct view_query query;
     struct view_histogram histogram = {0};
-    int result = read_query(call, "bins", VIEW_BINS_MAX, &query, &ranks, err);
+    static const char *const yes[] = {"0", "1", NULL};
+    int near = 0, result = read_query(call, "bins", VIEW_BINS_MAX, &query, &ranks, err);
+    if (result >= 0) result = parameter_choice(call, "near", yes, &near, err);
+    query.near = near == 1;
     if (result >= 0)
         result = view_histogram_read(call->run->path, &query, query.buckets > 0 ? query.buckets : 40,
                                      &histogram, err);
@@ -333,38 +328,39 @@ static int answer_new_stacks(struct api_call *call, ty_error *err) {
 #define PLOT "metric x from to history ranks "
 
 static const struct route routes[] = {
-    {"/api/runs", answer_runs, "after", NULL, NULL},
-    {"/metrics", answer_exposition, "", NULL, NULL},
-    {"/api/series", answer_series, PLOT "run buckets what", NULL, NULL},
-    {"/api/runs/*", answer_run, "", NULL, NULL},
-    {"/api/runs/*/metrics", answer_metrics, "", NULL, NULL},
-    {"/api/runs/*/heat", answer_heat, PLOT "rows columns", NULL, NULL},
-    {"/api/runs/*/histogram", answer_histogram, "metric x from to history rank bins", NULL, NULL},
-    {"/api/runs/*/ranks", answer_ranks, "from limit", NULL, NULL},
-    {"/api/runs/*/usage", answer_usage, "node what over from to buckets", NULL, NULL},
-    {"/api/runs/*/placement", answer_placement, "", NULL, NULL},
-    {"/api/runs/*/timeline", answer_timeline, "", NULL, NULL},
-    {"/api/runs/*/events", answer_events, "after limit kind", NULL, NULL},
-    {"/api/runs/*/checkpoints", answer_checkpoints, "", NULL, NULL},
-    {"/api/runs/*/logs", answer_logs, "", NULL, NULL},
-    {"/api/runs/*/logs/search", answer_search, "q ranks cursor", NULL, NULL},
-    {"/api/runs/*/logs/*", answer_log, "from bytes", NULL, NULL},
-    {"/api/runs/*/logs/*/whole", answer_whole_log, "", "text/plain; charset=utf-8", "log"},
-    {"/api/runs/*/stacks", answer_stacks, "", NULL, NULL},
-    {"/api/runs/*/metrics.csv", answer_csv, "rank history", "text/csv; charset=utf-8", "csv"},
-    {"/api/runs/*/metrics.jsonl", answer_jsonl, "rank history", "application/x-ndjson", "jsonl"},
-    {"/api/runs/*/trace.json", answer_trace, "ranks from to with_profile", "application/json", "json"},
-    {"/api/runs/*/profiles", answer_profiles, "", NULL, NULL},
-    {"/api/runs/*/profile/*", answer_profile, "", "application/gzip", "pt.trace.json.gz"},
+    {"/api/runs", answer_runs, "after", NULL, NULL, NULL},
+    {"/metrics", answer_exposition, "", NULL, NULL, expose_begin},
+    {"/api/series", answer_series, PLOT "run buckets what", NULL, NULL, NULL},
+    {"/api/runs/*", answer_run, "", NULL, NULL, NULL},
+    {"/api/runs/*/metrics", answer_metrics, "", NULL, NULL, NULL},
+    {"/api/runs/*/heat", answer_heat, PLOT "rows columns", NULL, NULL, NULL},
+    {"/api/runs/*/histogram", answer_histogram, "metric x from to history rank bins near", NULL, NULL, NULL},
+    {"/api/runs/*/ranks", answer_ranks, "from limit", NULL, NULL, NULL},
+    {"/api/runs/*/usage", answer_usage, "node what over from to buckets", NULL, NULL, NULL},
+    {"/api/runs/*/placement", answer_placement, "", NULL, NULL, NULL},
+    {"/api/runs/*/timeline", answer_timeline, "", NULL, NULL, NULL},
+    {"/api/runs/*/events", answer_events, "after limit kind", NULL, NULL, NULL},
+    {"/api/runs/*/checkpoints", answer_checkpoints, "", NULL, NULL, NULL},
+    {"/api/runs/*/logs", answer_logs, "", NULL, NULL, NULL},
+    {"/api/runs/*/logs/search", answer_search, "q ranks cursor", NULL, NULL, NULL},
+    {"/api/runs/*/logs/*", answer_log, "from bytes", NULL, NULL, NULL},
+    {"/api/runs/*/logs/*/whole", answer_whole_log, "", "text/plain; charset=utf-8", "log", NULL},
+    {"/api/runs/*/stacks", answer_stacks, "", NULL, NULL, NULL},
+    {"/api/runs/*/metrics.csv", answer_csv, "rank history", "text/csv; charset=utf-8", "csv", NULL},
+    {"/api/runs/*/metrics.jsonl", answer_jsonl, "rank history", "application/x-ndjson", "jsonl", NULL},
+    {"/api/runs/*/trace.json", answer_trace, "ranks from to with_profile", "application/json", "json", NULL},
+    {"/api/runs/*/profiles", answer_profiles, "", NULL, NULL, NULL},
+    {"/api/runs/*/profile/*", answer_profile, "", "application/gzip", "pt.trace.json.gz", NULL},
 };
 
 /* By POST, with --allow-actions. Each in a lane of its own: what waits for a run is not held up. */
 static const struct route action_routes[] = {
-    {"/api/runs/*/stop", answer_stop, "", NULL, NULL},
-    {"/api/runs/*/stacks", answer_new_stacks, "", NULL, NULL},
+    {"/api/runs/*/stop", answer_stop, "", NULL, NULL, NULL},
+    {"/api/runs/*/stacks", answer_new_stacks, "", NULL, NULL, NULL},
 };
 
-const struct route route_look = {"", answer_look, "", NULL, NULL};
+const struct route route_look = {.path = "", .answer = answer_look, .parameters = ""};
+const struct route route_exposed = {.path = "", .answer = answer_exposed, .parameters = ""};
 
 /* "rank-3" */
 static bool parse_rank(const struct url_part *part, int *rank) {

@@ -13,7 +13,7 @@
 #include "journal/journal.h"
 #include "view/run_look.h"
 
-static const struct route stream_route = {"/api/stream", NULL, "run", NULL, NULL};
+static const struct route stream_route = {.path = "/api/stream", .parameters = "run"};
 
 static void reply(struct api_call *call, unsigned status) {
     const struct http_reply message = {
@@ -65,6 +65,10 @@ void call_free(struct api_call *call) {
     free(call->found);
     for (size_t i = 0; i < call->n_read; i++)
         view_series_done(&call->series[i]);
+    for (size_t i = 0; i < call->n_exposed; i++)
+        exposed_run_free(call->exposed[i]);
+    free(call->exposed);
+    free(call->asked);
     url_query_done(&call->query);
     buffer_done(&call->out);
     buffer_done(&call->body);
@@ -119,8 +123,6 @@ static struct site_run *note_run(struct site *site, const char *id, const char *
 }
 
 static void dispatch(struct api_call *call);
-static void post(struct api_call *call, struct lane *lane);
-
 static void call_done(struct lane_job *job) {
     struct api_call *call = (struct api_call *)job;
     for (size_t i = 0; i < call->n_found; i++)
@@ -133,12 +135,13 @@ static void call_done(struct lane_job *job) {
     bool looked = call->route == &route_look;
     if (call->request != NULL && call->result >= 0 && call->n_read < call->n_runs && !looked) {
         call->run = call->runs[call->n_read];
-        post(call, &call->run->lane);
+        call_post(call, &call->run->lane);
         return;
     }
     loop_timer_stop(call->site->loop, &call->patience);
-    if (call->request != NULL && looked) {
-        dispatch(call);
+    void (*then)(struct api_call * call) = looked ? dispatch : call->route->then;
+    if (call->request != NULL && then != NULL && (looked || call->result >= 0)) {
+        then(call);
         return;
     }
     for (size_t i = 0; i < call->n_read; i++)
@@ -165,8 +168,11 @@ static void call_drop(struct lane_job *job) {
 static void call_work(struct lane_job *job) {
     struct api_call *call = (struct api_call *)job;
     nanoseconds began = clock_thread();
-    call->result = call->route->answer(call, &call->err);
+    bool kept = kept_take(call);
+    call->result = kept ? 0 : call->route->answer(call, &call->err);
     call->spent = clock_thread() - began;
+    if (kept) call->n_read = call->n_runs;
+    if (call->result >= 0 && !kept) kept_add(call);
     call->deleted = call->run != NULL && journal_exists(call->run->path) == 0;
     if (call->deleted && !call->exporting && call->result >= 0) call->result = -ENOENT;
     if (call->exporting) { /* the reader sees the end */
@@ -189,7 +195,7 @@ static void lose_patience(void *context) {
     if (call->exporting) download_give_up(call);
 }
 
-static void post(struct api_call *call, struct lane *lane) {
+void call_post(struct api_call *call, struct lane *lane) {
     call->job = (struct lane_job){.work = call_work, .done = call_done, .drop = call_drop};
     lane_post(call->exporting ? call->site->export_lanes : call->site->lanes, lane, &call->job);
 }
@@ -197,7 +203,7 @@ static void post(struct api_call *call, struct lane *lane) {
 void call_post_patiently(struct api_call *call, struct lane *lane) {
     call->patience = (struct loop_timer){.callback = lose_patience, .context = call};
     (void)loop_timer_start(call->site->loop, &call->patience, patience_of(call) * NS_PER_S);
-    post(call, lane);
+    call_post(call, lane);
 }
 
 /* The runs that the query names: the first that is not known, or NULL. */
@@ -213,6 +219,14 @@ static const char *take_runs(struct api_call *call) {
     return NULL;
 }
 
+/* Only those who watch know when something is new: nobody else is answered with what was. */
+static void note_asked(struct api_call *call) {
+    const struct site_run *run = call->run;
+    if (run == NULL || call->n_runs > 1 || run->news.n_streams == 0 || run->told == 0) return;
+    call->told = run->told;
+    call->asked = str_format("%s?%s", call->request->path, call->request->query);
+}
+
 static void begin(struct api_call *call) {
     struct site *site = call->site;
     if (call->route == &stream_route) {
@@ -223,8 +237,9 @@ static void begin(struct api_call *call) {
     } else if (call->route->file != NULL) {
         download_begin(call);
     } else if (call->acts) {
-        post(call, &call->own);
+        call_post(call, &call->own);
     } else {
+        note_asked(call);
         call_post_patiently(call, call->run != NULL ? &call->run->lane : &site->list_lane);
     }
 }

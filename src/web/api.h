@@ -4,6 +4,7 @@
 #define WEB_API_H
 
 #include "base/idset.h"
+#include "view/export.h"
 #include "view/series.h"
 #include "web/site.h"
 #include "web/url.h"
@@ -20,11 +21,14 @@ struct route {
     const char *parameters; /* all that it takes, separated by blanks */
     const char *type;       /* NULL: JSON */
     const char *file;       /* an export, which writes to call->pipe; saved under this ending */
+    void (*then)(
+        struct api_call *call); /* on the loop, behind an answer that is not all yet; it has the call */
 };
 
 struct found_run {
     char id[VIEW_ID_SIZE];
     char *name, *path;
+    bool exposed; /* it belongs into /metrics */
 };
 
 struct api_call {
@@ -47,11 +51,15 @@ struct api_call {
     const char *type;
     ty_error err;
     int result;
+    char *asked;       /* path and query, where the answer may be one that is kept; owned, or NULL */
+    uint64_t told;     /* of the run, when it was asked */
     nanoseconds spent; /* of a processor, by the answer */
     struct loop_timer patience;
     struct found_run *found; /* by a look at the list; n_found; owned */
     size_t n_found;
-    struct lane own; /* an export's, which may take long */
+    struct exposed_run **exposed; /* n_exposed, NULL for one that was not read in time; owned */
+    size_t n_exposed;
+    struct lane own; /* of what belongs to no run's, or may take long */
     int pipe[2];
     struct loop_watch pipe_watch;
     bool exporting, streaming, finished;
@@ -59,8 +67,9 @@ struct api_call {
 };
 
 /* -- api.c, the loop's */
-/* In a thread of `lane`; call->route is what it works for. An answer of 503 when there is none after
- * SITE_PATIENCE_SECONDS. */
+/* In a thread of `lane`; call->route is what it works for. */
+void call_post(struct api_call *call, struct lane *lane);
+/* The same, and an answer of 503 when there is none after SITE_PATIENCE_SECONDS. */
 void call_post_patiently(struct api_call *call, struct lane *lane);
 /* Answers with the error of the thread. */
 void call_fail(struct api_call *call);
@@ -68,8 +77,18 @@ void call_fail(struct api_call *call);
 void call_refuse(struct api_call *call, unsigned status, const char *message);
 void call_free(struct api_call *call);
 
+/* -- kept.c: in the thread */
+/* True: the body is what somebody else was told who asked for the same a moment ago. */
+bool kept_take(struct api_call *call);
+void kept_add(const struct api_call *call);
+
+/* -- expose.c */
+void expose_begin(struct api_call *call);
+int answer_exposed(struct api_call *call, ty_error *err);
+
 /* -- answers.c */
-extern const struct route route_look; /* the list of runs, for an ID that is not known */
+extern const struct route route_exposed; /* the runs of call->exposed, for Prometheus */
+extern const struct route route_look;    /* the list of runs, for an ID that is not known */
 /* What the path names, its ID and rank in the call; NULL: nothing. */
 const struct route *route_find(struct api_call *call, const char *path);
 

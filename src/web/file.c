@@ -252,6 +252,7 @@ static int put_plot(struct buffer *out, const char *metric, const char *const *p
                     struct view_index *const *indexes, size_t n, ty_error *err) {
     struct view_series *series = calloc(n, sizeof *series);
     struct view_query query = view_query_new(metric);
+    bool exact = true;
     int result = series == NULL ? ty_fail_memory(err) : 0;
     query.buckets = BUCKETS;
     query.history = VIEW_ALL;
@@ -262,7 +263,10 @@ static int put_plot(struct buffer *out, const char *metric, const char *const *p
     if (result >= 0) {
         struct figure frame = frame_of(series, n);
         buffer_text(out, "<figure><figcaption><span>");
+        for (size_t i = 0; i < n && n > 1; i++)
+            exact = exact && series[i].exact;
         if (n == 1) put_extremes(out, &series[0]);
+        if (!exact) buffer_text(out, "sampled");
         buffer_text(out, "</span>");
         put_text(out, metric, NAME_SHOWN);
         buffer_printf(out, "</figcaption><svg viewBox=\"0 0 %d %d\">", WIDTH, HEIGHT);

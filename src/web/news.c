@@ -32,9 +32,11 @@ enum {
 
 #define MINUTE (60 * NS_PER_S)
 
-/* How long to rest behind what took so long, so that it is done in a fiftieth of the time. */
-static nanoseconds rest_behind(nanoseconds took, nanoseconds least_ms, nanoseconds most_ms) {
-    nanoseconds rest = 49 * took, least = least_ms * NS_PER_MS, most = most_ms * NS_PER_MS;
+/* How long to rest behind what took so long, so that it is done in such a part of the time: a fiftieth of what
+ * is looked at seldom, a hundredth of what a run that trains has to give away. */
+enum { FIFTIETH = 49, HUNDREDTH = 99 };
+static nanoseconds rest_behind(nanoseconds took, int part, nanoseconds least_ms, nanoseconds most_ms) {
+    nanoseconds rest = part * took, least = least_ms * NS_PER_MS, most = most_ms * NS_PER_MS;
     return rest < least ? least : rest > most ? most : rest;
 }
 
@@ -242,7 +244,7 @@ static void looked(struct lane_job *base) {
     news->looking = false;
     news->looked = loop_now(run->site->loop);
     news->spent += job->spent;
-    if (job->scans) news->scan_due = news->looked + rest_behind(job->scan_took, POLL_MS, SLOW_MS);
+    if (job->scans) news->scan_due = news->looked + rest_behind(job->scan_took, FIFTIETH, POLL_MS, SLOW_MS);
     keep_watch(run, &news->directory, job->directory);
     keep_watch(run, &news->logs, job->logs);
     if (job->replaced) news->dirty = true;
@@ -292,7 +294,8 @@ static void arm(struct site_run *run) {
     struct news *news = &run->news;
     struct site *site = run->site;
     if (news->n_streams == 0 || news->looking) return;
-    nanoseconds rest = news->dirty ? rest_behind(news->spent, NEWS_MS, DEAR_MS) : POLL_MS * NS_PER_MS;
+    nanoseconds rest =
+        news->dirty ? rest_behind(news->spent, HUNDREDTH, NEWS_MS, DEAR_MS) : POLL_MS * NS_PER_MS;
     nanoseconds due = news->looked + rest - loop_now(site->loop);
     loop_timer_stop(site->loop, &news->timer);
     news->timer = (struct loop_timer){.callback = on_due, .context = run};
@@ -353,7 +356,7 @@ static void looked_at_list(struct lane_job *base) {
     struct list_job *job = (struct list_job *)base;
     struct site *site = job->site;
     struct list_news *news = &site->list_news;
-    nanoseconds rest = rest_behind(job->took, POLL_MS, SLOW_MS);
+    nanoseconds rest = rest_behind(job->took, FIFTIETH, POLL_MS, SLOW_MS);
     news->looking = false;
     if (job->cursor != news->told || job->failed != news->failed) stream_tell(site, NULL, "run", "{}");
     news->told = job->cursor;

@@ -338,6 +338,7 @@ int dashboard_serve(const struct dashboard_config *config, ty_error *err) {
     struct site *site = calloc(1, sizeof *site);
     if (site == NULL) return ty_fail_memory(err);
     *site = (struct site){.config = *config, .inotify = -1, .listening = {.fd = -1}};
+    (void)pthread_mutex_init(&site->kept.lock, NULL);
     site->guard.hosts = config->hosts;
     site->guard.n_hosts = config->n_hosts;
     int result = guard_make_token(site->guard.token, err);
@@ -359,12 +360,17 @@ int dashboard_serve(const struct dashboard_config *config, ty_error *err) {
     uintptr_t value;
     for (size_t at = 0; hash_next(site->runs, &at, &value) != NULL;) {
         struct site_run *run = (struct site_run *)value;
+        if (run->counts != NULL) view_counts_done(run->counts);
+        free(run->counts);
         free(run->name);
         free(run->path);
         free(run);
     }
     hash_destroy(TAKE(site->runs));
     view_runs_destroy(site->list);
+    for (size_t i = 0; i < KEPT_ANSWERS; i++)
+        kept_forget(&site->kept.items[i]);
+    (void)pthread_mutex_destroy(&site->kept.lock);
     if (site->loop != NULL) loop_destroy(site->loop);
     free(site);
     return result;

@@ -3,6 +3,7 @@
 #define WEB_SITE_H
 
 #include <limits.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -13,6 +14,7 @@
 #include "base/hash.h"
 #include "base/idset.h"
 #include "loop/loop.h"
+#include "view/export.h"
 #include "view/index.h"
 #include "view/runs.h"
 #include "web/dashboard.h"
@@ -152,11 +154,25 @@ struct list_news {
     struct loop_timer timer;
 };
 
+/* Answers of a moment ago, of any run; threads take and add them under the lock. */
+enum { KEPT_ANSWERS = 16 };
+struct kept_answers {
+    pthread_mutex_t lock;
+    struct kept_answer {
+        char *asked;        /* path and query; owned; NULL: none */
+        uint64_t told;      /* of its run, when it was asked */
+        nanoseconds until;  /* monotonic */
+        struct buffer body; /* JSON */
+    } items[KEPT_ANSWERS];
+    size_t next; /* that gives its place to another */
+};
+
 /* A run that was asked for; there until the end. */
 struct site_run {
     struct site *site;
     char id[VIEW_ID_SIZE];
     char *name, *path; /* owned */
+    uint64_t told;     /* how often those who watch it were told something */
     struct lane lane, index_lane;
     struct view_index *index; /* owned; grows in its lane; NULL: nobody has asked about the run yet */
     bool indexing;
@@ -164,7 +180,8 @@ struct site_run {
     nanoseconds index_due;            /* behind a step that failed: not before */
     struct indexing_job *index_rests; /* owned, between two steps; NULL: none does */
     nanoseconds index_told;
-    size_t n_left; /* of its exports */
+    struct view_counts *counts; /* owned; for /metrics, in its lane; NULL: nobody has asked for that */
+    size_t n_left;              /* of its exports */
     struct news news;
 };
 
@@ -183,6 +200,7 @@ struct site {
     struct lanes *lanes, *export_lanes, *index_lanes; /* of answers; of downloads; of what nobody waits for */
     struct lane list_lane;
     struct view_runs *list; /* the list lane's */
+    struct kept_answers kept;
     struct list_news list_news;
     struct hash *runs; /* ID -> struct site_run */
     struct site_stream *streams;
@@ -209,6 +227,9 @@ void api_fail(struct site *site, struct http_request *request, unsigned status, 
 /* The path takes others, as Allow lists them. */
 void api_refuse_method(struct site *site, struct http_request *request, const char *allow);
 
+/* -- kept.c: web/api.h */
+void kept_forget(struct kept_answer *kept);
+
 /* -- stream.c */
 struct site_stream; /* opaque */
 /* Answers with events, of one run or of the list (NULL). */
@@ -216,7 +237,7 @@ void stream_begin(struct site *site, struct http_request *request, struct site_r
 void stream_gone(struct site *site, struct http_request *request);
 void stream_close(struct site *site); /* says bye */
 /* An event to all who watch the run, or the list (NULL). */
-void stream_tell(struct site *site, const struct site_run *run, const char *event, const char *data);
+void stream_tell(struct site *site, struct site_run *run, const char *event, const char *data);
 
 /* -- news.c: looks at what changed, while somebody watches */
 int news_open(struct site *site, ty_error *err);

@@ -24,7 +24,8 @@ static void put(struct site_stream *stream, const char *event, const char *data)
     if (!text.failed) stream->site->http->write(stream->request, text.data, text.size);
 }
 
-void stream_tell(struct site *site, const struct site_run *run, const char *event, const char *data) {
+void stream_tell(struct site *site, struct site_run *run, const char *event, const char *data) {
+    if (run != NULL) run->told++;
     for (struct site_stream *stream = site->streams; stream != NULL; stream = stream->next)
         if (stream->run == run) put(stream, event, data);
     site_stir(site);

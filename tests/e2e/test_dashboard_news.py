@@ -227,6 +227,24 @@ class News(DashboardCase):
         self.assertLessEqual(told, 1 + 1.5 * (time.monotonic() - begun))
         run.done()
 
+    def test_pages_that_hear_of_news_together_see_them(self):
+        """An answer is kept for others who ask for the same, but not beyond the next news."""
+        run = self.live("live", 45_000)
+        server = self.serve()
+        id = server.ids()["live"]
+        replies = [self.open_stream(server, id) for _ in range(3)]
+        for reply in replies:
+            self.next_event(reply, "reports")
+        for told in range(45_001, 45_004):
+            for _ in replies:
+                self.assertEqual(told - 1, sum(server.json(f"/api/series?run={id}&metric=loss")["series"][0]["n"]))
+            run.report(told, 1, 0, told, {"loss": 1})
+            run.commit()
+            for reply in replies:
+                while self.next_event(reply, "reports")["id"] < told:
+                    pass
+        run.done()
+
     def test_streams_are_bounded_and_freed(self):
         make_a(self.storage, numbers=3)
         server = self.serve()

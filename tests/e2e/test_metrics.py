@@ -68,6 +68,35 @@ class Metrics(Case):
         self.assertEqual(["'=x", "a,b", "n/deep", "n/list", "on", "none", "big", "low", "é"], rows[0][5:])
         self.assertEqual(["'=1+1", 'say "hi"\n', "-1.5", "[1, 2]", "true", "", "inf", "-inf", "'@"], rows[1][5:])
 
+    def test_columns_have_names_of_their_own(self):
+        """Metrics that are called like what stands in front, or hold a NUL, which no name of a column can."""
+        journal = seen.Journal(self.storage, "names", 1)
+        journal.begin(0, 1, 1)
+        journal.reports([(1, 1, 0, 1, '{"rank": 7, "time": 8, "lost": 9, "time_2": 10, "a\\u0000 and much more that is behind it": 11, "a": 12}')])
+        journal.end(2, 1)
+        own = ["id", "time", "attempt", "rank", "number"]
+        for history, more, lost in (("effective", [], "lost"), ("all", ["lost"], "lost_2")):
+            [head, row] = csv.reader(io.StringIO(self.metrics("names", "--format", "csv", "--history", history).out, newline=""))
+            self.assertEqual([*own, *more, "rank_2", "time_3", lost, "time_2", "a"], head)
+            self.assertEqual(len(head), len(set(head)))
+            self.assertEqual(["7", "8", "9", "10"], row[len(own) + len(more):-1])
+        path = os.path.join(self.place, "names.txt")
+        for args in ((), ("--per-rank",)):
+            self.metrics("names", "--format", "openmetrics", *args, "-o", path)
+            found = [labels["metric"] for name, labels, _ in self.read(READ_METRICS, path) if name == "trainyard_metric"]
+            self.assertEqual(["rank", "time", "lost", "time_2", "a"], found)
+
+    def test_a_name_that_a_report_has_twice_is_one_series(self):
+        journal = seen.Journal(self.storage, "twice", 1)
+        journal.begin(0, 1, 1)
+        journal.reports([(1, 1, 0, 1, '{"a/b": 1, "a": {"b": 2}, "a_b": 3}')])
+        journal.end(2, 1)
+        for args in ((), ("--per-rank",)):
+            lines = self.metrics("twice", "--format", "openmetrics", *args).out.splitlines()
+            for family in ("metric", "metric_mean"):
+                told = [line for line in lines if line.startswith('trainyard_%s{run="twice"' % family)]
+                self.assertEqual([1.0, 3.0], [float(line.split()[-1]) for line in told], told)
+
     def test_history(self):
         seen.write_b(self.storage)
         rows = list(csv.DictReader(io.StringIO(self.metrics("b", "--format", "csv").out)))

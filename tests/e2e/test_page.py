@@ -104,6 +104,50 @@ class Page(harness.Case):
         page = self.open(server, f"&run={server.ids()['back']}&tab=attempts")
         expect(page.locator("tbody").first.locator("td:nth-child(5)")).to_have_text(["0 µs", "3 s"])
 
+    def test_all_times_are_by_the_browsers_clock(self):
+        make_a(self.storage, numbers=20)
+        server = self.serve()
+        context = self.browser.new_context(timezone_id="America/New_York", viewport={"width": 1300, "height": 850})
+        self.addCleanup(context.close)
+        page = self.open(server, f"&run={server.ids()['a']}&tab=attempts", context)
+        expect(page.locator("tbody").nth(1).locator("tr").last.locator("td:nth-child(2)")).to_have_text("17:13:20.000")
+        page = self.open(server, f"&run={server.ids()['a']}&tab=ranks&heatx=time", context)
+        expect(page.locator(".xaxis span").first).to_have_text(re.compile(r"^17:13:2\d$"))
+
+    def test_ranks_are_compared_where_their_values_are(self):
+        """The few that are far off have a bar for themselves; of a long run it is a sample, which is said."""
+        make_a(self.storage)
+        seen.write_c(self.storage, "c", 1000)
+        server = self.serve("--no-cache")
+        page = self.open(server, f"&run={server.ids()['a']}&tab=ranks&heat=loss")
+        expect(page.locator(".card .legend")).to_have_text(re.compile("last: more, up to 99$"))
+        page = self.open(server, f"&run={server.ids()['c']}&tab=ranks&heat=loss")
+        expect(page.locator(".card .legend")).to_have_text(re.compile(r"sampled [\d.]+ %$"))
+
+    def test_metrics_in_one_plot(self):
+        """Those that a regular expression leaves; the link has it."""
+        run = Journal(self.storage, "several")
+        run.begin(1)
+        for n in range(1, 21):
+            run.report(n, 1, 0, n, {"train/loss": 1 / n, "val/loss": "NaN" if n == 7 else 2 / n, "lr": 0.1, "step": n})
+        run.done(30)
+        server = self.serve()
+        page = self.open(server, f"&run={server.ids()['several']}&tab=plots")
+        expect(page.get_by_label("in one plot")).to_be_hidden()
+        expect(page.locator(".card")).to_have_count(4)
+        page.get_by_placeholder("filter metrics").fill("(train|val)/loss$")
+        expect(page.locator(".card")).to_have_count(2)
+        page.get_by_label("in one plot").check()
+        page = self.open(server, "&" + page.url.split("#")[1])
+        expect(page.locator(".card .title")).to_have_text("train/loss, val/loss")
+        expect(page.locator(".card .keys > span:has(.key)")).to_have_text(["train/loss", "val/loss"])
+        expect(page.locator(".card .foot")).to_contain_text("not finite first at rank 0, report 7")
+        with page.expect_download() as download:
+            page.locator(".card").hover()
+            page.get_by_role("button", name="csv", exact=True).last.click()
+        with open(download.value.path()) as file:
+            self.assertEqual({"train/loss", "val/loss"}, {line.split(",")[1] for line in file.read().splitlines()[1:]})
+
     def test_hardware_over_time(self):
         path = make_a(self.storage, numbers=3)
         make_usage(path, [(i * 10, f"n{node}", what, number, value + i)

@@ -16,7 +16,15 @@ import xml.etree.ElementTree
 import pytest
 import trainyard
 from conftest import BUILD
-from trainyard import Checkpoint, CheckpointConfig, DataParallelTrainer, Result, RunConfig, ScalingConfig
+from trainyard import (
+    Checkpoint,
+    CheckpointConfig,
+    DataParallelTrainer,
+    Result,
+    RunConfig,
+    ScalingConfig,
+    plot,
+)
 from trainyard.history import Attempt
 from trainyard.result import rank
 
@@ -367,6 +375,15 @@ def test_of_a_run(storage):
 def write_curves(place):
     reports = [(n, json.dumps({"loss": "NaN" if n == 7 else 2 / n, "a<b": n})) for n in range(1, 21)]
     return write_run(place / "run", reports, [], [(1, "run", 0, json.dumps({"name": "run"}))])
+
+
+def test_a_curve_of_a_sample_says_so():
+    line = {"metric": "loss", "x": [1, 2], "min": [1, 1], "mean": [1, 1], "max": [1, 1], "lost": False}
+    for exact, scanned, told in ((False, 0.0041, "loss (sampled 0.41 %)"), (True, 1, "loss")):
+        shown = plot.Plot([{"series": [line], "marks": [], "x": "step", "exact": exact, "scanned": scanned}])
+        assert next(xml.etree.ElementTree.fromstring(shown.svg).itertext()) == told
+        if plot._has_matplotlib():
+            assert shown.figure.axes[0].get_title() == told
 
 
 @pytest.mark.parametrize("matplotlib", [True, False])

@@ -340,6 +340,33 @@ static void test_histogram(void **state) {
     view_histogram_done(&histogram);
 }
 
+/* One value far off does not hide how the others differ. */
+static void test_histogram_of_the_near(void **state) {
+    (void)state;
+    struct view_query query = view_query_new("loss");
+    struct view_histogram histogram;
+    CLEANUP(buffer_done) struct buffer text = {0};
+    query.near = true;
+    assert_int_equal(view_histogram_read(a_path, &query, 10, &histogram, NULL), 0);
+    uint64_t all = 0;
+    for (size_t i = 0; i < 10; i++)
+        all += histogram.all[i];
+    assert_int_equal(all, 7999);
+    assert_int_equal(histogram.all[9], 79);
+    assert_true(histogram.all[0] < 7920 && histogram.all[8] > 0 && histogram.near < 0.25);
+    view_histogram_encode(&histogram, &text);
+    json_t *reply = parse(&text);
+    const json_t *edges = json_object_get(reply, "edges");
+    assert_near(histogram.near, json_number_value(json_array_get(edges, 9)));
+    assert_near(99, json_number_value(json_array_get(edges, 10)));
+    json_decref(reply);
+    view_histogram_done(&histogram);
+    query.metric = "step"; /* evenly spread */
+    assert_int_equal(view_histogram_read(a_path, &query, 10, &histogram, NULL), 0);
+    assert_true(isnan(histogram.near));
+    view_histogram_done(&histogram);
+}
+
 /* Whatever a double may be, it has a bin and a cell, and each bin an edge. */
 static void test_values_at_the_ends_of_a_double(void **state) {
     (void)state;
@@ -404,14 +431,23 @@ static void test_numbers(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ten_buckets),         cmocka_unit_test(test_zoom_is_exact),
-        cmocka_unit_test(test_made_metrics),        cmocka_unit_test(test_buckets_that_do_not_divide),
-        cmocka_unit_test(test_what_counts),         cmocka_unit_test(test_marks_of_a_zoom),
-        cmocka_unit_test(test_lines_of_ranks),      cmocka_unit_test(test_names),
-        cmocka_unit_test(test_names_that_are_none), cmocka_unit_test(test_heat),
-        cmocka_unit_test(test_histogram),           cmocka_unit_test(test_values_at_the_ends_of_a_double),
-        cmocka_unit_test(test_encoded_numbers),     cmocka_unit_test(test_json),
-        cmocka_unit_test(test_wrong_parameters),    cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_ten_buckets),
+        cmocka_unit_test(test_zoom_is_exact),
+        cmocka_unit_test(test_made_metrics),
+        cmocka_unit_test(test_buckets_that_do_not_divide),
+        cmocka_unit_test(test_what_counts),
+        cmocka_unit_test(test_marks_of_a_zoom),
+        cmocka_unit_test(test_lines_of_ranks),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_names_that_are_none),
+        cmocka_unit_test(test_heat),
+        cmocka_unit_test(test_histogram),
+        cmocka_unit_test(test_histogram_of_the_near),
+        cmocka_unit_test(test_values_at_the_ends_of_a_double),
+        cmocka_unit_test(test_encoded_numbers),
+        cmocka_unit_test(test_json),
+        cmocka_unit_test(test_wrong_parameters),
+        cmocka_unit_test(test_numbers),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

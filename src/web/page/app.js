@@ -77,7 +77,7 @@ function cause(run) {
 
 function tabs(run, tab) {
   return h("nav", { class: "tabs" }, Object.keys(PARTS).map((name) =>
-    h("a", { href: link({ run: run.id, tab: name }, ["x", "smooth", "log", "from", "to"]), class: tab === name ? "on" : "" }, name)),
+    h("a", { href: link({ run: run.id, tab: name }, ["x", "smooth", "log", "from", "to", "metrics", "together"]), class: tab === name ? "on" : "" }, name)),
     h("span", { class: "controls", id: "controls" }));
 }
 

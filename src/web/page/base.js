@@ -161,6 +161,9 @@ export function number(value, digits = 4) {
   return size >= 10000 ? Math.round(value).toLocaleString("en") : String(+value.toPrecision(digits));
 }
 
+/* What a reply is not exact by. */
+export const inexact = (reply) => (reply.exact ? "" : reply.scanned < 1 ? `sampled ${number(reply.scanned * 100, 2)} %` : "the newest may still change");
+
 export function seconds(value) {
   if (value === null || value === undefined || !Number.isFinite(value)) return "-";
   if (value < 0) return "-" + seconds(-value);
@@ -189,7 +192,11 @@ export function clock(wall) {
   return date.getFullYear() === now.getFullYear() ? day + " " + time : day + " " + date.getFullYear();
 }
 
-export const stamp = (wall) => new Date(wall * 1000).toISOString().replace("T", " ").slice(0, 23);
+/* As the clock of this browser has it, as all times on the page are. */
+export function stamp(wall) {
+  const date = new Date(wall * 1000);
+  return new Date(date - date.getTimezoneOffset() * 60000).toISOString().replace("T", " ").slice(0, 23);
+}
 
 /* One line, control characters and marks of direction told; cut, with the whole in the tooltip. */
 export function plain(text) {

@@ -32,6 +32,7 @@ class UsagePlot extends Plot {
     this.over = over;
     this.axis = 70; // "12.4 MiB/s"
     this.lines = over === "each";
+    this.foot.classList.add("keys");
     fill(this.element.querySelector(".head"), label(title(what), 48, "title cut"), this.read);
     this.linesButton.remove();
   }
@@ -81,7 +82,7 @@ class UsagePlot extends Plot {
     const key = (line) => {
       const bar = h("i", { class: "key" });
       bar.style.setProperty("--c", this.colour(line));
-      return h("span", {}, bar, label(line.who, 24, ""), " ");
+      return h("span", {}, bar, label(line.who, 24, ""));
     };
     this.rest = series.length === 1 && series[0].mean.length ? this.value(series[0].mean.at(-1)) : "";
     fill(this.read, this.rest);

@@ -1,11 +1,11 @@
 // Plots of what was reported: a card a metric, made when it comes into sight. Band from the least to the greatest of all
 // ranks, line of the mean; what was lost with an attempt is faint. All cards share one x axis and its zoom.
 
-import { api, colour, COLOURS, fill, h, label, number, save, saveBlob, stamp, seconds, whenSeen } from "./base.js";
+import { api, clock, colour, COLOURS, fill, h, inexact, label, number, save, saveBlob, stamp, seconds, whenSeen } from "./base.js";
 import { rank } from "./runs.js";
 import { onState, set, state } from "./state.js";
 
-const NAMES = 200, HEIGHT = 178, LIVE_MS = 1000;
+const NAMES = 200, HEIGHT = 178, LIVE_MS = 1000, SAMPLED_MS = 3000, TOGETHER = 16;
 const axes = ["step", "epoch", "number", "relative", "time"];
 
 export function plotControls(place, metrics = []) {
@@ -33,6 +33,12 @@ function smoothed(values, weight) {
     mean = mean * weight + value * (1 - weight);
     return mean / (1 - weight ** n);
   });
+}
+
+/* Marks of a time axis that lie so many seconds apart. */
+function timeMark(value, apart) {
+  const text = stamp(value);
+  return apart >= 86400 ? clock(value).replace(/ [\d:]+$/, "") : apart >= 60 ? text.slice(11, 16) : apart >= 1 ? text.slice(11, 19) : text.slice(14, 23);
 }
 
 const xText = (x, value) => (x === "time" ? stamp(value) : x === "relative" ? seconds(value) : number(value, 7));
@@ -64,11 +70,10 @@ function table(reply, weight, shape) {
   return { data, series, bands };
 }
 
-/* One card. `runs`: one or several; of several each has its colour. */
+/* One card. `runs`: one or several; of several each has its colour. `unheard`: nobody tells when more is there than a sample. */
 export class Plot {
-  constructor({ runs, metric, colours, onSeries, wide }) {
-    Object.assign(this, { runs, metric, onSeries, lines: false, cards: null });
-    this.names = [metric];
+  constructor({ runs, metric, colours, onSeries, wide, unheard }) {
+    Object.assign(this, { runs, metric, onSeries, unheard, lines: false, cards: null });
     this.colours = colours || COLOURS;
     this.read = h("span", { class: "read" });
     this.box = h("div", { class: "plot" });
@@ -105,12 +110,14 @@ export class Plot {
     try {
       this.reply = await this.ask({ ...this.zoom(), buckets });
       this.draw();
-      this.onSeries?.(this.metric, this.reply.series);
+      this.onSeries?.(this.metric, this.reply);
     } catch (error) {
       if (error.status !== 410) fill(this.foot, h("span", { class: "bad" }, error.message));
       this.stale ||= !(error.status < 500); // a server that is busy, or gone for a moment
     }
     this.loading = false;
+    clearTimeout(this.later);
+    if (this.unheard && this.reply && !this.reply.exact && !this.over) this.later = setTimeout(() => this.touch(), SAMPLED_MS);
     if ((this.again || this.stale) && !this.over) setTimeout(() => this.load(), this.again ? 0 : LIVE_MS);
   }
 
@@ -130,6 +137,15 @@ export class Plot {
     return this.lines ? `r${line.rank} ` : this.runs.length > 1 ? this.runs.find((run) => run.id === line.run).name.slice(0, 12) + " " : "";
   }
 
+  /* Lines that are told by their names. */
+  get several() {
+    return this.lines || this.runs.length > 1;
+  }
+
+  get banded() {
+    return !this.lines && this.runs.length <= 4;
+  }
+
   colour(line) {
     if (this.lines) return this.colours[this.reply.series.indexOf(line) % this.colours.length];
     return this.runs.length > 1 ? this.colours[this.runs.findIndex((run) => run.id === line.run) % this.colours.length] : colour("accent");
@@ -141,7 +157,7 @@ export class Plot {
     const { smooth, log } = state(), { from, to } = this.zoom();
     const isLog = this.log ?? log === "1";
     this.logButton.classList.toggle("on", isLog);
-    const shape = { band: !this.lines && this.runs.length <= 4, colour: (line) => this.colour(line) };
+    const shape = { band: this.banded, colour: (line) => this.colour(line) };
     const { data, series, bands } = table(reply, Math.min(0.999, +smooth || 0), shape);
     this.told();
     const form = JSON.stringify([isLog, reply.x, series.map((one) => [one.stroke, one.width])]);
@@ -174,7 +190,7 @@ export class Plot {
       legend: { show: false },
       cursor: { sync: { key: "x", scales: ["x", null] }, drag: { x: true, y: false, setScale: false }, points: { size: 5, width: 1 }, y: false },
       scales: { x: { time: isTime, auto: false }, y: { distr: isLog ? 3 : 1, range: (u, low, high) => this.range(low, high, isLog) } },
-      axes: [{ ...axis, size: 26, values: isTime ? undefined : (u, marks) => marks.map((mark) => (this.reply.x === "relative" ? seconds(mark) : number(mark, 6))) },
+      axes: [{ ...axis, size: 26, values: (u, marks, at, space, apart) => marks.map((mark) => (isTime ? timeMark(mark, apart) : this.reply.x === "relative" ? seconds(mark) : number(mark, 6))) },
         { ...axis, size: this.axis ?? 54, values: (u, marks) => marks.map((mark) => (mark === null ? "" : this.value(mark, 3))) }],
       series: series.map((one) => ({ spanGaps: true, points: several ? { show: false } : { size: 3 }, ...one })),
       hooks: { draw: [(u) => this.marks(u)], setCursor: [(u) => this.cursor(u)], setSelect: [(u) => this.select(u)],
@@ -241,12 +257,12 @@ export class Plot {
     const bad = own.reduce((sum, line) => sum + line.nonfinite.reduce((a, b) => a + b, 0), 0);
     const mark = reply.marks.find((one) => one.kind === "nonfinite");
     if (bad) parts.push(h("span", { class: "bad" }, "▼ " + (mark ? mark.text : `${number(bad)} not finite`)));
-    if (!reply.exact) parts.push(`sampled ${number(reply.scanned * 100, 2)} %`);
+    if (!reply.exact) parts.push(inexact(reply));
     if (this.lines && reply.ranks > own.length) parts.push(`${own.length} of ${reply.ranks} ranks, those farthest from the median`);
     if (reply.series.some((line) => line.lost)) parts.push("dashed: lost with an earlier attempt");
     if (reply.x !== "step" && (state().x || "step") === "step") parts.push("over " + reply.x);
     const end = first ? first.mean.length - 1 : -1;
-    this.rest = end >= 0 && this.runs.length === 1 && !this.lines && first.mean[end] !== null ? number(first.mean[end]) : "";
+    this.rest = end >= 0 && !this.several && first.mean[end] !== null ? number(first.mean[end]) : "";
     fill(this.read, this.rest);
     fill(this.foot, parts.length ? parts.flatMap((part, i) => (i ? [" · ", part] : [part])) : "");
     if (!reply.series.length) fill(this.foot, h("span", { class: "dim" }, "no numbers here"));
@@ -261,7 +277,7 @@ export class Plot {
       const i = line.x.indexOf(x);
       if (i < 0 || line.lost || line.mean[i] === null) continue;
       const least = line.rank_min ? ` @${line.rank_min[i]}` : "", most = line.rank_max ? ` @${line.rank_max[i]}` : "";
-      parts.push(this.who(line) + this.value(line.mean[i]) + (this.lines || this.runs.length > 1 || line.n[i] < 2 ? "" : `  min ${this.value(line.min[i])}${least}  max ${this.value(line.max[i])}${most}`));
+      parts.push(this.who(line) + this.value(line.mean[i]) + (this.several || line.n[i] < 2 ? "" : `  min ${this.value(line.min[i])}${least}  max ${this.value(line.max[i])}${most}`));
     }
     this.read.textContent = parts.slice(0, 5).join("   ");
   }
@@ -271,7 +287,7 @@ export class Plot {
     const rows = [["run", "metric", "rank", "lost", ...columns].join(",")];
     const cell = (value) => (/^[=+\-@]/.test(value) && typeof value === "string" ? "'" + value : /[",\n]/.test(value) ? `"${String(value).replaceAll('"', '""')}"` : value);
     for (const line of this.reply.series)
-      line.x.forEach((x, i) => rows.push([cell(this.runs.find((run) => run.id === line.run)?.name ?? line.run), cell(this.metric), line.rank ?? cell(line.who ?? ""), line.lost ? 1 : 0, ...columns.map((name) => line[name]?.[i] ?? "")].join(",")));
+      line.x.forEach((x, i) => rows.push([cell(this.runs.find((run) => run.id === line.run)?.name ?? line.run), cell(line.metric ?? this.metric), line.rank ?? cell(line.who ?? ""), line.lost ? 1 : 0, ...columns.map((name) => line[name]?.[i] ?? "")].join(",")));
     saveBlob(new Blob([rows.join("\r\n") + "\r\n"], { type: "text/csv" }), this.metric.replace(/[^\w.-]/g, "_") + ".csv");
   }
 
@@ -299,13 +315,59 @@ export class Plot {
 
   end() {
     this.over = true;
+    clearTimeout(this.later);
     this.watcher.disconnect();
     this.u?.destroy();
   }
 }
 
+/* Several metrics of a run in one card. */
+class Together extends Plot {
+  constructor({ run, metrics, unheard }) {
+    super({ runs: [run], metric: metrics.join(", "), unheard });
+    this.metrics = metrics;
+    this.foot.classList.add("keys");
+    this.linesButton.remove();
+  }
+
+  toggle() {}
+
+  async ask({ x, from, to, buckets }) {
+    const replies = await Promise.all(this.metrics.map((metric) => api("series", { run: this.runs[0].id, metric, x, from, to, buckets, history: "all" })));
+    const [first] = replies, drawn = replies.filter((reply) => reply.x === first.x);
+    this.others = this.metrics.filter((_, i) => replies[i].x !== first.x);
+    const marks = drawn.flatMap((reply, i) => reply.marks.filter((mark) => mark.kind === "nonfinite" || i === 0));
+    return { ...first, exact: drawn.every((reply) => reply.exact), scanned: Math.min(...drawn.map((reply) => reply.scanned)), series: drawn.flatMap((reply) => reply.series), marks };
+  }
+
+  who(line) {
+    return line.metric + " ";
+  }
+
+  get several() {
+    return true;
+  }
+
+  get banded() {
+    return this.metrics.length <= 4;
+  }
+
+  colour(line) {
+    return this.colours[this.metrics.indexOf(line.metric) % this.colours.length];
+  }
+
+  told() {
+    super.told();
+    this.foot.prepend(...this.metrics.filter((metric) => !this.others.includes(metric)).map((metric) => {
+      const bar = h("i", { class: "key" });
+      bar.style.setProperty("--c", this.colour({ metric }));
+      return h("span", {}, bar, label(metric, 40, ""));
+    }), this.others.length ? `not over ${this.reply.x}: ${this.others.length} of them ` : "");
+  }
+}
+
 /* Cards of the metrics: loss-like ones first, then those most reported; "a/b" under "a". */
-export function grid(place, { runs, metrics, onSeries, news, onEnd, filter }) {
+export function grid(place, { runs, metrics, onSeries, news, onEnd, filter, together }) {
   const cards = new Map(), folded = new Set();
   let over = false;
   const draw = () => {
@@ -318,6 +380,12 @@ export function grid(place, { runs, metrics, onSeries, news, onEnd, filter }) {
     }
     const here = metrics.filter((metric) => !metric.text && (!words || (pattern ? pattern.test(metric.name) : metric.name.includes(words))));
     const sorted = here.sort((a, b) => rank(a.name) - rank(b.name) || b.n - a.n);
+    if (together) together.parentNode.hidden = !words;
+    if (together?.checked && words && sorted.length > 1) {
+      const names = sorted.slice(0, TOGETHER).map((metric) => metric.name), key = JSON.stringify(names);
+      if (!cards.has(key)) cards.set(key, new Together({ run: runs[0], metrics: names, unheard: !news }));
+      return fill(place, cards.get(key).element, sorted.length > TOGETHER && h("div", { class: "group" }, `the first ${TOGETHER} of ${sorted.length}`));
+    }
     const groups = new Map([["", []]]);
     for (const metric of sorted.slice(0, NAMES)) {
       const group = metric.name.includes("/") ? metric.name.split("/")[0] : "";
@@ -329,7 +397,7 @@ export function grid(place, { runs, metrics, onSeries, news, onEnd, filter }) {
       if (group) shown.push(h("div", { class: "group" }, h("button", { class: "bare", onclick: () => (folded.has(group) ? folded.delete(group) : folded.add(group), draw()) }, (folded.has(group) ? "▸ " : "▾ ") + group + "  " + list.length)));
       if (!group || !folded.has(group))
         for (const metric of list) {
-          if (!cards.has(metric.name)) cards.set(metric.name, new Plot({ runs, metric: metric.name, onSeries }));
+          if (!cards.has(metric.name)) cards.set(metric.name, new Plot({ runs, metric: metric.name, onSeries, unheard: !news }));
           shown.push(cards.get(metric.name).element);
         }
     }
@@ -346,7 +414,7 @@ export function grid(place, { runs, metrics, onSeries, news, onEnd, filter }) {
       else if (draws) card.draw();
   });
   last = state();
-  news((event, data) => {
+  news?.((event, data) => {
     const whole = event === "index" && data.scanned >= 1;
     for (const card of cards.values()) if (event === "reports" || (whole && card.reply && !card.reply.exact)) card.touch();
   });
@@ -358,21 +426,23 @@ export function grid(place, { runs, metrics, onSeries, news, onEnd, filter }) {
     dark.removeEventListener("change", repaint);
     for (const card of cards.values()) card.end();
   });
-  filter?.addEventListener("input", draw);
+  filter?.addEventListener("input", () => (set({ metrics: filter.value }), draw()));
+  together?.addEventListener("change", () => (set({ together: together.checked ? "1" : "" }), draw()));
   draw();
   return { redraw: (list) => ((metrics = list), draw()) };
 }
 
 export async function plots({ run, main, controls, news, onEnd }) {
-  const filter = h("input", { class: "filter", type: "search", placeholder: "filter metrics", size: 16 });
+  const filter = h("input", { class: "filter", type: "search", placeholder: "filter metrics", size: 16, value: state().metrics || "" });
+  const together = h("input", { type: "checkbox", checked: state().together === "1" });
   const cards = h("div", { class: "grid" });
   const metrics = await api(`runs/${run.id}/metrics`);
   const download = (kind) => h("button", { class: "bare", title: "all reports", onclick: () => save(`runs/${run.id}/metrics.${kind}`, `${run.name.replace(/[^\w.-]/g, "_")}.${kind}`) }, kind);
   const box = h("span");
-  fill(controls, filter, download("csv"), download("jsonl"), box);
+  fill(controls, filter, h("label", { title: "all that the filter leaves" }, together, "in one plot"), download("csv"), download("jsonl"), box);
   plotControls(box, metrics);
   fill(main, cards);
-  const shown = grid(cards, { runs: [run], metrics, news, onEnd, filter });
+  const shown = grid(cards, { runs: [run], metrics, news, onEnd, filter, together });
   let known = metrics.length, asked = 0;
   news(async (event) => {
     if (event !== "reports" || Date.now() - asked < 5000) return;

@@ -1,6 +1,6 @@
 // Ranks: a heat map over time, the slowest first, and how one of them differs from all.
 
-import { add, api, colour, COLOURS, fill, h, label, number, seconds } from "./base.js";
+import { add, api, colour, COLOURS, fill, h, inexact, label, number, seconds, stamp } from "./base.js";
 import { rank as likeness } from "./runs.js";
 import { onState, set, state } from "./state.js";
 
@@ -92,7 +92,7 @@ export async function ranks({ run, main, controls, news, onEnd }) {
       return fill(told, h("span", { class: "error" }, error.message));
     }
     cells = Uint8Array.from(atob(heat.cells), (c) => c.charCodeAt(0));
-    fill(told, heat.exact ? "" : `sampled ${number(heat.scanned * 100, 2)} %`, heat.ranks_per_row > 1 && ` ${heat.ranks_per_row} ranks a row: the greatest`, metric === "@lag" && clocks(run.clock_offsets));
+    fill(told, inexact(heat), heat.ranks_per_row > 1 && ` ${heat.ranks_per_row} ranks a row: the greatest`, metric === "@lag" && clocks(run.clock_offsets));
     if (!heat.rows || !heat.columns) return fill(told, "nothing to draw yet");
     const [first, last] = colourRange(cells), value = (cell) => heat.min + ((heat.max - heat.min) * (cell - 1)) / 254;
     paint(canvas, heat, cells);
@@ -104,10 +104,10 @@ export async function ranks({ run, main, controls, news, onEnd }) {
       mark.style.top = ((row + 0.5) / heat.rows) * 100 + "%";
       return mark;
     }));
-    const at = (value) => (x === "relative" ? seconds(value) : x === "time" ? new Date(value * 1000).toTimeString().slice(0, 8) : number(value, 6));
-    fill(columns, h("span", {}, at(heat.from)), h("span", {}, heat.x), h("span", {}, at(heat.to)));
+    fill(columns, h("span", {}, along(heat.from)), h("span", {}, heat.x), h("span", {}, along(heat.to)));
   };
 
+  const along = (value) => (heat.x === "relative" ? seconds(value) : heat.x === "time" ? stamp(value).slice(11, 19) : number(value, 6));
   const cell = (event) => {
     const box = canvas.getBoundingClientRect();
     return { row: Math.min(heat.rows - 1, Math.floor(((event.clientY - box.top) / box.height) * heat.rows)), column: Math.min(heat.columns - 1, Math.floor(((event.clientX - box.left) / box.width) * heat.columns)) };
@@ -117,7 +117,7 @@ export async function ranks({ run, main, controls, news, onEnd }) {
     const { row, column } = cell(event), value = cells[row * heat.columns + column], first = row * heat.ranks_per_row;
     const last = Math.min(heat.ranks, first + heat.ranks_per_row) - 1;
     tip.hidden = false;
-    tip.textContent = `${last > first ? `ranks ${first}-${last}` : `rank ${first}`}  ${heat.x} ${number(heat.from + ((heat.to - heat.from) * (column + 0.5)) / heat.columns, 6)}  ${value ? measure(state().heat || "@interval", heat.min + ((heat.max - heat.min) * (value - 1)) / 254) : "none"}`;
+    tip.textContent = `${last > first ? `ranks ${first}-${last}` : `rank ${first}`}  ${heat.x} ${along(heat.from + ((heat.to - heat.from) * (column + 0.5)) / heat.columns)}  ${value ? measure(state().heat || "@interval", heat.min + ((heat.max - heat.min) * (value - 1)) / 254) : "none"}`;
     tip.style.left = Math.min(innerWidth - tip.offsetWidth - 8, event.clientX + 12) + "px";
     tip.style.top = event.clientY + 14 + "px";
   });
@@ -148,7 +148,7 @@ export async function ranks({ run, main, controls, news, onEnd }) {
     const metric = state().heat || "@interval";
     fill(chartHead, label(select.selectedOptions[0]?.textContent ?? metric, 40, ""), ` of rank ${rank} against all`);
     try {
-      fill(chart, histogram(metric, rank, await api(`runs/${run.id}/histogram`, { metric, rank, bins: 40 })));
+      fill(chart, histogram(metric, rank, await api(`runs/${run.id}/histogram`, { metric, rank, bins: 40, near: 1 })));
     } catch (error) {
       fill(chart, h("div", { class: "error" }, error.message));
     }
@@ -186,6 +186,7 @@ function histogram(metric, rank, reply) {
   const sum = (list) => list.reduce((a, b) => a + b, 0) || 1;
   const all = reply.all.map((value) => value / sum(reply.all)), own = (reply.chosen || []).map((value) => value / sum(reply.chosen));
   const most = Math.max(...all, ...own, 1e-9), width = W / n;
+  const far = n > 1 && reply.edges[n] - reply.edges[n - 1] > 1.5 * (reply.edges[1] - reply.edges[0]); // few values are far above all others
   context.fillStyle = colour("faint") + "66";
   all.forEach((value, i) => context.fillRect(i * width, H - B - (value / most) * (H - B - 6), width - 1, (value / most) * (H - B - 6)));
   context.strokeStyle = COLOURS[1];
@@ -200,7 +201,7 @@ function histogram(metric, rank, reply) {
   context.fillStyle = colour("dim");
   context.font = "11px system-ui";
   for (let i = 0; i <= 4; i++) {
-    const value = reply.edges[Math.round((i * n) / 4)];
+    const value = reply.edges[i === 4 && far ? n - 1 : Math.round((i * n) / 4)];
     context.textAlign = i === 0 ? "left" : i === 4 ? "right" : "center";
     context.fillText(measure(metric, value), (W * i) / 4, H - 5);
   }
@@ -210,6 +211,6 @@ function histogram(metric, rank, reply) {
     return h("span", {}, mark, name);
   };
   const box = h("div", { class: "card" });
-  add(box, [canvas, h("div", { class: "legend" }, key("all ranks", colour("faint")), key("rank " + rank, COLOURS[1]))]);
+  add(box, [canvas, h("div", { class: "legend" }, key("all ranks", colour("faint")), key("rank " + rank, COLOURS[1]), far && `last: more, up to ${measure(metric, reply.edges[n])}`, inexact(reply))]);
   return box;
 }

@@ -1,6 +1,6 @@
 // The list of runs, and runs beside each other.
 
-import { api, clock, COLOURS, fill, h, label, limited, number, plain, seconds, svg, watch, whenSeen } from "./base.js";
+import { api, clock, COLOURS, fill, h, inexact, label, limited, number, plain, seconds, svg, watch, whenSeen } from "./base.js";
 import { grid, plotControls } from "./plots.js";
 import { link, set, state } from "./state.js";
 
@@ -35,7 +35,7 @@ function spark(run) {
       const low = Math.min(...ys.map(([, y]) => y)), high = Math.max(...ys.map(([, y]) => y));
       const first = ys[0][0], last = ys.at(-1)[0];
       const at = ys.map(([x, y]) => `${(last > first ? ((x - first) / (last - first)) * 100 : 50).toFixed(1)},${(high > low ? 18.5 - ((y - low) / (high - low)) * 17 : 10).toFixed(1)}`);
-      box.replaceChildren(svg("title", {}, plain(name)), svg("path", { d: "M" + at.join("L") }));
+      box.replaceChildren(svg("title", {}, [plain(name), inexact(reply)].filter(Boolean).join(", ")), svg("path", { d: "M" + at.join("L") }));
     }, () => {});
   });
   return box;
@@ -166,15 +166,15 @@ export async function compare({ top, main, brand, onEnd }, ids) {
     h("thead", {}, h("tr", {}, h("th", {}, "run"), differs.map((name) => h("th", {}, name)))),
     h("tbody", {}, all.map((run) => h("tr", {}, h("td", {}, label(run.name, 40)), differs.map((name) => h("td", {}, label(run[name] ?? "-", 90)))))))],
     h("h2", {}, "Plots"), cards);
-  const best = (metric, series) => {
+  const best = (metric, reply) => {
     for (const cell of table.querySelectorAll("td.best")) {
       if (cell.dataset.metric !== metric) continue;
-      const own = series.filter((line) => line.run === cell.dataset.run && !line.lost);
+      const own = reply.series.filter((line) => line.run === cell.dataset.run && !line.lost);
       const up = /acc|f1|auc|reward|score|tokens|throughput|per_sec|bleu|rouge/i.test(metric);
       const values = own.flatMap((line) => (up ? line.max : line.min)).filter((value) => value !== null);
-      if (values.length) cell.textContent = number(up ? Math.max(...values) : Math.min(...values));
+      if (values.length) cell.textContent = [number(up ? Math.max(...values) : Math.min(...values)), inexact(reply)].filter(Boolean).join(", ");
     }
   };
   plotControls(controls);
-  grid(cards, { runs: all, metrics: [...names.values()], onSeries: best, news: () => {}, onEnd });
+  grid(cards, { runs: all, metrics: [...names.values()], onSeries: best, onEnd });
 }

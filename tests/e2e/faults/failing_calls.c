@@ -3,9 +3,10 @@
  *
  * TRAINYARD_FAIL is "CALL ERRNO PART": every call of this name ("write" stands for all that put bytes into a
  * file, "sync" for all that sync one) on a file whose path holds PART fails with this errno. ERRNO 0: a write
- * takes one byte at a time, and every second call is interrupted (EINTR) first. A read ("read") fails as well,
- * and so do a sync of a directory alone ("sync_directory") and the making of one ("mkdir", by its path). Locks
- * ("lock") fail as on storage that knows none, and that other machines mount.
+ * takes one byte at a time, and every second call is interrupted (EINTR) first. A read ("read"; "pread" where
+ * a place is named) fails as well, and so do a sync of a directory alone ("sync_directory") and the making of
+ * one ("mkdir", by its path). Locks ("lock") fail as on storage that knows none, and that other machines
+ * mount.
  * ERRNO -1: it never returns; so may a rename ("rename"), a removal ("unlink") and a directory ("mkdir"), of
  * paths that hold PART. ERRNO -2, -3 ..: it takes 2, 3 .. tenths of a second. TRAINYARD_FAIL_WHEN names a file
  * without which nothing fails, TRAINYARD_FAIL_MARK one that is made when a call begins to hang.
@@ -99,6 +100,11 @@ EXPORT ssize_t read(int fd, void *data, size_t size) {
     errno = saved;
     if (meant && fault > 0) return errno = fault, -1;
     return next(fd, data, size);
+}
+
+EXPORT ssize_t pread64(int fd, void *data, size_t size, off64_t at) {
+    NEXT(ssize_t, pread64, int, void *, size_t, off64_t);
+    return fails("pread", fd, &size) ? -1 : next(fd, data, size, at);
 }
 
 EXPORT ssize_t pwrite64(int fd, const void *data, size_t size, off64_t at) {

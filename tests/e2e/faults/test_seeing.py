@@ -1,9 +1,13 @@
 """The dashboard on storage that fails, refuses or does not answer."""
 
+import contextlib
 import errno
 import http.client
 import json
 import os
+import re
+import sqlite3
+import time
 import unittest
 
 from place import FaultCase, failing
@@ -107,6 +111,24 @@ class Seeing(FaultCase, DashboardCase):
         for one in (server, later):
             self.wait_for(lambda: one.ids() == ids)  # noqa: B023
             self.assertEqual([], one.json("/api/runs")["unreadable"])
+
+    def test_a_run_that_hangs_for_prometheus_alone(self):
+        """The list is there, and of the other runs all is told."""
+        self.report_once("a", "b")
+        with contextlib.closing(sqlite3.connect(os.path.join(self.storage, "b", "usage.db"))) as samples:
+            samples.execute("CREATE TABLE samples(span, time, node, what, number, n, min, mean, max)")
+        for name in ("a", "b"):  # it tells of what ended in the last 15 minutes
+            with contextlib.closing(sqlite3.connect(os.path.join(self.storage, name, "run.db"))) as journal, journal:
+                journal.execute("UPDATE events SET time = ? WHERE kind = 'run_end'", (time.time_ns(),))
+        hangs = os.path.join(self.place, "hangs")
+        server = self.serve({**failing("pread", -1, "b/usage.db"), "TRAINYARD_FAIL_WHEN": hangs})
+        for there, told in ((False, {"a", "b"}), (True, {"a"}), (True, {"a"})):
+            if there:
+                open(hangs, "w").close()
+            status, text, _ = server.ask("/metrics")
+            self.assertEqual((200, told), (status, set(re.findall(r'^trainyard_reports_total\{run="(\w)"\} 1$', text.decode(), re.MULTILINE))), text)
+            self.assertEqual({"a", "b"}, set(server.ids()))
+        self.assertEqual(1, server.json(f"/api/runs/{server.ids()['a']}")["reports"])
 
     def test_a_storage_path_that_hangs_holds_up_no_other(self):
         other = os.path.join(self.place, "other")
