@@ -53,7 +53,7 @@ class Checkpoint:
             target = os.path.abspath(self._copy())
             _make_ours(target)
         else:
-            target = os.path.abspath(os.path.expanduser(paths.as_text(path, "`Checkpoint.to_directory(path)`")))
+            target = os.path.normpath(os.path.expanduser(paths.as_text(path, "`Checkpoint.to_directory(path)`")))
             if self._filesystem is None and paths.lies_in(target, source) and not paths.lies_in(source, target):
                 raise ValueError(f"`path`={target!r} lies in the checkpoint itself, {source}: name a place outside of it")
             os.makedirs(target, exist_ok=True)
@@ -197,7 +197,8 @@ def _make_ours(directory: str) -> None:
 
 
 def _copy_tree(source: str, target: str) -> None:
-    """The files of `source` into `target`, where others stay. A link takes the place of what was there."""
+    """The files of `source` into `target`, where others stay. A link takes the place of what was there; of one that leads to a file
+    out of the directory, or by an absolute path, the file is copied."""
 
     def fail(error: OSError) -> None:
         raise error
@@ -207,12 +208,17 @@ def _copy_tree(source: str, target: str) -> None:
         os.makedirs(to, exist_ok=True)
         for name in [*files, *folders]:
             one, other = os.path.join(folder, name), os.path.join(to, name)
-            if os.path.islink(one):
+            if os.path.islink(one) and not (name in files and _leads_out(one, source)):
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(other)
                 os.symlink(os.readlink(one), other)
             elif name in files:
                 _copied(one, other)
+
+
+def _leads_out(link: str, source: str) -> bool:
+    """Whether the link leads to a file, and from a copy of `source` would not lead to that of the copy."""
+    return os.path.isfile(link) and (os.path.isabs(os.readlink(link)) or not paths.lies_in(link, source))
 
 
 def _copied(source: str, target: str) -> None:

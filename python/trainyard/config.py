@@ -284,10 +284,14 @@ def _refuse_deprecated(config: Any, advice: Mapping[str, str]) -> None:
 
 def settings_of(config: Any) -> dict[str, Any]:
     """The fields that the C library knows as settings of a run, as JSON carries them; those that are not given are left out."""
+    from .defaults import policy
+
     names = [field.name for field in dataclasses.fields(config) if field.name not in config._OTHERS]
     given = {name: getattr(config, name) for name in names}
     if isinstance(config, CheckpointConfig) and config.checkpoint_score_attribute is None:
         given.pop("checkpoint_score_order")  # of no score: it has no effect
+    if isinstance(config, RunConfig) and policy.groups and isinstance(config.name, str):
+        given["name"] = os.path.basename(config.name)
     return {name: value for name, value in given.items() if value is not None}
 
 
@@ -549,7 +553,7 @@ class RunConfig:
     def _fill_in(self) -> None:
         from .defaults import policy
 
-        if self.name is None and policy.run_name is not None:
+        if self.name in (None, "") and policy.run_name is not None:
             self.name = policy.run_name()
         if self.storage_path is None and policy.storage_path is not None:
             self.storage_path = os.path.expanduser(policy.storage_path)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pathlib
 from typing import TYPE_CHECKING, Any, Callable, Mapping
 
 from . import runtime
@@ -41,7 +43,7 @@ class TrainContext:
 
     def get_experiment_name(self) -> str:
         """The name of the run."""
-        return self._session.run_name
+        return os.path.join(self._session.group, self._session.run_name)
 
     def get_attempt(self) -> int:
         """Which attempt of the run this is; 1 is the first."""
@@ -52,8 +54,8 @@ class TrainContext:
         if self._session.run_path is None:
             raise NotImplementedError("there is no storage with num_workers=0: nothing is kept")
         if self._session.storage_there and self._session.there is not None:
-            return Storage(self._session.there.path, self._session.there.filesystem)
-        return Storage(self._session.run_path)
+            return Storage(self._session.there.path, self._session.there.filesystem, self.get_experiment_name())
+        return Storage(self._session.run_path, None, self.get_experiment_name())
 
     # Of the first Ray Train, where a run was a trial of Ray Tune's.
 
@@ -91,12 +93,11 @@ class TrainContext:
 class Storage:
     """The run's directory, on this machine or on `filesystem`."""
 
-    def __init__(self, run_path: str, filesystem: Any = None):
-        import os
-
+    def __init__(self, run_path: str, filesystem: Any = None, name: str | None = None):
         self._filesystem = filesystem
         self.experiment_fs_path = run_path
-        self.storage_fs_path, self.experiment_dir_name = os.path.split(run_path)
+        self.experiment_dir_name = name or os.path.basename(run_path)
+        self.storage_fs_path = run_path.removesuffix(f"/{self.experiment_dir_name}")
 
     @property
     def storage_filesystem(self) -> Any:
@@ -107,13 +108,13 @@ class Storage:
 
     def build_checkpoint_path_from_name(self, checkpoint_name: str) -> str:
         """Where the checkpoint that is reported with this `checkpoint_dir_name` lies."""
-        return f"{self.experiment_fs_path}/{checkpoint_name}"
+        return pathlib.PurePosixPath(self.experiment_fs_path, checkpoint_name).as_posix()
 
     def extract_checkpoint_dir_name_from_path(self, checkpoint_path: str) -> str:
         """The contrary: the name of a checkpoint of this run; ValueError for a place elsewhere."""
         above = self.experiment_fs_path + "/"
         if not checkpoint_path.startswith(above):
-            raise ValueError(f"{checkpoint_path} is not under the run's directory {self.experiment_fs_path}")
+            raise ValueError(f"Checkpoint path {checkpoint_path} is not under the experiment directory {self.experiment_fs_path}.")
         return checkpoint_path[len(above) :]
 
     @staticmethod

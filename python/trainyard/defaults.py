@@ -84,6 +84,7 @@ class Policy:
 
     storage_path: where runs are kept; None: ~/trainyard_runs.
     run_name: makes the name of a run, which the RunConfig then has from the start; without it the library gives one to each run.
+    groups: whether a run's name may be "group/run", for a directory below the storage path.
     logging_config: makes that of a RunConfig, whose runtime environment then is {} and not None.
     tracebacks: whether what `fit` raises tells them though the screen has shown them, and is chained to the first failure.
     exits_fail: whether a SystemExit of a training function is its failure.
@@ -104,6 +105,7 @@ class Policy:
 
     storage_path: str | None = None
     run_name: Callable[[], str] | None = None
+    groups: bool = False
     logging_config: Callable[[], Any] | None = None
     tracebacks: bool = False
     exits_fail: bool = False

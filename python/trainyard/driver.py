@@ -96,6 +96,7 @@ class Driver:
         self._trainer = trainer
         self._config: RunConfig = trainer.run_config
         self.scaling: ScalingConfig = trainer.scaling_config
+        self._group = os.path.dirname(self._config.name or "")  # of directories, as `Policy.groups` allows
         self._callbacks = callbacks.from_environment() + list(self._config.callbacks or [])
         self._run: Any = None
         self._broken: Exception | None = None  # what a callback raised
@@ -208,13 +209,13 @@ class Driver:
         from . import remote
 
         base, filesystem = remote.find(config.storage_path, config.storage_filesystem)
-        self._remote = remote.Remote(base, filesystem, warn)
+        self._remote = remote.Remote(os.path.join(base, self._group).rstrip("/"), filesystem, warn)
 
     def _prepare_remote(self) -> None:
         """Tries it before anything is started."""
         if self._remote is not None:
             resume = self._config.resume or defaults.policy.resume
-            self._remote.prepare(self._config.name, _core.storage_path(), resume)
+            self._remote.prepare(settings_of(self._config).get("name"), _core.storage_path(), resume)
 
     def _find_validations(self) -> Callable[[], None]:
         """Makes ready what is validated beside the training, also what an earlier `fit` of the run left; gives what ends it."""
@@ -237,7 +238,7 @@ class Driver:
         if self._resumes() and self._config.name is not None:
             from . import result
 
-            path = os.path.join(self._storage_path() or _core.storage_path(), self._config.name)
+            path = os.path.join(self._storage_path() or _core.storage_path(), os.path.basename(self._config.name))
             with contextlib.suppress(_core.Error, OSError, ValueError):  # the run itself will tell
                 for one in json.loads(_core.result_read(path))["checkpoints"]:
                     made.resume(one["number"], result.place_of(path, one["name"]), one["metrics"])
@@ -425,6 +426,7 @@ class Driver:
             "validates": self._trainer.validation_config is not None,
             "storage": self._remote.sent() if self._remote is not None else None,
             "storage_there": defaults.policy.storage_there,
+            "group": self._group,
             "resume_from": self._trainer.resume_from_checkpoint,
             "metadata": self._trainer.metadata,
             "score": score and (score, self._config.checkpoint_config.checkpoint_score_order),
@@ -571,7 +573,8 @@ class Driver:
         if summary.get("outcome") not in ("interrupted", "preempted", "time_limit", "node_lost"):
             return
         there = self._config.storage_path if self._remote is not None else self._storage_path()
-        fields = {"name": summary["name"], "storage_path": there}
+        name = os.path.join(self._group, summary["name"]) if self._remote is not None else summary["name"]
+        fields = {"name": name, "storage_path": there}
         words = [f"{name}={value!r}" for name, value in fields.items() if value is not None]
         words += [] if defaults.policy.resume else ["resume=True"]
         print(f"trainyard: to go on: fit again with RunConfig({', '.join(words)})", file=sys.stderr)
@@ -586,20 +589,20 @@ class Driver:
         path = self._config.storage_path or defaults.policy.storage_path
         if self._remote is not None:
             return None
-        return os.path.abspath(os.path.expanduser(path)) if path else None
+        return os.path.abspath(os.path.join(os.path.expanduser(path), self._group)) if path else None
 
     def _resumes(self) -> bool:
         """Where that is the default nobody has asked, so that a new name is not worth a word."""
         if self._config.resume or not defaults.policy.resume or self._config.name is None:
             return self._config.resume
-        return os.path.exists(os.path.join(self._storage_path() or _core.storage_path(), self._config.name))
+        return os.path.exists(os.path.join(self._storage_path() or _core.storage_path(), os.path.basename(self._config.name)))
 
     def _run_path(self) -> str:
         return os.path.join(self._storage_path() or _core.storage_path(), self.name)
 
     def _context(self) -> RunContext:
         trainer = self._trainer
-        config = dataclasses.replace(self._config, name=self.name)
+        config = dataclasses.replace(self._config, name=os.path.join(self._group, self.name))
         return RunContext(
             self.name,
             self._run_path(),

@@ -73,8 +73,12 @@ def find(path: str | os.PathLike[str], filesystem: Any, what: str) -> tuple[str,
             from pyarrow.fs import FSSpecHandler, PyFileSystem
 
             filesystem = PyFileSystem(FSSpecHandler(filesystem))
-    if filesystem is not None or not is_address(text):
+    if filesystem is not None:
         return local_path(text, what), None if is_local(filesystem) else filesystem
+    if not is_address(text):
+        here = os.path.expanduser(local_path(text, what))
+        here = here.rstrip("/") or here[:1]
+        return os.path.abspath(here) if isinstance(path, os.PathLike) else here, None
     try:
         from pyarrow.fs import FileSystem
     except ImportError:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 class CheckpointUploadMode(enum.Enum):
     """How `report` hands a checkpoint over."""
 
-    SYNC = "SYNC"  # copied before `report` returns
     ASYNC = "ASYNC"  # copied behind the training
+    SYNC = "SYNC"  # copied before `report` returns
     NO_UPLOAD = "NO_UPLOAD"  # already where it is to stay
 
     def default_delete_local_checkpoint_after_upload(self) -> bool:
@@ -60,9 +60,6 @@ class ReportedCheckpoint:
     checkpoint: Checkpoint
     metrics: dict[str, Any]
     status: ReportedCheckpointStatus = ReportedCheckpointStatus.COMMITTED
-
-    def __repr__(self) -> str:
-        return f"ReportedCheckpoint({self.checkpoint!r}, metrics={self.metrics!r}, status={self.status.name})"
 
 
 def check(consistency_mode: Any, timeout_s: Any) -> CheckpointConsistencyMode:

@@ -52,6 +52,7 @@ class Session:
     node_rank = 0
     attempt = 1
     run_name = ""
+    group = ""  # of directories that its name begins with
     run_path: str | None = None
     devices: list[int] = []
     resources: dict[str, float] = {}
@@ -111,6 +112,7 @@ class WorkerSession(Session):
         self.trainer_resources = facts.get("trainer_resources", {})
         self._storage = facts.get("storage")
         self.storage_there = facts.get("storage_there", False)
+        self.group = facts.get("group", "")
         self._report = _core.report
         self.metadata = facts.get("metadata", {})
         self._resume_from: Checkpoint | None = facts.get("resume_from")

@@ -1,6 +1,7 @@
 """What Ray Train's users ask of a run and its result, answered as Ray answers; in a program of theirs, or of Trainyard's own."""
 
 import os
+import pathlib
 import threading
 
 import pytest
@@ -15,6 +16,7 @@ from trainyard import (
     ScalingConfig,
     WorkerGroupError,
 )
+from trainyard.context import Storage
 
 
 def fit(storage, train, workers=2, config=None, **run):
@@ -361,6 +363,47 @@ def test_the_storage_of_a_run_says_where_checkpoints_go(storage):
     assert path == f"{storage}/run/mine" and name.startswith("checkpoint_20")
 
 
+@pytest.mark.parametrize(
+    "name, place", [("a/b/", "/runs/run/a/b"), ("", "/runs/run"), ("../x/./y", "/runs/run/../x/y"), ("/elsewhere", "/elsewhere")]
+)
+def test_the_place_of_a_checkpoint_is_joined_as_paths_are(name, place):
+    assert Storage("/runs/run").build_checkpoint_path_from_name(name) == place
+
+
+def test_a_checkpoint_elsewhere_has_no_name_in_the_run():
+    with pytest.raises(ValueError, match="Checkpoint path /else/x is not under the experiment directory /runs/run."):
+        Storage("/runs/run").extract_checkpoint_dir_name_from_path("/else/x")
+
+
+@pytest.mark.parametrize(
+    "given, path",
+    [("/a/b/", "/a/b"), ("~/x", "HOME/x"), (pathlib.Path("r/s"), "HERE/r/s"), ("/", "/"), ("/a/../b", "/a/../b")],
+)
+def test_the_path_of_a_checkpoint(given, path):
+    assert Checkpoint(given).path == path.replace("HOME", os.path.expanduser("~")).replace("HERE", os.getcwd())
+
+
+def test_to_directory_gives_the_path_that_it_was_given(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    os.makedirs("made/sub")
+    assert Checkpoint("made").to_directory("rel/../to/") == "to" and os.listdir("to") == ["sub"]
+
+
+def test_of_a_link_that_leads_out_the_file_is_copied(tmp_path):
+    made, copy, blob = tmp_path / "made", tmp_path / "copy", tmp_path / "blobs" / "1"
+    for directory in (made, blob.parent):
+        directory.mkdir()
+    blob.write_text("weights")
+    (made / "plain").write_text("plain")
+    links = {"out": "../blobs/1", "absolute": str(blob), "own": str(made / "plain"), "inside": "plain", "no": "nowhere"}
+    for name, target in links.items():
+        (made / name).symlink_to(target)
+    for _ in range(2):
+        Checkpoint(made).to_directory(copy)
+        assert {path.name for path in copy.iterdir() if path.is_symlink()} == {"inside", "no"}
+        assert [(copy / name).read_text() for name in list(links)[:4]] == ["weights", "weights", "plain", "plain"]
+
+
 # -- callbacks
 
 
@@ -388,9 +431,10 @@ def test_hooks_are_called_by_keyword(storage):
 
 def test_the_run_config_of_a_program_for_ray_has_its_name_and_place_from_the_start(ray):
     one, other, place, given = ray("""
-        configs = [RunConfig(), RunConfig(), RunConfig(name="mine", storage_path="here")]
+        configs = [RunConfig(), RunConfig(name=""), RunConfig(name="mine", storage_path="here")]
         print(json.dumps([configs[0].name, configs[1].name, configs[0].storage_path, configs[2].name + configs[2].storage_path]))
     """)
+    assert other.startswith("ray_train_run-20"), "no name is none"
     assert one.startswith("ray_train_run-20") and one != other
     assert place == os.path.expanduser("~/ray_results") and given == "minehere"
 
@@ -406,6 +450,38 @@ def test_a_run_config_used_twice_names_one_run(ray):
         paths = [DataParallelTrainer(train, run_config=config).fit() for _ in range(2)]
         print(json.dumps([result.metrics["from"] for result in paths] + [paths[0].path == paths[1].path]))
     """) == [None, "checkpoint_000001", True]
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_run_may_be_in_a_group(ray, elsewhere):
+    """Its name then is that of a directory below the storage path, and goes on as any other does."""
+    start, name, storage, end = ray(f"""
+        def train():
+            found, context = ray.train.get_checkpoint(), ray.train.get_context()
+            with tempfile.TemporaryDirectory() as place:
+                ray.train.report({{"from": found and os.path.basename(found.path)}}, checkpoint=Checkpoint(place))
+            storage = context.get_storage()
+            above = os.path.relpath(storage.storage_fs_path, place_of_all)
+            return context.get_experiment_name(), storage.experiment_dir_name, above
+
+        class Seen(ray.train.UserCallback):
+            def after_report(self, run_context, metrics, checkpoint):
+                names.append(run_context.run_config.name)
+
+        place_of_all, names = os.getcwd(), []
+        where = dict(storage_path=os.path.abspath("runs"))
+        if {elsewhere}:
+            import pyarrow.fs
+            there = pyarrow.fs.SubTreeFileSystem(place_of_all, pyarrow.fs.LocalFileSystem())
+            where = dict(storage_path="runs", storage_filesystem=there)
+            place_of_all = "."
+        config = RunConfig(name="a/b/mine", callbacks=[Seen()], **where)
+        results = [DataParallelTrainer(train, run_config=config).fit() for _ in range(2)]
+        print(json.dumps([[result.metrics["from"] for result in results], results[1].return_value[:2],
+                          results[1].return_value[2], [*names, os.path.relpath(results[0].path, place_of_all)]]))
+    """)
+    assert start == [None, "checkpoint_000001"]
+    assert name == ["a/b/mine"] * 2 and storage == "runs" and end == ["a/b/mine"] * 2 + ["runs/a/b/mine"]
 
 
 @pytest.mark.parametrize(

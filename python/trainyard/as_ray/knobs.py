@@ -99,6 +99,7 @@ def apply() -> None:
     defaults.policy = defaults.Policy(
         storage_path=STORAGE_PATH,
         run_name=_run_name,
+        groups=True,
         logging_config=train.LoggingConfig,
         tracebacks=True,
         exits_fail=True,

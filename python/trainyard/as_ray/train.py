@@ -35,7 +35,7 @@ class LoggingConfig:
     def __post_init__(self):
         known = logging._nameToLevel
         if not isinstance(self.log_level, str) or self.log_level.upper() not in known:
-            raise ValueError(f"Invalid log_level: {self.log_level!r}. Must be one of: {', '.join(sorted(known))}")
+            raise ValueError(f"Invalid log_level: {self.log_level!r}. Must be one of: {', '.join(map(repr, sorted(known)))}.")
         self.log_level = self.log_level.upper()
 
 
