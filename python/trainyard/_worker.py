@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import sys
+import time
 import traceback
 from types import FrameType, TracebackType
 from typing import Any, NoReturn
@@ -44,7 +45,12 @@ def main(payload: payloads.Payload | None = None) -> int:
     except BaseException as error:
         _tell(error)
         code = 130 if isinstance(error, KeyboardInterrupt) else 1
-    if not _is_child() and not send_reports():
+    if _is_child():
+        return code
+    sent = send_reports()
+    if code != 130 and os.environ.get("WORLD_SIZE") != "1":
+        time.sleep(defaults.policy.fail_together_s)
+    if not sent:
         _leave(code)
     return code
 

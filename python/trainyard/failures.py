@@ -23,14 +23,17 @@ class Failures:
     def __init__(self) -> None:
         self._exits: dict[int, dict[str, Any]] = {}
         self._told: dict[int, dict[str, Any]] = {}  # what workers said of their exceptions
+        self._first: set[int] = set()  # those that said it before any had ended, and the others were stopped
         self._lost: dict[int, str] = {}  # node rank -> why
 
     def take(self, event: dict[str, Any]) -> None:
         kind = event["event"]
         if kind == "attempt":
-            self._exits, self._told, self._lost = {}, {}, {}
+            self._exits, self._told, self._first, self._lost = {}, {}, set(), {}
         elif kind == "failure":
             self._told[event["rank"]] = event["failure"]
+            if not self._exits:
+                self._first.add(event["rank"])
         elif kind == "node_lost":
             self._lost[event["node"]] = event.get("reason") or "its agent is gone"
         elif kind == "exited" and not event.get("stopped") and (event.get("signal") or event.get("code")):
@@ -44,11 +47,12 @@ class Failures:
 
     def collect(self, path: str) -> dict[int, Exception]:
         """Rank -> exception of those that failed in this attempt; `path` is the run's directory."""
-        return {rank: self._failure(path, rank) for rank in sorted(self._exits)}
+        failed = {*self._exits, *self._first} if self._exits else ()
+        return {rank: self._failure(path, rank) for rank in sorted(failed)}
 
     def _failure(self, path: str, rank: int) -> Exception:
-        event = self._exits[rank]
-        if rank in self._told and not event.get("signal"):
+        event = self._exits.get(rank)
+        if event is None or (rank in self._told and not event.get("signal")):
             return _rebuilt(self._told[rank])
         return _ended(rank, event, path)
 

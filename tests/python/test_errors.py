@@ -61,3 +61,32 @@ def test_failures_are_told_escaped_and_kept_as_they_are():
 
 def test_a_controller_s_error_is_told_on_a_line_of_its_own():
     assert str(ControllerError(ValueError("b"))) == "Training failed due to controller error:\nb"
+
+
+def events(*told):
+    """What a run tells: an attempt, and then of ranks that failed ("told", rank) and ended ("exited", rank, how)."""
+    from trainyard.failures import Failures
+
+    failures = Failures()
+    failures.take({"event": "attempt"})
+    for kind, rank, *more in told:
+        if kind == "told":
+            failure = {"type": "ValueError", "message": f"of {rank}", "traceback": "", "pickle": None}
+            failures.take({"event": "failure", "rank": rank, "failure": failure})
+        else:
+            failures.take({"event": "exited", "rank": rank, **more[0]})
+    return failures.collect("/run")
+
+
+def test_ranks_that_failed_together_are_all_told_of():
+    """Though the first to end has the others stopped."""
+    stopped, ended = {"signal": 15, "stopped": True}, {"code": 1}
+    assert list(events(("told", 1), ("told", 0), ("exited", 1, ended), ("exited", 0, stopped))) == [0, 1]
+    assert list(events(("told", 1), ("exited", 1, ended), ("exited", 0, stopped))) == [1]
+    assert events(("told", 0), ("exited", 0, stopped), ("exited", 1, stopped)) == {}, "who stops from outside fails of that"
+
+
+def test_what_fails_of_the_end_of_another_is_not_told_of():
+    killed, stopped = {"signal": 9}, {"code": 1, "stopped": True}
+    failed = events(("exited", 1, killed), ("told", 0), ("exited", 0, stopped))
+    assert list(failed) == [1] and isinstance(failed[1], WorkerKilledError)

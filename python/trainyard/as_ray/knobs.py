@@ -103,6 +103,7 @@ def apply() -> None:
         logging_config=train.LoggingConfig,
         tracebacks=True,
         exits_fail=True,
+        fail_together_s=0.5,
         resume=True,
         manifest="beside",
         storage_there=True,
