@@ -1,6 +1,6 @@
 /* Places of a user's as checkpoints. Directories are compared by what they are, not by their names: links,
- * steps upwards and mounts lead to the run's own by many paths. What lies in such a place is the user's:
- * nothing of it is read or removed. */
+ * steps upwards and mounts lead to the run's own by many paths. What lies in such a place is the user's: no
+ * file of it is opened or removed. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /* `trainyard top`: the runs, or one of them, as they go on. A frame is text, cut to the terminal; the screen
- * (screen_module.h) shows it again each second, and --once prints it. What is shown is read by view, from the
- * journals alone. */
+ * (screen_module.h) shows it again each second, and --once prints it. What is shown is read by view, and from
+ * the logs: the run is not asked. */
 #include <errno.h>
 #include <locale.h>
 #include <math.h>

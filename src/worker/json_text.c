@@ -1,5 +1,5 @@
 /* A scanner for RFC 8259, and for what the agent refuses beyond it: text that is not UTF-8, "\u0000" and halves
- * of surrogate pairs. No tree is made: the text goes on as it is. */
+ * of surrogate pairs. No tree is made: the text goes on as it is, but on one line. */
 #include "worker/metrics.h"
 
 #include <stdbool.h>
