@@ -103,6 +103,7 @@ static void free_event(Wire__WorkerEvent *event) {
     free(event->tail.data);
 }
 
+/* Ends are sent behind the turn's reports, as what a worker said came before them. */
 void outbox_event(struct outbox *outbox, Wire__WorkerEvent event) {
     bool late = event.kind == WIRE__WORKER_EVENT__KIND__EXITED || event.kind == WIRE__WORKER_EVENT__KIND__GONE;
     struct outbox_events *events = late ? &outbox->late : &outbox->early;
@@ -116,6 +117,7 @@ void outbox_event(struct outbox *outbox, Wire__WorkerEvent event) {
     events->bytes += event.tail.len;
 }
 
+/* Bytes and names are places in `bytes`, which moves as it grows; send_reports makes pointers of them. */
 void outbox_report(struct outbox *outbox, Wire__Report report, const void *bytes, size_t size) {
     size_t offset = outbox->bytes.size;
     if ((outbox->channel == NULL && !outbox->adrift) || ARRAY_GROW(outbox->reports, outbox->n_reports) < 0) {
@@ -243,6 +245,7 @@ static void send_reports(struct outbox *outbox) {
     free(body.reports);
     outbox->n_reports = 0;
     buffer_clear(&outbox->bytes);
+    /* What an unusual turn took is given back. */
     if (outbox->bytes.capacity <= KEPT_BYTES && !outbox->bytes.failed) return;
     buffer_done(&outbox->bytes);
     free(TAKE(outbox->reports));

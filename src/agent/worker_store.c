@@ -20,7 +20,8 @@ static bool is_key(const char *key) {
     return true;
 }
 
-/* Sends a request to the store, whose answer the channel then waits for. */
+/* Sends a request to the store, whose answer the channel then waits for. It is kept until then: where the
+ * controller dies the next one is asked the same. */
 static void ask_store(struct worker_request *request, Wire__StoreRequest__Operation operation, char *key,
                       ProtobufCBinaryData value, int64_t timeout_ms, enum waiting waiting) {
     struct worker_channel *channel = request->channel;
@@ -122,6 +123,7 @@ long request_reported(struct worker_request *request) {
     body.timeout_ms = timeout_ms;
     channel->waiting = timeout_ms == 0 ? WAITING_LOOK : WAITING_OK;
     channel_keep_asked(channel, &WIRE_MESSAGE(STORE_REQUEST, store_request, &body));
+    /* Reports of this turn are still in the batch, and count. */
     outbox_send_behind(speaker->all->outbox, &WIRE_MESSAGE(STORE_REQUEST, store_request, &body));
     return 0;
 }
@@ -143,6 +145,8 @@ static Wire__Message *unpack_asked(const struct worker_channel *channel) {
     return frame_unpack(&frame, NULL);
 }
 
+/* An answer ends what was asked. What that has changed in the store is noted, since the store dies with its
+ * controller. Where it cannot be noted no other controller can go on with the values that are left. */
 void channel_note_answer(struct worker_channel *channel, Wire__Answer__Status status) {
     struct kept_values *values = &channel->speaker->all->values;
     if (!channel->speaker->all->keeps || channel->asked.size == 0) return;

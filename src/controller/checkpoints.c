@@ -64,6 +64,7 @@ int checkpoints_keep(struct checkpoints *checkpoints, uint64_t number, char *nam
         kept_done(&made);
         return -ENOMEM;
     }
+    /* A name that is given again is that of one directory, the newest, by whose number it is known. */
     for (size_t i = 0; i < checkpoints->n_kept; i++)
         if (str_equal(checkpoints->kept[i].name, name)) checkpoints->kept[i].made = number;
     checkpoints->kept[checkpoints->n_kept++] = made;
@@ -188,6 +189,7 @@ void checkpoints_clean(struct checkpoints *checkpoints) {
         struct buffer path = {0};
         char *name = TAKE(checkpoints->goners[i].name);
         checkpoint_path(checkpoints->run_path, name, &path);
+        /* A place is its user's; a name may be that of a newer one, which is kept. */
         if (!checkpoint_is_place(name) && checkpoints_find(checkpoints, name) == NULL)
             checkpoints_remove(checkpoints, buffer_take(&path), checkpoints->goners[i].number);
         buffer_done(&path);

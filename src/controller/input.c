@@ -26,7 +26,8 @@ struct reader {
     uint64_t under_way; /* bytes that its pipe has not taken */
 };
 
-/* How much may be read now; 0 while somebody is awaited, or when nobody reads. */
+/* How much may be read now; 0 while somebody is awaited, or when nobody reads. What one rank has not taken is
+ * held for it, here and in its agent, so that the windows of many are small. */
 static size_t room(const struct input *input) {
     size_t window = input->rank == RANK_ALL && input->n > 0 ? ALL_WINDOWS / input->n : WINDOW, least = 0;
     bool any = false;
@@ -59,6 +60,7 @@ static void read_piece(struct input *input) {
     static char bytes[PIECE];
     size_t most = room(input);
     if (most == 0 || input->ended) return;
+    /* One that could not be opened anew may block, and who shares it may have read what was there. */
     struct pollfd ready = {.fd = input->fd, .events = POLLIN};
     if (poll(&ready, 1, 0) == 0) return;
     ssize_t n = read(input->fd, bytes, most);

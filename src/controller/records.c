@@ -238,6 +238,7 @@ void records_close(struct records *records, nanoseconds limit) {
     records->written = NULL;
     records->then = NULL;
     records_wait(records, limit);
+    /* Behind the last batch: the thread does one job after the other. */
     storage_post(records->storage, &TAKE(records->closing)->job);
     storage_close(records->storage, limit);
     free_batch((struct storage_job *)records->gathered);

@@ -38,6 +38,7 @@ static int make_devices(const struct node *node, size_t index, Wire__Join *join)
     return 0;
 }
 
+/* Texts stay the node's: lists and their items alone are made, and freed by description_done. */
 int description_make(const struct node *node, Wire__Join *join, ty_error *err) {
     const struct node_shape *shape = node->shape;
     int result = 0;

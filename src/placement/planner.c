@@ -141,6 +141,8 @@ static int place_in_domain(struct planner *planner, const struct gang *gang, con
 
 /* ---- whole decisions ---- */
 
+/* With a label of domains: in the first that takes all of the gang; busy where one could, once others have
+ * finished. */
 int planner_place(struct planner *planner, const struct gang *gang, uint32_t *node_of, uint16_t *positions) {
     if (!gang->domain) return place_anywhere(planner, gang, node_of, positions);
     struct domain *domains = calloc(planner->classes.n_shapes + 1, sizeof *domains);
@@ -158,6 +160,7 @@ int planner_place(struct planner *planner, const struct gang *gang, uint32_t *no
     return verdict;
 }
 
+/* Bundles of one node mostly follow each other: the node is opened once for them. */
 void planner_release(struct planner *planner, const struct gang *gang, const uint32_t *node_of,
                      const uint16_t *positions) {
     struct classes *classes = &planner->classes;
@@ -175,6 +178,7 @@ void planner_release(struct planner *planner, const struct gang *gang, const uin
     if (held != NONE) classes_close(classes, TIER_UNUSED);
 }
 
+/* What is placed is noted apart from `node_of`: by that a decision that fails is taken back. */
 int planner_place_at(struct planner *planner, const struct gang *gang, const uint32_t *node_of,
                      uint16_t *positions) {
     uint32_t *placed = malloc((gang->n + 1) * sizeof *placed);

@@ -133,17 +133,20 @@ static void call_done(struct lane_job *job) {
     }
     if (call->run != NULL) news_spend(call->run, call->spent);
     bool looked = call->route == &route_look;
+    /* A plot of several runs is read one run after the other, each in the lane of its own. */
     if (call->request != NULL && call->result >= 0 && call->n_read < call->n_runs && !looked) {
         call->run = call->runs[call->n_read];
         call_post(call, &call->run->lane);
         return;
     }
     loop_timer_stop(call->site->loop, &call->patience);
+    /* The ID may be that of a run that has begun since: with the list looked at the path is taken once more. */
     void (*then)(struct api_call * call) = looked ? dispatch : call->route->then;
     if (call->request != NULL && then != NULL && (looked || call->result >= 0)) {
         then(call);
         return;
     }
+    /* What the index lacked is read behind this answer, for the next one. */
     for (size_t i = 0; i < call->n_read; i++)
         if (call->series[i].behind) indexing_begin(call->runs[i]);
     if (call->behind) indexing_begin(call->run);
@@ -236,7 +239,7 @@ static void begin(struct api_call *call) {
         call_free(call);
     } else if (call->route->file != NULL) {
         download_begin(call);
-    } else if (call->acts) {
+    } else if (call->acts) { /* behind no answer about its run, and with no limit: what it comes to is told */
         call_post(call, &call->own);
     } else {
         note_asked(call);

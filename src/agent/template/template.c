@@ -93,6 +93,7 @@ void template_enter(struct template *template, struct loop *loop, const struct t
     template->log_path = log->path;
     template->limit = (struct loop_timer){.callback = on_limit, .context = template};
     template->tell = (struct loop_timer){.callback = changed, .context = context};
+    /* It may have ended while it rested. A look that reaps nothing leaves its end to whoever reaps children. */
     bool lives = zygote->control.pid > 0 &&
                  waitid(P_PID, (id_t)zygote->control.pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
                  info.si_pid == 0;
@@ -183,11 +184,12 @@ bool template_reaped(struct template *template, pid_t pid, int wait_status, cons
     if (template_owns(template, pid)) {
         struct template_process *process =
             pid == template->run.control.pid ? &template->run : &template->zygote;
-        process->control.pid = 0; /* it is no more ours to kill */
-        control_take(&process->control);
+        process->control.pid = 0;        /* it is no more ours to kill */
+        control_take(&process->control); /* what it wrote before its end counts */
         if (template_process_exists(process)) template_lose(process, wait_status);
         return true;
     }
+    /* The number of a worker, or of the run's template, may be on its way when its end is there already. */
     bool owes_pid = template->state == TEMPLATE_WAKING || template->state == TEMPLATE_FORKING;
     if (template->pending > 0 || owes_pid)
         template->reaped[template->n_reaped++ % TEMPLATE_REAPED_MAX] =
