@@ -123,6 +123,7 @@ static struct site_run *note_run(struct site *site, const char *id, const char *
 }
 
 static void dispatch(struct api_call *call);
+
 static void call_done(struct lane_job *job) {
     struct api_call *call = (struct api_call *)job;
     for (size_t i = 0; i < call->n_found; i++)
