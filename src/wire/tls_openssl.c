@@ -466,11 +466,7 @@ static int send_out(struct tls *tls) {
         if (n < 0 && errno != EINTR) return -errno;
         if (n > 0) tls->sent += (size_t)n;
     }
-    /* Its memory stays while much is sent. */
-    if (tls->out.size > RECORD)
-        buffer_clear(&tls->out);
-    else
-        buffer_done(&tls->out);
+    buffer_clear(&tls->out);
     tls->sent = 0;
     return 0;
 }
@@ -511,6 +507,7 @@ static ssize_t write_some(struct tls *tls, const void *from, size_t size) {
     int result = tls->owed == 0 ? gather(tls, from, size) : 0;
     if (result == 0) result = send_out(tls);
     if (result < 0) return result;
+    if (tls->owed == size) buffer_done(&tls->out); /* its memory stays while there is more */
     ssize_t n = (ssize_t)tls->owed;
     tls->owed = 0;
     return n;
