@@ -320,6 +320,9 @@ def test_frames_tables_arrays(place):
     assert data.from_arrow(pa.table({"x": [1, 2]})).take() == [{"x": 1}, {"x": 2}]
     assert data.from_numpy([np.arange(3), np.arange(2)]).random_shuffle().count() == 5
     assert data.from_items([1, 2]).take() == [{"item": 1}, {"item": 2}]
+    types = pa.schema([("x", pa.int64()), ("s", pa.string())])
+    empty = data.from_arrow(types.empty_table())
+    assert empty.count() == 0 and empty.schema().base_schema == types and empty.columns() == ["x", "s"]
     with pytest.raises(ValueError, match="data frames"):
         data.from_pandas([1])
 

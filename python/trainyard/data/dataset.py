@@ -477,11 +477,9 @@ class Dataset:
         return sum(reading.count(part) for part in self.plan.parts(reading))
 
     def schema(self, fetch_if_missing: bool = True) -> Schema | None:
-        """Of the first rows."""
-        if not fetch_if_missing:
-            return _known_schema(self.plan)
-        first = next((block for block in self._blocks() if block.columns), None)
-        return Schema(described(first)) if first is not None else None
+        """Of the first rows; without any that of what is in memory."""
+        first = next((block for block in self._blocks() if block.columns), None) if fetch_if_missing else None
+        return Schema(described(first)) if first is not None else _known_schema(self.plan)
 
     def columns(self, fetch_if_missing: bool = True) -> list[str] | None:
         schema = self.schema(fetch_if_missing)
@@ -691,7 +689,9 @@ def _facts(plan: Plan, kind: str) -> str:
 def _known_schema(plan: Plan) -> Schema | None:
     """Of a source in memory."""
     source = getattr(plan, "source", None)
-    if isinstance(source, (Held, Range, Rows)) and len(source):
+    if isinstance(source, Held) and source.blocks and source.blocks[0].columns:
+        return Schema(described(source.blocks[0]))
+    if isinstance(source, (Range, Rows)) and len(source):
         return Schema(described(source.block(slice(0, 1))))
     return None
 
