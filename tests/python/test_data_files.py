@@ -268,6 +268,38 @@ def test_small_files_are_read_several_at_once_and_stay_in_their_order(place, mon
         dataset.take_all()
 
 
+def test_short_files_of_a_store_are_read_before_their_turn(place, monkeypatch):
+    for i in range(20):
+        (place / f"{i:02}.csv").write_text(f"id\n{2 * i}\n{2 * i + 1}\n")
+    there = pyarrow.fs.SubTreeFileSystem(str(place), pyarrow.fs.LocalFileSystem())
+    together, read, real, at_once = threading.Barrier(2), [], data.files.Csv.read, ["01.csv", "02.csv"]
+
+    def counted(self, source, path, piece):
+        read.append(path)
+        if path in at_once:
+            together.wait(60)
+        yield from real(self, source, path, piece)
+
+    monkeypatch.setattr(data.files.Csv, "read", counted)
+    dataset = data.read_csv("", filesystem=there)
+    steps = dataset.map(lambda row: {"id": row["id"] + 1}).random_shuffle(seed=1)
+    for _ in range(2):
+        read.clear()
+        assert ids(dataset) == list(range(40)) and sorted(read) == [f"{i:02}.csv" for i in range(20)]
+    at_once.clear()
+    assert sorted(ids(steps)) == list(range(1, 41))
+    assert [row for shard in dataset.streaming_split(3) for row in ids(shard)] == list(range(40))
+    rows = iter(dataset.iter_rows())
+    assert next(rows) == {"id": 0}
+    rows.close()
+    (place / "05.csv").unlink()
+    seen = []
+    with pytest.raises(FileNotFoundError, match="05.csv"):
+        for row in dataset.iter_rows():
+            seen.append(row["id"])
+    assert seen == list(range(10))
+
+
 def test_arrays_of_objects_are_read_where_that_is_asked_for(place):
     np.save(place / "a.npy", np.array([{"x": 1}, None], dtype=object))
     assert ids(data.read_numpy(str(place), allow_pickle=True), "data") == [{"x": 1}, None]

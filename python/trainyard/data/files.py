@@ -13,7 +13,7 @@ import os
 import posixpath
 import re
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Callable, Iterable, Iterator, Mapping, TypeVar
 from urllib.parse import unquote
 
@@ -23,7 +23,7 @@ from .. import filesystem as filesystems
 from ..paths import as_text
 from .block import Block, gathered, needed, of_frame, of_records, of_table, of_values
 from .config import DataContext
-from .parts import Bundle, Part
+from .parts import Bundle, Part, readers
 from .sources import Source
 
 log = logging.getLogger("trainyard")
@@ -34,6 +34,7 @@ TRIES = 10  # of a file
 PAUSE_S = 0.5  # after the first failure; it doubles
 PAUSE_MOST_S = 32.0
 LINES = 10000  # of a block of a JSON file that is read by lines
+SHORT = 4 << 20  # bytes of a file that is read ahead of its turn, where it is not on this machine
 SMALL = 32  # files of a row each in a block
 _COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4", ".br": "brotli"}
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"  # what stands for a missing value in the name of a directory
@@ -60,7 +61,8 @@ class Files(Source):
         super().__init__(blocks)
         self.reader, self.include_paths, self.shuffle = reader, include_paths, shuffle
         self.opening = dict(opening or {})
-        self.filesystem, found = listed(paths, filesystem, extensions, ignore_missing)
+        self.sizes: dict[str, int] = {}  # of files of other file systems
+        self.filesystem, found = listed(paths, filesystem, extensions, ignore_missing, self.sizes)
         self.files = found
         self.partitioned = partitioned
         self._parts: list[Part] | None = None
@@ -120,6 +122,7 @@ class FilePart(Part):
     def __init__(self, source: Files, path: str, base: str, piece: Any, rows: int | None):
         self.source, self.path, self.base, self.piece, self.known = source, path, base, piece, rows
         self.key = ("file", source.identity, path, piece)
+        self._begun: list[tuple[int, Future[list[Block]]]] = []  # by a process
 
     def rows(self, presume: bool = False) -> int | None:
         return self.known
@@ -130,7 +133,21 @@ class FilePart(Part):
         with named(self.path):
             return sum(tried(lambda: (block.rows for block in self._raw()), self.path))
 
+    def begin(self) -> None:
+        if not self._begun and self.source.sizes.get(self.path, SHORT + 1) <= SHORT:
+            self._begun.append((os.getpid(), readers(os.getpid()).submit(lambda: list(self._told()))))
+
+    def leave(self) -> None:
+        self._begun.clear()
+
     def blocks(self) -> Iterator[Block]:
+        try:  # whoever takes it has it alone
+            pid, begun = self._begun.pop()
+        except IndexError:
+            pid = -1
+        yield from begun.result() if pid == os.getpid() else self._told()
+
+    def _told(self) -> Iterator[Block]:
         with named(self.path):
             yield from tried(self._read, self.path)
 
@@ -385,9 +402,10 @@ class Numpy(Reader):
 
 
 def listed(
-    paths: Any, filesystem: Any, extensions: list[str] | None, ignore_missing: bool
+    paths: Any, filesystem: Any, extensions: list[str] | None, ignore_missing: bool, sizes: dict[str, int]
 ) -> tuple[Any, list[tuple[str, str]]]:
-    """The file system, None for this machine's, and every file with the directory that was given for it."""
+    """The file system, None for this machine's, and every file with the directory that was given for it. What another file system
+    tells of its files goes into `sizes`."""
     given = list(paths) if isinstance(paths, Iterable) and not isinstance(paths, str) else [as_text(paths, "`paths`")]
     if not given:
         raise ValueError("Must provide at least one path.")
@@ -397,7 +415,7 @@ def listed(
     for path, (place, other) in zip(given, places):
         if not filesystems.are_same(other, there):
             raise ValueError(f"`paths` must lie on one file system: {os.fspath(given[0])} and {os.fspath(path)} do not")
-        files = _local(place) if there is None else _remote(place, there)
+        files = _local(place) if there is None else _remote(place, there, sizes)
         if files is None and not ignore_missing:
             raise FileNotFoundError(f"No such file or directory: {os.fspath(path)}")
         found += _wanted(files or [], place, extensions)
@@ -425,21 +443,22 @@ def _local(place: str) -> list[str] | None:
     return [place] if os.path.exists(place) else None
 
 
-def _remote(place: str, filesystem: Any) -> list[str] | None:
+def _remote(place: str, filesystem: Any, sizes: dict[str, int]) -> list[str] | None:
     from pyarrow.fs import FileSelector, FileType
 
     if "*" in place:
         base = place[: place.index("*")].rpartition("/")[0]
         infos = filesystem.get_file_info(FileSelector(base, recursive=True))
-        names = [info.path for info in infos if info.type == FileType.File]
-        return sorted(name for name in names if fnmatch.fnmatch(name, place)) or None
-    info = filesystem.get_file_info(place)
-    if info.type == FileType.File:
-        return [place]
-    if info.type != FileType.Directory:
-        return None
-    found = filesystem.get_file_info(FileSelector(place, recursive=True))
-    return sorted(one.path for one in found if one.type == FileType.File)
+        infos = [info for info in infos if fnmatch.fnmatch(info.path, place)]
+    else:
+        infos = [filesystem.get_file_info(place)]
+        if infos[0].type == FileType.Directory:
+            infos = filesystem.get_file_info(FileSelector(place, recursive=True))
+        elif infos[0].type != FileType.File:
+            return None
+    files = {info.path: info.size for info in infos if info.type == FileType.File}
+    sizes.update({path: size for path, size in files.items() if size is not None})
+    return sorted(files) or (None if "*" in place else [])
 
 
 def _wanted(files: list[str], place: str, extensions: list[str] | None) -> list[tuple[str, str]]:

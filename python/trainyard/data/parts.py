@@ -56,6 +56,12 @@ class Part:
         """All that are taken in it."""
         return []
 
+    def begin(self) -> None:
+        """It is about to be asked for its blocks: what takes long may begin now."""
+
+    def leave(self) -> None:
+        """It is not asked for them, after all."""
+
 
 class Given(Part):
     """Rows of a source that knows any of them by number: `source.block(numbers)` takes a slice or an array of numbers."""
@@ -110,6 +116,12 @@ class Slice(Part):
 
     def steps(self) -> list[Step]:
         return self.part.steps()
+
+    def begin(self) -> None:
+        self.part.begin()
+
+    def leave(self) -> None:
+        self.part.leave()
 
 
 class Resumed(Part):
@@ -180,6 +192,12 @@ class Stepped(Part):
     def steps(self) -> list[Step]:
         return [*self.part.steps(), self.step]
 
+    def begin(self) -> None:
+        self.part.begin()
+
+    def leave(self) -> None:
+        self.part.leave()
+
 
 class Whole(Part):
     """All of several parts at once, as a function makes it of them."""
@@ -192,7 +210,7 @@ class Whole(Part):
         return total(self.parts, presume) if self.keeps_rows else None
 
     def blocks(self) -> Iterator[Block]:
-        blocks = [block for part in self.parts for block in part.blocks()]
+        blocks = list(blocks_of(self.parts))
         block = concat(blocks)
         del blocks
         if block.rows:
@@ -200,6 +218,14 @@ class Whole(Part):
 
     def steps(self) -> list[Step]:
         return [step for part in self.parts for step in part.steps()]
+
+    def begin(self) -> None:
+        for part in self.parts[:READERS]:
+            part.begin()
+
+    def leave(self) -> None:
+        for part in self.parts[:READERS]:
+            part.leave()
 
 
 class Chain(Part):
@@ -232,7 +258,7 @@ class Bundle(Chain):
         self.size = size
 
     def blocks(self) -> Iterator[Block]:
-        read = _readers(os.getpid()).map(lambda part: list(part.blocks()), self.parts)
+        read = readers(os.getpid()).map(lambda part: list(part.blocks()), self.parts)
         return rebatched((block for blocks in read for block in blocks), self.size)
 
     def slice(self, start: int, stop: int) -> Part:
@@ -241,7 +267,7 @@ class Bundle(Chain):
 
 
 @functools.cache
-def _readers(pid: int) -> ThreadPoolExecutor:
+def readers(pid: int) -> ThreadPoolExecutor:
     """The threads of a process: one that was forked has none of its parent's."""
     return ThreadPoolExecutor(READERS, "trainyard-data-reader")
 
@@ -274,6 +300,19 @@ def _free(name: str, taken: dict[str, Any]) -> str:
         number += 1
         free = f"{name}_{number}"
     return free
+
+
+def blocks_of(parts: list[Part]) -> Iterator[Block]:
+    """Of one after the other; those that come next may begin."""
+    at = 0
+    try:
+        for at, part in enumerate(parts):  # noqa: B007
+            for later in parts[at + 1 : at + 1 + READERS]:
+                later.begin()
+            yield from part.blocks()
+    finally:
+        for part in parts[at : at + 1 + READERS]:
+            part.leave()
 
 
 def total(parts: list[Part], presume: bool = False) -> int | None:

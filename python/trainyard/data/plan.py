@@ -10,6 +10,7 @@ import numpy as np
 
 from .block import Block
 from .parts import Chain, Drawn, Given, Part, Stepped, Whole, Zipped, cut, resumed
+from .parts import blocks_of as blocks_of
 from .steps import Regrouped, Step, new_identity
 
 EXACT = 1 << 22  # rows of which any order can be drawn, in place of an order of parts
@@ -279,8 +280,3 @@ def has_draws(plan: Plan) -> bool:
         isinstance(one, (Shuffled, BlockOrder)) or getattr(getattr(one, "source", None), "shuffle", None)
         for one in plan.walk()
     )
-
-
-def blocks_of(parts: list[Part]) -> Iterator[Block]:
-    for part in parts:
-        yield from part.blocks()
