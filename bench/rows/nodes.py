@@ -1,5 +1,6 @@
-"""Several nodes. E2: the whole command on 6 nodes of 8 no-op workers, in an allocation of Slurm beside bare srun, and torchrun and mpirun
-where they are installed. ssh: to 6 hosts beside the slowest bare `ssh HOST true`, and mpirun and torchrun on the same hosts. home: a checkpoint of a node whose storage is apart,
+"""Several nodes. E2: the whole command on 6 nodes of 8 no-op workers, in an allocation of Slurm beside bare srun, an mpirun that starts a
+daemon on each node of the same allocation, and torchrun, where they are installed; an mpirun that starts no daemon, since its only node is
+the machine that it runs on, is told beside them. ssh: to 6 hosts beside the slowest bare `ssh HOST true`, and mpirun and torchrun on the same hosts. home: a checkpoint of a node whose storage is apart,
 brought home over the channel, beside plain TCP. site: 10,000 nodes of `scontrol show nodes`, read and planned.
 
 Hosts are network namespaces of this machine (scripts/hosts), so that six of them share its processors."""
@@ -25,8 +26,8 @@ HOME_MIB, HOME_LEAST = 128, 0.5
 
 
 def _told(times):
-    return ", ".join(f"{name} {milliseconds(summary.median)} {times['ours'].median / summary.median:.2f}x"
-                     for name, summary in times.items() if name != "ours" and summary.values)
+    return ", ".join(f"{name} {milliseconds(summary.median)} {times['ours'].median / summary.median:.2f}x" if summary.values else f"{name} hung"
+                     for name, summary in times.items() if name != "ours")
 
 
 # ---- Slurm ----
@@ -40,8 +41,16 @@ def _torchrun(bench, program):
     return Command(["sh", "-c", line], {**bench.environment, "OMP_NUM_THREADS": "1"})
 
 
-def _mpirun(bench, program):
-    """All of its hosts are this machine, as Open MPI takes each address once."""
+def _mpirun(bench, inside, program):
+    """In an allocation Open MPI starts a daemon on each node by srun, as ours does an agent."""
+    command = bench.mpirun(NODES * EACH, program, options=("--mca", "plm", "slurm", "--mca", "oob_tcp_if_include", "lo"))
+    if command:
+        command.environment = inside
+    return command
+
+
+def _mpirun_here(bench, program):
+    """Without a daemon: its one node is this machine, all slots of which are mpirun's own."""
     path = os.path.join(bench.directory, "hostfile")
     with open(path, "w") as f:
         f.write(f"localhost slots={NODES * EACH}\n")
@@ -53,18 +62,21 @@ def run(bench):
         raise Skip(f"{slurm_here.missing()} not installed, make bench-peers")
     program, n = bench.program("noop"), NODES * EACH
     with slurm_here.Slurm(NODES, EACH) as slurm:
-        inside = {**bench.environment, **slurm.environment, "SLURM_JOB_NUM_NODES": str(NODES), "SLURM_JOB_NODELIST": f"node[0-{NODES - 1}]"}
+        job, nodes = slurm.environment["SLURM_JOB_ID"], f"node[0-{NODES - 1}]"
+        inside = {**bench.environment, **slurm.environment, "SLURM_JOBID": job, "SLURM_JOB_NUM_NODES": str(NODES), "SLURM_JOB_NODELIST": nodes,
+                  "SLURM_NODELIST": nodes, "SLURM_NNODES": str(NODES), "SLURM_TASKS_PER_NODE": f"{EACH}(x{NODES})"}
         ours = bench.trainyard(n, program, options=("--engine", "slurm"))
         ours.argv = [word for word in ours.argv if word != "--num-cpus"]
         del ours.argv[ours.argv.index(str(n)) + 1]  # what --num-cpus had: Slurm says how many
         ours.environment = inside
-        contestants = {"ours": ours, "srun": Command(slurm.srun(n, program), slurm.environment), "mpirun": _mpirun(bench, program)}
+        contestants = {"ours": ours, "srun": Command(slurm.srun(n, program), slurm.environment), "mpirun": _mpirun(bench, inside, program),
+                       "mpirun without daemons": _mpirun_here(bench, program)}
         times = bench.race(contestants, REPEATS)
         slow = bench.race({"torchrun": _torchrun(bench, program)}, 1, 120)
     times |= slow
     median = times["ours"].median
     slower = [name for name in ("mpirun", "torchrun") if name in times and times[name].values and median >= times[name].median]
-    bench.row("E2", f"{NODES} nodes x {EACH} no-op workers", milliseconds(median), _told(times), f"<= {MOST_OF_SRUN}x srun, below the others",
+    bench.row("E2", f"{NODES} nodes x {EACH} no-op workers", milliseconds(median), _told(times), f"<= {MOST_OF_SRUN}x srun, below mpirun, torchrun",
               median <= MOST_OF_SRUN * times["srun"].median and not slower and not times["ours"].hangs,
               times={name: summary.as_dict() for name, summary in times.items()})
 

@@ -1,5 +1,5 @@
-"""Trainings on several hosts, by ssh, by the same command on each, and in Slurm: torch's DistributedDataParallel over Gloo, JAX, a run
-that is killed and resumed, and forty hosts, which ssh reaches by a tree. Part of `make soak`: torch is loaded on each host, and forty sshd
+"""Trainings on several hosts, by ssh, by the same command on each, and in Slurm: torch's DistributedDataParallel over Gloo, JAX, a
+TorchTrainer of Ray's, a run that is killed and resumed, and forty hosts, which ssh reaches by a tree. Part of `make soak`: torch is loaded on each host, and forty sshd
 take a while.
 """
 
@@ -11,6 +11,8 @@ import harness
 from hosts import SCRIPTS, Hosts, Slurm
 
 PYTHON = os.path.join(SCRIPTS, "python")
+AS_RAY = (PYTHON, "-m", "trainyard.as_ray")
+PACKAGE = {"PYTHONPATH": os.path.join(harness.BUILD, "python")}
 DDP = """
 import os, torch, torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
@@ -36,7 +38,25 @@ jax.config.update("jax_cpu_collectives_implementation", "gloo")
 jax.distributed.initialize(os.environ["MASTER_ADDR"] + ":" + os.environ["MASTER_PORT"], int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"]))
 seen = multihost_utils.process_allgather(jax.numpy.array([jax.process_index() + 1]))
 assert jax.process_count() == 4 and seen.sum() == 10, seen
+ranks = jax.numpy.full(jax.local_device_count(), jax.process_index() + 1)
+assert jax.pmap(lambda rank: jax.lax.psum(rank, "all"), "all")(ranks)[0] == 10 * jax.local_device_count()
 print(os.uname().nodename, "agrees", flush=True)
+"""
+RAY = """
+import os, sys, torch, torch.distributed as dist
+from ray.train import RunConfig, ScalingConfig
+from ray.train.torch import TorchTrainer, prepare_model
+
+def train():
+    torch.manual_seed(dist.get_rank())
+    model = prepare_model(torch.nn.Linear(4, 1))
+    model(torch.ones(8, 4)).mean().backward()
+    weights = [torch.zeros(4) for _ in range(dist.get_world_size())]
+    dist.all_gather(weights, model.module.weight.data[0])
+    assert len(weights) == 4 and all(torch.equal(weights[0], other) for other in weights)
+    print(os.uname().nodename, "agrees", flush=True)
+
+TorchTrainer(train, scaling_config=ScalingConfig(num_workers=4, placement_strategy="SPREAD"), run_config=RunConfig(storage_path=sys.argv[1])).fit()
 """
 STEPS = """
 step=0
@@ -51,36 +71,41 @@ done
 
 
 class Training(harness.Case):
-    def ddp(self):
-        return (PYTHON, self.write("ddp.py", DDP))
+    def agree(self, run, fit):
+        """Four workers of each program, two on each of two hosts. `run` gives the end of `trainyard run` with these words there, `fit` that of
+        a program that drives a run itself."""
+        for framework, text in (("torch", DDP), ("jax", JAX)):
+            with self.subTest(framework):
+                self.assert_agreed(run("run", "--storage-path", self.storage, "-n", "4", "--placement", "SPREAD", "--framework", framework, "--",
+                                       PYTHON, self.write(framework + ".py", text)))
+        with self.subTest("a TorchTrainer"):
+            self.assert_agreed(fit(self.write("trainer.py", RAY), self.storage))
 
-    def assert_agreed(self, finished, *hosts):
+    def assert_agreed(self, finished):
         self.assert_status(0, finished)
         said = sorted(line.split("] ")[1] for line in finished.out.splitlines() if line.endswith(" agrees"))
-        self.assertEqual(["%s agrees" % host for host in hosts], said, repr(finished))
+        self.assertEqual(["h1 agrees", "h1 agrees", "h2 agrees", "h2 agrees"], said, repr(finished))
 
-    def test_torch_by_ssh(self):
-        hosts = Hosts(self, 2, sshd=True)
-        done = hosts.trainyard("h1", "run", "--storage-path", self.storage, "--hosts", "h1:2,h2:2", "-n", "4", "--framework", "torch", "--",
-                               *self.ddp(), timeout=200)
-        self.assert_agreed(done, "h1", "h1", "h2", "h2")
+    def test_by_ssh(self):
+        hosts, where = Hosts(self, 2, sshd=True), ("--hosts", "h1:2,h2:2")
+        self.agree(lambda verb, *words: hosts.trainyard("h1", verb, *where, *words, timeout=200),
+                   lambda *words: hosts.run("h1", *AS_RAY, *where, *words, env=PACKAGE, timeout=200))
 
-    def test_torch_by_the_same_command_on_each(self):
-        hosts = Hosts(self, 2)
-        env = {"TRAINYARD_RUN_KEY": secrets.token_hex(32)}
-        nodes = [hosts.start_trainyard(host, "run", "--storage-path", self.storage, "--nnodes", "2", "--node-rank", rank, "--rendezvous",
-                                       "h1:7000", "-n", "2", "--placement", "SPREAD", "--framework", "torch", "--", *self.ddp(), env=env)
-                 for rank, host in enumerate(("h1", "h2"))]
-        self.assert_agreed(self.finish(nodes[0], timeout=200), "h1", "h2")
-        self.assert_status(0, self.finish(nodes[1]))
+    def test_by_the_same_command_on_each(self):
+        hosts, key = Hosts(self, 2), secrets.token_hex(32)
 
-    def test_torch_and_jax_in_slurm(self):
-        slurm = Slurm(self)
-        for framework, program in (("torch", self.ddp()), ("jax", (PYTHON, self.write("four.py", JAX)))):
-            with self.subTest(framework):
-                done = slurm.run("head", "salloc", "--quiet", "-N2", "--ntasks-per-node=2", harness.COMMAND, "run", "--storage-path", self.storage, "-n", "4",
-                                 "--placement", "SPREAD", "--framework", framework, "--", *program, timeout=200)
-                self.assert_agreed(done, "h1", "h1", "h2", "h2")
+        def on_each(*words):
+            nodes = [hosts.start(host, *words, env={**PACKAGE, "TRAINYARD_RUN_KEY": key, "TRAINYARD_NNODES": "2", "TRAINYARD_NODE_RANK": str(rank),
+                                                    "TRAINYARD_RENDEZVOUS": "h1:7000"}) for rank, host in enumerate(("h1", "h2"))]
+            home, away = (self.finish(node, timeout=200) for node in nodes)
+            self.assert_status(0, away)
+            return home
+        self.agree(lambda verb, *words: on_each(harness.COMMAND, verb, "--num-cpus", "2", *words), lambda *words: on_each(*AS_RAY, "--num-cpus", "2", *words))
+
+    def test_in_slurm(self):
+        slurm, allocated = Slurm(self), ("salloc", "--quiet", "-N2", "--ntasks-per-node=2")
+        self.agree(lambda *words: slurm.run("head", *allocated, harness.COMMAND, *words, timeout=200),
+                   lambda *words: slurm.run("head", *allocated, *AS_RAY, *words, env=PACKAGE, timeout=200))
 
     def test_a_run_that_is_killed_goes_on_at_its_checkpoint(self):
         hosts = Hosts(self, 3, sshd=True)
