@@ -14,6 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/cleanup.h"
 #include "base/descriptors.h"
 #include "base/str.h"
 #include "wire/key.h"
@@ -129,11 +130,13 @@ int address_resolve(const struct address_name *name, struct address_list *list, 
     int result = getaddrinfo(name->host, NULL, &hints, &found);
     if (result != 0)
         return ty_fail(err, TY_EUSAGE, "host \"%s\" is not known here: %s", name->host, gai_strerror(result));
+    static const int families[] = {AF_INET, AF_INET6};
     list->n = 0;
-    for (struct addrinfo *one = found; one != NULL && list->n < ADDRESS_LIST_MAX; one = one->ai_next) {
-        if (!address_of(one->ai_addr, &list->items[list->n])) continue;
-        address_set_port(&list->items[list->n++], name->port);
-    }
+    for (size_t i = 0; i < ARRAY_SIZE(families); i++)
+        for (struct addrinfo *one = found; one != NULL && list->n < ADDRESS_LIST_MAX; one = one->ai_next) {
+            if (one->ai_family != families[i] || !address_of(one->ai_addr, &list->items[list->n])) continue;
+            address_set_port(&list->items[list->n++], name->port);
+        }
     freeaddrinfo(found);
     return list->n > 0 ? 0 : ty_fail(err, TY_EUSAGE, "host \"%s\" has no address", name->host);
 }

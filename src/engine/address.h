@@ -29,7 +29,8 @@ struct address_name {
 
 /* "10.0.0.1:29400", "node-0:29400", "[fe80::1%eth0]:29400". TY_EUSAGE says what is wrong. */
 int address_parse(const char *text, struct address_name *name, ty_error *err);
-/* Asks the resolver, which may take its time. */
+/* Asks the resolver, which may take its time. IPv4 comes first, whatever the resolver prefers: of networks that
+ * are as good MASTER_ADDR is of the one by which nodes came, and programs write MASTER_ADDR:MASTER_PORT. */
 int address_resolve(const struct address_name *name, struct address_list *list, ty_error *err);
 /* All of this machine: any IPv4, any IPv6. */
 void address_list_any(struct address_list *list, uint16_t port);

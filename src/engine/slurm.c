@@ -123,13 +123,13 @@ struct srun_words {
 static int make_words(struct srun_words *words, const struct srun_launch *launch, ty_error *err) {
     const struct slurm_starter *starter = launch->starter;
     bool whole = launch->n == starter->n;
-    const char *all_tasks = getenv("SLURM_NTASKS");
-    bool by_task = whole && getenv("SLURM_GPUS_PER_TASK") != NULL && all_tasks != NULL;
+    int64_t tasks = whole && getenv("SLURM_GPUS_PER_TASK") != NULL ? slurm_job_tasks() : 0;
+    bool by_task = tasks > 0;
     const char *program = module_command(err);
     if (program == NULL) return ty_wrap(err, "engine slurm");
     (void)snprintf(words->nodes, sizeof words->nodes, "--nodes=%u", launch->n);
-    (void)snprintf(words->tasks, sizeof words->tasks, "--ntasks=%.20s",
-                   by_task ? all_tasks : words->nodes + strlen("--nodes="));
+    (void)snprintf(words->tasks, sizeof words->tasks, "--ntasks=%lld",
+                   by_task ? (long long)tasks : (long long)launch->n);
     (void)snprintf(words->first, sizeof words->first, "%u", launch->first);
     size_t n = 0;
     /* The step has all of the job's memory, and shares that and all else with other steps (--mem=0, --overlap).

@@ -77,6 +77,8 @@ int slurm_read_job(char *text, const struct slurm_site *all, struct slurm_site *
 bool slurm_inside(int64_t *nodes);
 /* 0 in an allocation that a run can have: TY_EUSAGE outside of any, TY_EUNSUPPORTED in a heterogeneous job. */
 int slurm_check_allocation(ty_error *err);
+/* How many tasks the job was asked for with; 0: nobody says. */
+int64_t slurm_job_tasks(void);
 /* Asks scontrol for all nodes of a partition (NULL: the default one), and for the licences. */
 int slurm_look_at_site(const char *partition, const struct demand *demand, struct slurm_site *site,
                        ty_error *err);

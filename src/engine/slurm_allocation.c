@@ -93,6 +93,21 @@ static int ask(const char *const *argv, struct buffer *out, ty_error *err) {
     return result == TY_EUNSUPPORTED ? ty_wrap(err, "engine slurm") : result;
 }
 
+/* In a step SLURM_NTASKS is that of the step. */
+int64_t slurm_job_tasks(void) {
+    static const char field[] = " NumTasks=";
+    const char *const argv[] = {"scontrol", "show", "job", "-o", getenv("SLURM_JOB_ID"), NULL};
+    CLEANUP(buffer_done) struct buffer shown = {0};
+    const char *told = getenv("SLURM_NTASKS");
+    int64_t tasks = 0;
+    if (getenv("SLURM_STEP_ID") != NULL && ask(argv, &shown, NULL) >= 0) {
+        char *found = strstr(shown.data, field);
+        told = found != NULL ? found + strlen(field) : NULL;
+        if (found != NULL) found[strlen(field) + strspn(told, "0123456789")] = '\0';
+    }
+    return told != NULL && str_to_int64(told, 1, INT64_MAX, &tasks) ? tasks : 0;
+}
+
 int slurm_look_at_site(const char *partition, const struct demand *demand, struct slurm_site *site,
                        ty_error *err) {
     static const char *const nodes[] = {"scontrol", "show", "node", "-d", "-o", NULL};

@@ -77,7 +77,7 @@ class Training(harness.Case):
         for framework, text in (("torch", DDP), ("jax", JAX)):
             with self.subTest(framework):
                 self.assert_agreed(run("run", "--storage-path", self.storage, "-n", "4", "--placement", "SPREAD", "--framework", framework, "--",
-                                       PYTHON, self.write(framework + ".py", text)))
+                                       PYTHON, self.write("on_%s.py" % framework, text)))
         with self.subTest("a TorchTrainer"):
             self.assert_agreed(fit(self.write("trainer.py", RAY), self.storage))
 

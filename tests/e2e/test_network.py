@@ -118,6 +118,11 @@ class Network(harness.Case):
         self.assertEqual({"fd77::1 eth0 eth0"}, self.told(ended))
         self.assertEqual("fd77::/64", self.table(hosts)["used"])
 
+    def test_a_name_of_both_families_leads_to_ipv4(self):
+        hosts = Hosts(self, 2)
+        ended = self.end(self.begin(hosts, (0, 1), "--", "sh", "-c", TOLD))
+        self.assertEqual({"10.77.0.1 eth0 eth0"}, self.told(ended))
+
     def test_who_knocks_without_the_key_learns_nothing_and_harms_nothing(self):
         hosts = Hosts(self, 3)
         started = self.begin(hosts, (0, 1), "--", "sh", "-c", TOLD, nodes=3)
