@@ -23,8 +23,10 @@ trap save TERM
 while :; do sleep 0.05; done
 """
 
+# Tells that it has begun, and ends when it may.
+WAITS = ': >"$AT-$RANK"; until [ -e "$AT-ends" ]; do sleep 0.05; done; echo "$RANK $TRAINYARD_NODE"'
 
-# The same in Python, with fit().
+# SAVES in Python, with fit().
 FIT = """
 import os, time
 import trainyard
@@ -95,6 +97,16 @@ class SlurmRuns(Case):
             self.assert_status(0, finished)
             self.assertEqual([[str(rank), "h1", "0,1,2,3", str(rank), str(rank)] for rank in range(4)] +
                              [[str(4 + i), "h2", "0,1", str(i), str(4 + i)] for i in range(2)], self.lines(finished))
+        with self.subTest("the same from a step of one task, as `srun --pty` gives it"):
+            finished = self.finish(self.slurm.start("head", "salloc", "--quiet", "-n6", "--gpus-per-task=a100:1", "--gpu-bind=per_task:1", "srun", "-N1", "-n1", COMMAND,
+                                                    "run", "--storage-path", self.storage, "-n", "6", "--use-gpu", "--progress", "none", "--", "sh", "-c", SHOW))
+            self.assert_status(0, finished)
+            self.assertEqual([["0,1,2,3", str(rank)] for rank in range(4)] + [["0,1", str(rank)] for rank in range(2)],
+                             [[line[2], line[3]] for line in self.lines(finished)], finished)
+        with self.subTest("steps of a worker's own"):
+            step = "srun --overlap -N2 -n2 sh -c 'echo step $SLURM_PROCID of $SLURM_NTASKS' </dev/null"
+            finished = self.assert_status(0, self.run_in(["-N2", "--ntasks-per-node=1"], "-n", "2", "--placement", "SPREAD", "--", "sh", "-c", step))
+            self.assertEqual(sorted([["step", "0", "of", "2"], ["step", "1", "of", "2"]] * 2), sorted(self.lines(finished)), finished)
         with self.subTest("GPUs by node, of which a worker holds two"):
             finished = self.run_in(["-N2", "--ntasks-per-node=1", "--gpus-per-node=h100:4"], "-n", "4", "--use-gpu", "--resources", "GPU=2", "--isolate-devices",
                                    "--", "sh", "-c", SHOW)
@@ -177,6 +189,56 @@ class SlurmRuns(Case):
             self.assertIn(finished.status, (5, 137, 143), finished)  # lost, its worker killed, or its agent told to end: what Slurm does there races
             self.assertIn("slurm: node h2 is down: disk bad\n", finished.err)
             self.nothing_left()
+
+    def begun(self, name, options):
+        """A run of two ranks, on a node each, when it has begun; it ends well when there is a file "NAME-ends"."""
+        at = os.path.join(self.place, name)
+        process = self.allocated(["-N2", *options], "-n", "2", "--name", name, "--placement", "SPREAD", "--", "sh", "-c", WAITS, env={"AT": at})
+        for rank in range(2):
+            self.wait_for(lambda: os.path.exists("%s-%d" % (at, rank)), "rank %d" % rank, process)
+        return process
+
+    def assert_ends_well(self, name, process, nodes):
+        self.write(name + "-ends", "")
+        finished = self.assert_status(0, self.finish(process))
+        self.assertEqual([["0", nodes[0]], ["1", nodes[1]]], self.lines(finished), finished)
+        return finished
+
+    def kill_slurmd(self):
+        """That of the second node of the run that goes on, and nothing else there: the nodes."""
+        nodes = sorted({node for _, node in self.agents()})
+        self.assert_status(0, self.slurm.run(nodes[1], "sh", "-c", "kill -KILL $(cat /run/slurmd.pid)"))
+        return nodes
+
+    def test_a_slurmd_dies(self):
+        self.slurm = Slurm(self)
+        with self.subTest("the run does not need it"):
+            process = self.begun("one", [])
+            nodes = self.kill_slurmd()
+            self.assert_ends_well("one", process, nodes)
+            self.wait_for(lambda: not self.agents(), "the end of all agents")
+            self.mend(nodes[1])
+        with self.subTest("nor where Slurm takes its node down, which is told, and leaves the job the others"):
+            process = self.begun("two", ["--no-kill"])
+            nodes = self.kill_slurmd()
+            self.slurm.run("head", "scontrol", "update", "NodeName=" + nodes[1], "State=DOWN", "Reason=no slurmd")
+            self.wait_for(lambda: "node_state" in self.kinds("two"), "the event", process)
+            finished = self.assert_ends_well("two", process, nodes)
+            self.assertIn("slurm: node %s is down: no slurmd\n" % nodes[1], finished.err)
+            self.wait_for(lambda: not self.agents(), "the end of all agents")
+            self.mend(nodes[1])
+        with self.subTest("a job that ends with its node leaves nothing there, though nobody there hears of Slurm"):
+            process = self.begun("three", [])
+            nodes = self.kill_slurmd()
+            self.slurm.run("head", "scontrol", "update", "NodeName=" + nodes[1], "State=DOWN", "Reason=no slurmd")
+            self.assertNotEqual(0, self.finish(process).status)
+            self.wait_for(lambda: not self.agents(), "the end of all agents")
+            self.mend(nodes[1])
+
+    def mend(self, node):
+        self.assert_status(0, self.slurm.run(node, "sh", "-c", "exec slurmd -N %s >/dev/null 2>&1" % node))
+        self.slurm.run("head", "scontrol", "update", "NodeName=" + node, "State=RESUME")
+        self.nothing_left()
 
     def test_batch_jobs(self):
         self.slurm = Slurm(self)
