@@ -59,6 +59,7 @@ int accelerator_probe(struct inventory **inventories, size_t *n, ty_error *err) 
     struct inventory *made = calloc(ARRAY_SIZE(vendors), sizeof *made);
     if (made == NULL) return ty_fail_memory(err);
     int result = 0;
+    machine_keep_devices(true);
     for (size_t i = 0; i < ARRAY_SIZE(probe_order) && result >= 0; i++) {
         const struct accelerator *vendor = probe_order[i];
         struct inventory *inventory = &made[found];
@@ -78,6 +79,7 @@ int accelerator_probe(struct inventory **inventories, size_t *n, ty_error *err) 
             (void)labels_set(&inventory->labels, "ray.io/accelerator-type", inventory->type, NULL);
         found++;
     }
+    machine_keep_devices(false);
     if (result < 0) {
         accelerator_inventories_free(made, found);
         return result;

@@ -88,19 +88,45 @@ bool machine_property(const char *path, const char *key, int64_t *value) {
     return false;
 }
 
-/* Entries by name in byte order, so that what is found does not depend on the file system. */
-int machine_each(const char *directory, int (*each)(void *context, const char *name), void *context) {
-    char real[MACHINE_PATH_SIZE];
+struct listing {
     struct dirent **entries;
-    if (!locate(directory, real, sizeof real)) return -ENAMETOOLONG;
-    int n = scandir(real, &entries, NULL, alphasort);
-    if (n < 0) return errno == ENOENT || errno == ENOTDIR ? 0 : -errno;
+    int n; /* -errno: it cannot be read; 0: it was not */
+};
+
+/* Of /dev, while the machine is probed by this thread: every vendor looks for its own names there. */
+static _Thread_local struct {
+    bool kept;
+    struct listing listing;
+} devices;
+
+/* By name in byte order, so that what is found does not depend on the file system. */
+static void read_listing(const char *directory, struct listing *listing) {
+    char real[MACHINE_PATH_SIZE];
+    bool fits = locate(directory, real, sizeof real);
+    listing->n = fits ? scandir(real, &listing->entries, NULL, alphasort) : -ENAMETOOLONG;
+    if (fits && listing->n < 0) listing->n = -errno;
+}
+
+static void free_listing(struct listing *listing) {
+    for (int i = 0; i < listing->n; i++)
+        free(listing->entries[i]);
+    free(listing->entries);
+    *listing = (struct listing){0};
+}
+
+void machine_keep_devices(bool kept) {
+    free_listing(&devices.listing);
+    devices.kept = kept;
+}
+
+int machine_each(const char *directory, int (*each)(void *context, const char *name), void *context) {
+    CLEANUP(free_listing) struct listing own = {0};
+    struct listing *listing = devices.kept && str_equal(directory, "/dev") ? &devices.listing : &own;
+    if (listing->n == 0) read_listing(directory, listing);
+    if (listing->n < 0) return listing->n == -ENOENT || listing->n == -ENOTDIR ? 0 : listing->n;
     int result = 0;
-    for (int i = 0; i < n; i++) {
-        if (result == 0 && entries[i]->d_name[0] != '.') result = each(context, entries[i]->d_name);
-        free(entries[i]);
-    }
-    free(entries);
+    for (int i = 0; i < listing->n && result == 0; i++)
+        if (listing->entries[i]->d_name[0] != '.') result = each(context, listing->entries[i]->d_name);
     return result;
 }
 

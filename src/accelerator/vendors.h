@@ -114,5 +114,7 @@ int machine_numbers(const char *directory, const char *prefix, const char *suffi
 /* Calls `each` with the name of every entry of a directory, in byte order, until it returns other than 0,
  * which is returned. */
 int machine_each(const char *directory, int (*each)(void *context, const char *name), void *context);
+/* From now on this thread reads /dev once, for all who look at its entries; false: no longer. */
+void machine_keep_devices(bool kept);
 
 #endif
