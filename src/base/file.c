@@ -21,14 +21,16 @@
 #define MAGIC_XFS 0x58465342
 #define MAGIC_ZFS 0x2fc12fc1
 
-enum { FILE_CHUNK = 64 * 1024 };
+/* Most files of /proc and /sys are small, and the kernel takes memory for what it is asked for. */
+enum { FILE_FIRST = 4095, FILE_CHUNK = 64 * 1024 };
 
 static int read_all(int fd, const char *path, size_t limit, struct buffer *out, ty_error *err) {
     size_t before = out->size;
     for (;;) {
-        char *to = buffer_reserve(out, FILE_CHUNK);
+        size_t chunk = out->size - before < FILE_FIRST ? FILE_FIRST : FILE_CHUNK;
+        char *to = buffer_reserve(out, chunk);
         if (to == NULL) return ty_fail_memory(err);
-        ssize_t n = read(fd, to, FILE_CHUNK);
+        ssize_t n = read(fd, to, chunk);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) return ty_fail(err, -errno, "cannot read %s: %s", path, strerror(errno));
         to[n] = '\0';

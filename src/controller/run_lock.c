@@ -87,8 +87,11 @@ static int write_holder(int fd) {
                   utf8_valid(me.host, strlen(me.host)) ? me.host : "?", "since", me.since);
     CLEANUP_FREE char *text = data == NULL ? NULL : json_format(data, JSON_COMPACT);
     json_decref(data);
+    struct stat status;
     if (text == NULL) return -ENOMEM;
-    return ftruncate(fd, 0) < 0 ? -errno : file_write_all(fd, text, strlen(text));
+    /* What was cut, an empty file as well, is written to the disk by some file systems as soon as it is closed. */
+    if (fstat(fd, &status) < 0 || (status.st_size > 0 && ftruncate(fd, 0) < 0)) return -errno;
+    return file_write_all(fd, text, strlen(text));
 }
 
 static void copy_member(const json_t *data, const char *key, char *to, size_t size) {
