@@ -99,6 +99,7 @@ class Driver:
         self._group = os.path.dirname(self._config.name or "")  # of directories, as `Policy.groups` allows
         self._callbacks = callbacks.from_environment() + list(self._config.callbacks or [])
         self._run: Any = None
+        self._signals: Signals | None = None
         self._broken: Exception | None = None  # what a callback raised
         self._reports: reports.Reports | None = None
         self._failures = failures.Failures()
@@ -135,6 +136,7 @@ class Driver:
             signals = stack.enter_context(Signals(self._config.preempt_signal, self.interrupt))
             self._prepare_remote()
             stack.callback(self._find_validations())
+            self._signals = signals
             self._run = self._begun(data)
             try:
                 if self._stopped:
@@ -511,6 +513,8 @@ class Driver:
             _tell_log(event)
         elif kind == "run":
             self.name = event["name"]
+            if self._signals is not None and "preempt_signal" in event:
+                self._signals.also(event["preempt_signal"])
         elif kind == "attempt_end":
             self._attempt_end = event
             self.workers = 0

@@ -84,8 +84,7 @@ class Signals:
     def __enter__(self) -> Signals:
         if threading.current_thread() is threading.main_thread():
             for number in {*_ENDING, _number(self._preempt_signal)}:
-                if signal.getsignal(number) not in (signal.SIG_IGN, None) and not _is_native(number):
-                    self._before[number] = signal.signal(number, self._handle)
+                self._catch(number)
             self._outer, Signals.on = Signals.on, self
         return self
 
@@ -95,6 +94,15 @@ class Signals:
         for number, handler in self._before.items():
             if signal.getsignal(number) == self._handle:  # and none that a callback has put in its place
                 signal.signal(number, handler)
+
+    def _catch(self, number: int) -> None:
+        if signal.getsignal(number) not in (signal.SIG_IGN, None) and not _is_native(number):
+            self._before[number] = signal.signal(number, self._handle)
+
+    def also(self, number: int) -> None:
+        """The run knows one more signal, from a file of settings for all runs."""
+        if Signals.on is self and number not in self._before:
+            self._catch(number)
 
     def _handle(self, number: int, frame: Any) -> None:
         self._caught = self._caught or number

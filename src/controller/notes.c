@@ -2,6 +2,7 @@
  * the user, on standard error, only what changes the run's way and is not on the screen at its end. What is
  * written of events, and when it is written, is records.c's. */
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,8 +62,11 @@ void note_run(struct ty_run *run) {
         .max_failures = request->settings.failures.max_failures,
         .outlive = run->prepared.engine->adopts ? (double)request->settings.outlive / 1e9 : (double)NAN,
         .submitted = (double)event.time / 1e9,
+        .preempt_signal = EVENT_UNKNOWN,
         .num_to_keep = EVENT_UNKNOWN,
     };
+    /* A program whose process the signal would end has to handle it, also where a file for all runs names it. */
+    if (preempt_signal_of(request) != SIGTERM) event.of.run.preempt_signal = preempt_signal_of(request);
     /* By what the checkpoints are ranked, and how many are among the best, for whoever reads the run later. A
      * name that is no UTF-8 can be that of no metric. */
     const struct checkpoint_policy *policy = &request->settings.checkpoints;

@@ -69,6 +69,7 @@ struct event_holders {
     F(run, INT, max_failures)                                                  \
     F(run, REAL3, outlive) /* seconds that workers go on without controller */ \
     F(run, REAL17, submitted)                                                  \
+    F(run, INT, preempt_signal)              /* unknown: SIGTERM */            \
     F(run, INT, num_to_keep)                 /* checkpoints; unknown: all */   \
     F(run, TEXT, checkpoint_score_attribute) /* both only where a score was */ \
     F(run, TEXT, checkpoint_score_order)     /* asked for */

@@ -158,6 +158,17 @@ def test_a_preempted_run_goes_on_later(start, place):
     assert (again.status, json.loads(again.out.splitlines()[-1])) == (0, {"from": "7"}), repr(again)
 
 
+def test_a_signal_that_a_file_for_all_runs_names_is_a_preemption(start, place):
+    site = place / "site.yaml"
+    site.write_text("run_config: {preempt_signal: USR1}\n")
+    site.chmod(0o644)
+    script = start(textwrap.dedent(PREEMPTED), TRAINYARD_CONFIG=str(site))
+    assert wait_until(lambda: (place / "started-0").exists() and (place / "started-1").exists(), 60)
+    script.process.send_signal(signal.SIGUSR1)
+    finished = script.finish()
+    assert (finished.status, json.loads(finished.out.splitlines()[-1])) == (0, [[0, 1], 1, False]), repr(finished)
+
+
 STUCK = """
     import time
     import trainyard
