@@ -10,6 +10,7 @@ import time
 
 from harness import BUILD, COMMAND, Case, main
 from hosts import SCRIPTS, Slurm
+from runs import children
 
 SHOW = 'echo "$RANK $TRAINYARD_NODE ${CUDA_VISIBLE_DEVICES-none} ${TRAINYARD_DEVICES:-none} $SLURM_PROCID"'
 # Saves a checkpoint as soon as it was told to end; ends well when it goes on for the second time.
@@ -239,6 +240,22 @@ class SlurmRuns(Case):
         self.assert_status(0, self.slurm.run(node, "sh", "-c", "exec slurmd -N %s >/dev/null 2>&1" % node))
         self.slurm.run("head", "scontrol", "update", "NodeName=" + node, "State=RESUME")
         self.nothing_left()
+
+    def test_the_controller_is_killed_or_cut_off(self):
+        self.slurm = Slurm(self)
+        with self.subTest("killed: nothing is left"):
+            process = self.begun("killed", [])
+            (controller,) = children(self.slurm.pid_of(process))
+            os.kill(controller, signal.SIGKILL)
+            self.finish(process)
+            self.nothing_left()
+        with self.subTest("cut off from a node: that is lost, and what ran there ends"):
+            process = self.begun("cut", ["--no-kill"])
+            node = max(node for _, node in self.agents())
+            self.slurm.cut(node)
+            lost = self.assert_status(5, self.finish(process))
+            self.assertIn("node %s was lost: nothing was heard of it" % node, lost.err)
+            self.wait_for(lambda: node not in {name for _, name in self.agents()}, "the end of its agent", seconds=120)
 
     def test_batch_jobs(self):
         self.slurm = Slurm(self)

@@ -235,5 +235,79 @@ class Trouble(Links):
                     self.assertIn(line.split(" at ")[1], ("10.77.1.1", "fd77:1::1"))
 
 
+class Comers(Links):
+    def test_a_node_that_comes_and_goes_ten_times(self):
+        """With another name and address each time; it is killed at another moment of its life each time, and stays in the end."""
+        self.hosts = hosts = Hosts(self, 4)
+        script = ': >"$0/$TRAINYARD_ATTEMPT-$RANK-$(uname -n)"; until [ -e "$0/enough" ]; do sleep 0.05; done'
+        words = ("-n", "4:8", "--placement", "SPREAD", "--max-failures", "20", "--elastic-resize-monitor-interval", "200ms")
+
+        def come(host, rank):
+            return self.join("run", host, rank, "h1:7000", *words, nodes="1:2", program=("sh", "-c", script, self.notes))
+
+        first = come("h1", 0)
+        self.wait_for(lambda: os.path.exists(os.path.join(self.notes, "1-0-h1")), "the first worker", first)
+        for times in range(10):
+            node = come("h%d" % (2 + times % 2), 1)
+            time.sleep(0.1 * times)
+            os.kill(hosts.pid_of(node), signal.SIGKILL)
+            node.wait()
+        last = come("h4", 1)
+        self.wait_for(lambda: any(name.endswith("-h4") for name in os.listdir(self.notes)), "workers of the node that stays", first)
+        self.write("notes/enough", "")
+        self.assert_status(0, self.finish(first))
+        self.assert_status(0, self.finish(last))
+
+    def test_another_build_is_refused_with_both_names(self):
+        self.hosts = hosts = Hosts(self, 2)
+        with open(harness.COMMAND, "rb") as file:
+            program = file.read()
+        build = self.trainyard("version").out.split("build ")[1].split(",")[0]
+        other = build[:-4] + ("0000" if build[-4:] != "0000" else "1111")
+        path = self.write("other", program.replace(build.encode(), other.encode()))
+        os.chmod(path, 0o755)
+
+        def come(host, rank):
+            return self.join("run", host, rank, "h1:7000", "-n", "2", nodes="2", program=("true",))
+
+        first = come("h1", 0)
+        hosts.run("h2", "mount", "--bind", path, harness.COMMAND)
+        refused = self.assert_status(4, self.finish(come("h2", 1)))
+        for word in (build, other):
+            self.assertIn(word, refused.err, refused)
+        hosts.run("h2", "umount", harness.COMMAND)
+        second = come("h2", 1)
+        self.assert_status(0, self.finish(first))
+        self.assert_status(0, self.finish(second))
+
+
+class BySsh(Links):
+    """Nobody is there who was started by hand: the agents, and what keeps them, are children of sshd."""
+
+    def start_by_ssh(self, name, hosts):
+        run = self.hosts.start_trainyard(
+            hosts[0], "run", "--storage-path", self.storage, "--name", name, "--hosts", ",".join(host + ":4" for host in hosts), "-n", "2:3",
+            "--placement", "SPREAD", "--max-failures", "1", "--progress", "none", "--", "python3", self.worker, self.notes, name)
+        for rank in range(3):
+            self.wait_for(lambda rank=rank: self.times(name, 1, rank), "worker %d of %s" % (rank, name), run)
+        return run
+
+    def test_what_is_silent_is_given_up_and_ends_itself(self):
+        self.hosts = hosts = Hosts(self, 18, sshd=True)
+        runs = {name: ["h%d" % (3 * k + i + 1) for i in range(3)]
+                for k, name in enumerate(("both-ways", "one-way-out", "one-way-in", "crash", "stopped", "reset"))}
+        started = {name: self.start_by_ssh(name, members) for name, members in runs.items()}
+        hosts.cut(runs["both-ways"][2])
+        hosts.cut(runs["one-way-out"][2], runs["one-way-out"][0], "--one-way")
+        hosts.cut(runs["one-way-in"][0], runs["one-way-in"][2], "--one-way")
+        hosts.crash(runs["crash"][2])
+        hosts.run(runs["stopped"][2], "sh", "-c", "kill -STOP $(pgrep -P $(pgrep -o -f '[t]rainyard agent'))")
+        hosts.change("reset", runs["reset"][0], runs["reset"][2])
+        for name in runs:
+            with self.subTest(name):
+                self.assert_next_attempt(name, [started[name]], 2)
+                self.assertNotIn("ssh -T", hosts.run(runs[name][0], "ps", "-eo", "args").out)
+
+
 if __name__ == "__main__":
     harness.main(side_by_side=3)
