@@ -34,6 +34,7 @@ struct metric_names {
     const struct view_selection *selection;
     const struct journal_report *report;
     struct values_shape shape;
+    bool ends; /* what the reports at the end say last is all that is wanted */
     bool failed;
 };
 
@@ -67,11 +68,12 @@ static int note_value(struct metric_names *names, size_t place, const struct val
     bool number = value->type == VALUE_NUMBER, nonfinite = value->type == VALUE_NONFINITE;
     if (note->id == names->report->id) return 0; /* a name given twice */
     note->id = names->report->id;
-    if (number && (metric->n == 0 || value->number < metric->min)) metric->min = value->number;
-    if (number && (metric->n == 0 || value->number > metric->max)) metric->max = value->number;
-    if (number) metric->sum += value->number;
-    metric->n += number;
-    metric->nonfinite += nonfinite;
+    bool counts = number && !names->ends;
+    if (counts && (metric->n == 0 || value->number < metric->min)) metric->min = value->number;
+    if (counts && (metric->n == 0 || value->number > metric->max)) metric->max = value->number;
+    if (counts) metric->sum += value->number;
+    metric->n += counts;
+    metric->nonfinite += nonfinite && !names->ends;
     if (number || nonfinite) metric->text = false;
     const struct journal_report *report = names->report;
     /* Newest of the lowest rank: of a later attempt, a higher number, or a lower rank. */
@@ -136,6 +138,15 @@ static int sort(struct view_metrics *metrics) {
     return 0;
 }
 
+/* Of a sample's last reports few ranks may have made one; those of all lie near the end. */
+static int read_ends(const char *run_path, struct metric_names *names, int64_t last, ty_error *err) {
+    int64_t all = 2 * (int64_t)names->facts->replay.n_workers;
+    struct view_scan scan = {.last = last};
+    scan.after = last - (all < VIEW_WHOLE ? all : VIEW_WHOLE);
+    names->ends = true;
+    return view_scan(run_path, &scan, on_report, names, err);
+}
+
 int view_metrics_read(const char *run_path, const struct view_selection *selection, bool whole,
                       struct view_metrics *metrics, ty_error *err) {
     struct view_scan scan = {.after = selection->after, .most = whole ? 0 : VIEW_WHOLE, .block = SCAN_BLOCK};
@@ -151,6 +162,7 @@ int view_metrics_read(const char *run_path, const struct view_selection *selecti
     struct metric_names names = {
         .metrics = metrics, .facts = facts, .selection = selection, .places = hash_create()};
     result = names.places == NULL ? -ENOMEM : view_scan(run_path, &scan, on_report, &names, err);
+    if (result == 0 && !scan.exact) result = read_ends(run_path, &names, scan.last, err);
     facts_give_back(kept, &own);
     for (size_t i = 0; names.notes != NULL && i < metrics->n; i++)
         free(names.notes[i].ranks);

@@ -461,7 +461,7 @@ int points_gather(const char *run_path, const struct view_query *query, const st
     if (wanted < SCAN_BLOCK) wanted = SCAN_BLOCK;
     struct view_scan reading = {.last = (int64_t)facts->reports,
                                 .most = VIEW_WHOLE,
-                                .block = wanted < VIEW_WHOLE / 4 ? wanted : VIEW_WHOLE / 4,
+                                .block = wanted < VIEW_WHOLE / 2 ? wanted : VIEW_WHOLE / 2,
                                 .sample = query->index != NULL ? index_sample(query->index) : NULL,
                                 .began = facts->first};
     find_range(&gathering, &reading);

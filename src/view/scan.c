@@ -21,11 +21,22 @@ struct scan_piece {
     struct scan_rows rows; /* room for PIECE_ROWS */
 };
 
+static int64_t block_of(const struct view_scan *scan) {
+    return scan->block > 0 ? scan->block : SCAN_BLOCK;
+}
+
+/* A sample has two blocks at least, however large they are. */
+static size_t room_for(const struct view_scan *scan) {
+    int64_t sample = 2 * block_of(scan);
+    return scan->most > 0 && sample > PIECE_ROWS ? (size_t)sample : PIECE_ROWS;
+}
+
 static int gather(void *context, const struct journal_report *report) {
     struct scan_piece *piece = context;
     size_t most = piece->sampled ? SAMPLE_BYTES : PIECE_BYTES;
     struct scan_rows *rows = &piece->rows;
-    if (rows->n == PIECE_ROWS || (rows->n > 0 && rows->text.size + report->metrics_size > most))
+    if (rows->n == (piece->sampled ? room_for(piece->scan) : PIECE_ROWS) ||
+        (rows->n > 0 && rows->text.size + report->metrics_size > most))
         return PIECE_FULL;
     rows->items[rows->n++] = *report;
     buffer_append(&rows->text, report->metrics, report->metrics_size);
@@ -34,7 +45,7 @@ static int gather(void *context, const struct journal_report *report) {
 
 static int read_blocks(struct journal *journal, struct scan_piece *piece, ty_error *err) {
     const struct view_scan *scan = piece->scan;
-    int64_t size = scan->block > 0 ? scan->block : SCAN_BLOCK, there = scan->last - scan->after;
+    int64_t size = block_of(scan), there = scan->last - scan->after;
     int64_t blocks = SCAN_BLOCKS < PIECE_ROWS / size ? SCAN_BLOCKS : PIECE_ROWS / size;
     int result = 0;
     if (blocks < 2) blocks = 2;
@@ -110,7 +121,7 @@ static int take_sample(const char *run_path, struct view_scan *scan, struct scan
                        ty_error *err) {
     struct scan_piece piece = {.scan = scan};
     scan_rows_done(&sample->rows);
-    piece.rows.items = calloc(PIECE_ROWS, sizeof *piece.rows.items);
+    piece.rows.items = calloc(room_for(scan), sizeof *piece.rows.items);
     int result =
         piece.rows.items == NULL ? ty_fail_memory(err) : journal_read(run_path, read_piece, &piece, err);
     if (result < 0) {
@@ -148,7 +159,7 @@ static int hand_pieces(const char *run_path, struct view_scan *scan,
                        ty_error *err) {
     struct scan_piece piece = {.scan = scan, .first = scan->after + 1};
     if (scan->rows != NULL) piece.rows = *scan->rows;
-    if (piece.rows.items == NULL) piece.rows.items = calloc(PIECE_ROWS, sizeof *piece.rows.items);
+    if (piece.rows.items == NULL) piece.rows.items = calloc(room_for(scan), sizeof *piece.rows.items);
     int result = piece.rows.items == NULL ? ty_fail_memory(err) : 0;
     while (result == 0) {
         result = journal_read(run_path, read_piece, &piece, err);

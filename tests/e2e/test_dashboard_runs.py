@@ -1,5 +1,6 @@
 """`trainyard dashboard` over HTTP: what it tells of runs, their reports, hardware and logs; the page as one file."""
 
+import base64
 import contextlib
 import http.client
 import json
@@ -112,6 +113,25 @@ class Runs(DashboardCase):
                 told = server.json(path)
         reply.close()
         return told
+
+    def test_last_values_of_a_large_run_are_those_of_rank_0(self):
+        """Also where a sample is all that is read."""
+        seen.write_c(self.storage, "c", 1000)
+        server = self.serve()
+        run = server.ids()["c"]
+        last = {metric["name"]: metric["last"] for metric in server.json(f"/api/runs/{run}/metrics")}
+        self.assertEqual({"loss": 2 / 1001, "step": 1000}, {name: last[name] for name in ("loss", "step")})
+        self.assertAlmostEqual(last["loss"], server.json(f"/api/runs/{run}")["metrics"]["loss"], 12)
+
+    def test_many_ranks_are_seen_in_a_sample(self):
+        """Each of them, at the beginning and at the end, as far as two blocks of it go."""
+        seen.write_d(self.storage, ranks=10_000, numbers=6, metrics=1)
+        server = self.serve()
+        run = server.ids()["d"]
+        heat = server.json(f"/api/runs/{run}/heat?metric=@interval&x=number&rows=100&columns=5")
+        cells = base64.b64decode(heat["cells"])
+        self.assertEqual((10_000, 100, 2, 6), (heat["ranks"], heat["rows"], heat["from"], heat["to"]))
+        self.assertEqual([True, True], [all(cells[row * 5 + column] for row in range(100)) for column in (0, 4)])
 
     def test_lines_of_a_large_run_are_drawn_in_the_end(self):
         seen.write_c(self.storage, "c", 2000)

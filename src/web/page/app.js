@@ -45,7 +45,7 @@ function brand() {
 const fact = (name, ...value) => h("span", {}, name, name && " ", h("b", {}, ...value));
 
 function facts(run) {
-  const some = (count, what) => `${number(count)} ${what}${count === 1 ? "" : "s"}`;
+  const some = (count, what, digits) => `${number(count, digits)} ${what}${number(count, digits) === "1" ? "" : "s"}`;
   const best = run.last_checkpoint;
   return [
     h("span", { class: "state " + (run.quiet_s ? "quiet" : run.state) }, run.quiet_s ? "quiet " + seconds(run.quiet_s) : run.state,
@@ -53,8 +53,8 @@ function facts(run) {
     fact("", some(run.attempts, "attempt")),
     fact("", some(run.workers, "worker"), run.nodes ? ` on ${some(run.nodes, "node")}` : ""),
     run.metrics?.step !== undefined && fact("step", number(run.metrics.step)),
-    run.steps_per_second && fact("", number(run.steps_per_second, 3), " reports/s a rank"),
-    fact("", number(run.reports), " reports"),
+    run.steps_per_second && fact("", some(run.steps_per_second, "report", 3), "/s a rank"),
+    fact("", some(run.reports, "report")),
     best && fact("", label(best, 40)),
     fact("began", clock(run.began)),
     fact("took", seconds(run.seconds)),

@@ -16,16 +16,19 @@ function shade(share) {
 
 export const measure = (metric, value) => (metric === "@interval" || metric === "@lag" ? seconds(value) : number(value));
 
-/* The values between which the colours go: what is beyond 98 of 100 cells has the last colour, so that a few do not
- * hide how the others differ. */
+/* The values between which the colours go: the 2 of 100 cells with the highest and with the lowest have the last colours,
+ * so that a few do not hide how the others differ. */
 function colourRange(cells) {
   const counts = new Uint32Array(256);
   for (const cell of cells) counts[cell]++;
   const all = cells.length - counts[0];
-  let low = 1, high = 255, seen = 0;
-  for (; low < 255 && !counts[low]; low++);
-  for (let value = 1; value < 256; value++) if ((seen += counts[value]) >= all * 0.98) return [low, Math.max(value, low + 1)];
-  return [low, high];
+  let low = 0;
+  for (let value = 1, seen = 0; value < 256; value++) {
+    seen += counts[value];
+    if (!low && seen > all * 0.02) low = value;
+    if (seen >= all * 0.98) return [low, Math.max(value, low + 1)];
+  }
+  return [1, 255];
 }
 
 function paint(canvas, heat, cells) {
@@ -96,7 +99,7 @@ export async function ranks({ run, main, controls, news, onEnd }) {
     if (!heat.rows || !heat.columns) return fill(told, "nothing to draw yet");
     const [first, last] = colourRange(cells), value = (cell) => heat.min + ((heat.max - heat.min) * (cell - 1)) / 254;
     paint(canvas, heat, cells);
-    fill(low, measure(metric, value(first)));
+    fill(low, first > 1 && `from ${measure(metric, heat.min)}, `, measure(metric, value(first)));
     fill(high, measure(metric, value(last)), last < 255 && ` and more, up to ${measure(metric, heat.max)}`);
     const marks = Math.min(heat.rows, 8);
     fill(rows, Array.from({ length: marks }, (_, i) => {
