@@ -208,12 +208,21 @@ def _copy_tree(source: str, target: str) -> None:
         os.makedirs(to, exist_ok=True)
         for name in [*files, *folders]:
             one, other = os.path.join(folder, name), os.path.join(to, name)
-            if os.path.islink(one) and not (name in files and _leads_out(one, source)):
+            if os.path.islink(one) and not _leads_out(one, source):
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(other)
                 os.symlink(os.readlink(one), other)
             elif name in files:
                 _copied(one, other)
+
+
+def leads_out(source: str) -> bool:
+    """Whether there is a link in the directory to a file out of it, or by an absolute path."""
+    return any(
+        os.path.islink(path := os.path.join(folder, name)) and _leads_out(path, source)
+        for folder, _, names in os.walk(source)
+        for name in names
+    )
 
 
 def _leads_out(link: str, source: str) -> bool:

@@ -93,6 +93,7 @@ class Policy:
     called, package: what messages call the project, and the package.
     step_error: makes what a data set raises of what a user's function in one of its steps raised.
     fail_together_s: how long a rank that failed stays, so that those which fail as it does are told of as well.
+    follows_links: whether of a link in a checkpoint that leads out of it the file is copied; else such a checkpoint is refused.
     resume, quiet: as in RunConfig, of a run that says neither.
     cpu_world: workers of JAX with devices that JAX_PLATFORMS keeps on their CPUs are one world all the same.
     sharing: whether the workers of a node see each other's devices, by resource, "AMD GPU" for GPUs of that vendor.
@@ -111,6 +112,7 @@ class Policy:
     tracebacks: bool = False
     exits_fail: bool = False
     fail_together_s: float = 0.0
+    follows_links: bool = False
     resume: bool = False
     manifest: str | None = None
     storage_there: bool = False

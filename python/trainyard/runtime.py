@@ -277,10 +277,10 @@ def _unless_placeholder(checkpoint: Any) -> Any:
 
 
 def named(name: str | None) -> str | None:
-    """What a checkpoint is to be called; ValueError for what is no text."""
+    """What a checkpoint is to be called, None where that is nothing; ValueError for what is no text."""
     if name is not None and not isinstance(name, str):
         raise ValueError(f"`checkpoint_dir_name` must be text or None, not {type(name).__name__}")
-    return name
+    return name or None
 
 
 def begin(session: Session) -> None:

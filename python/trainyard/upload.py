@@ -7,13 +7,14 @@ import json
 import logging
 import os
 import shutil
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from . import defaults, filesystem, limits, paths, waiting
 from . import there as _there
-from .checkpoint import Checkpoint
+from .checkpoint import Checkpoint, leads_out
 from .reported import CheckpointUploadMode
 
 if TYPE_CHECKING:
@@ -59,9 +60,14 @@ class Uploads:
                 self.report(metrics, Checkpoint(directory), noted, CheckpointUploadMode.SYNC, False, None)
             self._brought.add(noted)
             return
-        if is_local and (function is None or mode is CheckpointUploadMode.NO_UPLOAD):
-            with _slow(self._session), self._waiting(mode):
-                told(self._core.report(metrics, checkpoint.path, name, _NUMBERS[mode], delete))
+        if is_local and mode is CheckpointUploadMode.NO_UPLOAD:
+            self._hand_over(metrics, checkpoint.path, name, mode, delete)
+            return
+        if is_local and function is None:
+            if defaults.policy.follows_links and leads_out(checkpoint.path):
+                self._hand_over_copy(metrics, checkpoint, name, mode, delete)
+            else:
+                self._hand_over(metrics, checkpoint.path, name, mode, delete)
             return
         self._raise_what_failed()
         if function is not None:
@@ -74,6 +80,24 @@ class Uploads:
                 self._put_away(*arguments)
         else:
             self._put_away_later(*arguments)
+
+    def _hand_over(self, metrics: str, path: str, name: str | None, mode: CheckpointUploadMode, delete: bool) -> None:
+        """To the library, which copies the files unless they are where they stay."""
+        with _slow(self._session), self._waiting(mode):
+            told(self._core.report(metrics, path, name, _NUMBERS[mode], delete))
+
+    def _hand_over_copy(
+        self, metrics: str, checkpoint: Checkpoint, name: str | None, mode: CheckpointUploadMode, delete: bool
+    ) -> None:
+        """The same of a checkpoint with links that lead out of it: as its copy, which has the files."""
+        copy = tempfile.mkdtemp()
+        try:
+            self._hand_over(metrics, checkpoint.to_directory(copy), name, mode, True)
+        except BaseException:
+            shutil.rmtree(copy, ignore_errors=True)
+            raise
+        if delete and self._is_given(checkpoint.path, copy):
+            shutil.rmtree(checkpoint.path, ignore_errors=True)
 
     def drain(self) -> None:
         """Waits for all that is on its way; raises what failed."""

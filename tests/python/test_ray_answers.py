@@ -292,6 +292,45 @@ def test_the_name_that_rank_0_gives_counts_where_only_others_bring_files(storage
     assert [os.path.basename(kept.path) for kept, _ in result.best_checkpoints] == ["step-0", "step-1"]
 
 
+@pytest.mark.parametrize("mode", ["SYNC", "ASYNC"])
+def test_of_a_link_that_leads_out_a_report_has_the_file(ray, mode):
+    told = ray(f"""
+        def train():
+            os.makedirs(f"{{place}}/blobs")
+            open(f"{{place}}/blobs/1", "w").write("weights")
+            for deletes in (False, True):
+                os.makedirs(f"{{place}}/made")
+                open(f"{{place}}/made/plain", "w").write("plain")
+                for name, target in dict(out="../blobs/1", absolute=f"{{place}}/blobs/1", inside="plain").items():
+                    os.symlink(target, f"{{place}}/made/{{name}}")
+                ray.train.report({{}}, checkpoint=Checkpoint(f"{{place}}/made"), delete_local_checkpoint_after_upload=deletes,
+                                 checkpoint_upload_mode=ray.train.CheckpointUploadMode.{mode})
+                kept = [one.checkpoint.path for one in ray.train.get_all_reported_checkpoints()][-1]
+                files = {{name: open(f"{{kept}}/{{name}}").read() for name in os.listdir(kept)}}
+                told.append([files, os.path.exists(f"{{place}}/made")])
+                shutil.rmtree(f"{{place}}/made", ignore_errors=True)
+            return told
+
+        import shutil
+        place, told = os.getcwd(), []
+        os.mkdir("temporary")
+        os.environ["TMPDIR"] = f"{{place}}/temporary"
+        run = RunConfig(storage_path=os.path.abspath("runs"))
+        print(json.dumps([DataParallelTrainer(train, run_config=run).fit().return_value, os.listdir("temporary")]))
+    """)
+    files = {"out": "weights", "absolute": "weights", "inside": "plain", "plain": "plain"}
+    assert told == [[[files, True], [files, False]], []]
+
+
+def test_a_name_that_is_empty_is_none(storage):
+    def train():
+        saved(0, 0, checkpoint_dir_name="")
+        trainyard.report({"step": 1}, checkpoint_dir_name="")
+
+    result = fit(storage, train, workers=1)
+    assert os.path.basename(result.checkpoint.path) == "checkpoint_000001" and result.metrics == {"step": 1}
+
+
 def test_a_second_report_under_one_name_adds_to_the_first(storage):
     def train():
         for step in range(2):

@@ -104,6 +104,7 @@ def apply() -> None:
         tracebacks=True,
         exits_fail=True,
         fail_together_s=0.5,
+        follows_links=True,
         resume=True,
         manifest="beside",
         storage_there=True,
