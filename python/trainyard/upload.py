@@ -222,7 +222,8 @@ def check(checkpoint: Any, mode: Any, delete: Any, function: Any) -> None:
     if not isinstance(checkpoint, Checkpoint):
         raise ValueError(f"`checkpoint` must be a Checkpoint or None, not {type(checkpoint).__name__}")
     if not isinstance(mode, CheckpointUploadMode):
-        known = ", ".join(str(known) for known in CheckpointUploadMode)
+        standard_first = sorted(CheckpointUploadMode, key=lambda one: one is not CheckpointUploadMode.SYNC)
+        known = ", ".join(map(str, standard_first))
         raise ValueError(f"`checkpoint_upload_mode` must be one of {known}, not {mode!r}")
     if not isinstance(delete, (bool, type(None))):
         raise ValueError(f"`delete_local_checkpoint_after_upload` must be True, False or None, not {delete!r}")
