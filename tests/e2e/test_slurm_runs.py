@@ -7,12 +7,20 @@ import shutil
 import signal
 import sqlite3
 import time
+import unittest
 
 from harness import BUILD, COMMAND, Case, main
 from hosts import SCRIPTS, Slurm
 from runs import children
 
 SHOW = 'echo "$RANK $TRAINYARD_NODE ${CUDA_VISIBLE_DEVICES-none} ${TRAINYARD_DEVICES:-none} $SLURM_PROCID"'
+# Which GPUs of the node the cgroup lets it open; there is nothing behind any.
+OPENS = """
+for gpu in 0 1 2 3 4 5 6 7; do
+    case $(LC_ALL=C dd if=/dev/shm/gpu$gpu count=0 2>&1) in *"not permitted"*) ;; *) seen=$seen$gpu ;; esac
+done
+echo "$RANK $TRAINYARD_NODE $CUDA_VISIBLE_DEVICES $seen"
+"""
 # Saves a checkpoint as soon as it was told to end; ends well when it goes on for the second time.
 SAVES = """
 step=1
@@ -190,6 +198,23 @@ class SlurmRuns(Case):
             self.assertIn(finished.status, (5, 137, 143), finished)  # lost, its worker killed, or its agent told to end: what Slurm does there races
             self.assertIn("slurm: node h2 is down: disk bad\n", finished.err)
             self.nothing_left()
+
+    @unittest.skipUnless(os.getuid() == 0 and os.access("/sys/fs/cgroup/devices/cgroup.procs", os.W_OK), "needs root, and the devices of cgroups of version 1")
+    def test_devices_that_are_constrained(self):
+        """Ids count from 0 among those that the step has, whichever these are."""
+        self.slurm = Slurm(self, {"slurm.conf": "TaskPlugin=task/cgroup", "cgroup.conf": "ConstrainDevices=yes"})
+        holder = self.slurm.start("head", "srun", "--quiet", "-n1", "-w", "h5", "--gpus-per-node=h100:2", "sh", "-c", "echo on; exec sleep 1000")
+        self.assertEqual("on\n", holder.stdout.readline())
+        finished = self.run_in(["-N2", "-w", "h5,h6", "--ntasks-per-node=1", "--gpus-per-node=h100:4"], "-n", "4", "--use-gpu", "--resources", "GPU=2,CPU=0.5",
+                               "--isolate-devices", "--", "sh", "-c", OPENS)
+        self.assertEqual([["0", "h5", "0,1", "2345"], ["1", "h5", "2,3", "2345"], ["2", "h6", "0,1", "0123"], ["3", "h6", "2,3", "0123"]],
+                         self.lines(finished), finished)
+        finished = self.run_in(["-n3", "-w", "h5", "--gpus-per-task=h100:1", "--gpu-bind=per_task:1"], "--engine", "slurm", "-n", "3", "--use-gpu",
+                               "--isolate-devices", "--", "sh", "-c", OPENS)
+        self.assertEqual([[str(rank), "h5", str(rank), "234"] for rank in range(3)], self.lines(finished), finished)
+        self.slurm.run("head", "scancel", "--user", str(os.getuid()))
+        holder.communicate()
+        self.nothing_left()
 
     def begun(self, name, options):
         """A run of two ranks, on a node each, when it has begun; it ends well when there is a file "NAME-ends"."""
