@@ -25,8 +25,8 @@ struct storage_job {
      * nor its other descriptors. No wait for a child sees it; a list of processes does. `bare`: it needs no
      * descriptor, and has none, so that whatever ends this process leaves none open. */
     bool apart, bare;
-    /* Done apart, and one of many: the process that does it does those that follow as well, and stays for a
-     * moment to see whether more come. */
+    /* One of many: the process that does one apart does those that follow as well, and stays for a moment to
+     * see whether more come. */
     bool series;
     /* In the thread, in place of what `work` had still to do: a file was cut short under its mapping (SIGBUS).
      * Only where work is done apart; NULL: that ends the process. */

@@ -257,6 +257,7 @@ static struct batch *make_batch(struct records *records) {
         .job = {.work = write_batch,
                 .done = end_batch,
                 .release = free_batch,
+                .series = true,
                 .cut = cut_batch,
                 .what = "writing",
                 .path = records->path},
@@ -280,8 +281,8 @@ static size_t size_of(const char *text) {
     return text == NULL ? 0 : strlen(text);
 }
 
-/* Beginnings are written by the thread itself: then the processes of a run are those that it has begun, and
- * nothing that was acknowledged is on its way. */
+/* Beginnings are written by the thread itself, unless a process is at work already: then the processes of a run
+ * are those that it has begun, and nothing that was acknowledged is on its way. */
 static bool is_beginning(const struct row *row) {
     if (row->kind != ROW_EVENT) return false;
     switch (row->of.event.kind) {
@@ -317,7 +318,6 @@ static void take(struct records *records, struct row row, const char *data, size
         return;
     }
     batch->job.apart |= !is_beginning(&row);
-    batch->job.series = batch->job.apart;
     batch->durable |= row.kind >= ROW_CHECKPOINT;
     records->n_taken++;
     records->finished = false;
