@@ -57,6 +57,7 @@ struct top_run {
     struct top_metric metrics[TOP_METRICS]; /* n_metrics */
     size_t n_metrics;
     char filter[TOP_FILTER]; /* of these metrics */
+    size_t columns;          /* that their lines have */
     struct top_state {
         uint64_t reports;
         int64_t sequence;   /* of the last event */
@@ -70,6 +71,7 @@ struct top_view {
     bool alone;        /* the run was asked for by name: there is no list to go back to */
     bool by_lag, paused, typing;
     size_t chosen, first_row; /* place in the list that is shown, and the line of its first row */
+    size_t columns;           /* of the terminal; 0: what is printed goes to no terminal */
     char run_filter[TOP_FILTER], metric_filter[TOP_FILTER];
     struct top_run run;
 };
@@ -80,6 +82,19 @@ static char *filter_of(struct top_view *top) {
 }
 
 /* -- frames */
+
+/* A narrow terminal has the numbers all the same: names and lines are shorter there. */
+enum { TOP_NARROW = 68, TOP_LINE = 30, TOP_NAME = 24, TOP_SHORT = 12, TOP_NUMBER = 14 };
+
+static bool is_narrow(const struct top_view *top) {
+    return top->columns > 0 && top->columns < TOP_NARROW;
+}
+
+static size_t line_columns(const struct top_view *top) {
+    size_t others = TOP_SHORT + TOP_NUMBER;
+    if (!is_narrow(top)) return TOP_LINE;
+    return top->columns > others ? top->columns - others : 1;
+}
 
 /* A name of anybody's, in so many columns and a blank. */
 static void put_name(const char *name, size_t columns, struct buffer *out) {
@@ -166,12 +181,12 @@ static int draw_metric(const struct top_view *top, const struct view_metric *met
                        struct top_metric *drawn, ty_error *err) {
     struct view_query query = view_query_new(metric->name);
     struct view_series series;
-    query.buckets = 30;
+    query.buckets = TOP_LINE;
     query.index = top->run.index;
     int result = view_series_read(top->path, &query, &series, err);
     if (result < 0) return result;
     *drawn = (struct top_metric){.name = strdup(metric->name), .last = metric->last, .exact = series.exact};
-    braille_sparkline(&series.lines[0], 30, ascii, &drawn->line);
+    braille_sparkline(&series.lines[0], line_columns(top), ascii, &drawn->line);
     view_series_done(&series);
     return drawn->name != NULL ? 0 : ty_fail_memory(err);
 }
@@ -192,6 +207,7 @@ static int draw_metrics(struct top_view *top, bool ascii, ty_error *err) {
     }
     view_metrics_done(&metrics);
     (void)snprintf(run->filter, sizeof run->filter, "%s", top->metric_filter);
+    run->columns = line_columns(top);
     rest(&run->of_metrics, began);
     return result;
 }
@@ -209,12 +225,13 @@ static const json_t *find_value(const json_t *metrics, const char *name) {
 }
 
 /* With the values that rank 0 reported last. */
-static void put_metrics(const struct top_run *run, const json_t *last, struct buffer *out) {
+static void put_metrics(const struct top_view *top, const json_t *last, struct buffer *out) {
+    const struct top_run *run = &top->run;
     for (size_t i = 0; i < run->n_metrics; i++) {
         const struct top_metric *metric = &run->metrics[i];
         const json_t *now = find_value(last, metric->name);
         buffer_text(out, "  ");
-        put_name(metric->name, 24, out);
+        put_name(metric->name, is_narrow(top) ? TOP_SHORT : TOP_NAME, out);
         buffer_append(out, metric->line.data, metric->line.size);
         buffer_printf(out, " %.6g%s\n", json_is_number(now) ? json_number_value(now) : metric->last,
                       metric->exact ? "" : "  sampled");
@@ -236,12 +253,12 @@ static int put_ranks(struct top_view *top, struct buffer *out, ty_error *err) {
         shown[i] = &ranks->items[i];
     double longest = ranks->n > 0 ? shown[0]->interval : 0;
     if (top->by_lag && ranks->n > 0) qsort(shown, ranks->n, sizeof(struct view_rank *), by_lag);
-    buffer_printf(out, "    RANK  NODE             STATE       REPORTS %s\n",
+    buffer_printf(out, "    RANK  %sSTATE       REPORTS %s\n", is_narrow(top) ? "" : "NODE             ",
                   top->by_lag ? "INTERVAL    *LAG s" : "*INTERVAL   LAG s");
     for (size_t i = 0; i < ranks->n && i < TOP_RANKS; i++) {
         const struct view_rank *rank = shown[i];
         buffer_printf(out, "  %6d  ", rank->rank);
-        put_name(rank->node >= 0 ? ranks->nodes[rank->node] : "-", 16, out);
+        if (!is_narrow(top)) put_name(rank->node >= 0 ? ranks->nodes[rank->node] : "-", 16, out);
         buffer_printf(out, "%-10s %8llu ", worker_standing_name(rank->standing),
                       (unsigned long long)rank->number);
         if (isnan(rank->interval))
@@ -319,10 +336,11 @@ static void put_head(struct top_view *top, const struct view_summary *summary, s
     utf8_escape(top->name, strlen(top->name), out);
     buffer_printf(out, "   %s", run_standing_name(summary->standing));
     if (summary->status >= 0) buffer_printf(out, ", exit status %d", summary->status);
-    buffer_printf(out, ", attempt %d, %lld worker%s on %zu node%s, ", summary->attempts,
+    buffer_text(out, ", ");
+    duration_format(view_summary_time(summary), out);
+    buffer_printf(out, ", attempt %d, %lld worker%s on %zu node%s", summary->attempts,
                   (long long)summary->workers, summary->workers == 1 ? "" : "s", summary->nodes,
                   summary->nodes == 1 ? "" : "s");
-    duration_format(view_summary_time(summary), out);
     buffer_printf(out, "\n%llu reports, %zu checkpoints", (unsigned long long)summary->reports,
                   summary->checkpoints);
     put_modes(top, out);
@@ -347,7 +365,8 @@ static int tell_facts(struct top_view *top, const struct view_facts *facts, stru
     if (result < 0) return result;
     put_head(top, &summary, out);
     told->runs = summary.ended == 0;
-    told->draws = is_due(&run->of_metrics, facts) || !str_equal(run->filter, top->metric_filter);
+    told->draws = is_due(&run->of_metrics, facts) || !str_equal(run->filter, top->metric_filter) ||
+                  run->columns != line_columns(top);
     told->rank = summary.cause_rank >= 0 ? summary.cause_rank : 0;
     told->last = json_incref(summary.metrics);
     view_summary_done(&summary);
@@ -370,7 +389,7 @@ static int run_frame(struct top_view *top, bool ascii, struct buffer *out, ty_er
     facts_give_back(index_facts(run->index), NULL);
     if (result >= 0 && put_hardware(top, told.runs, out) < 0) result = ty_fail_memory(err);
     if (result >= 0 && told.draws) result = draw_metrics(top, ascii, err);
-    put_metrics(run, told.last, out);
+    put_metrics(top, told.last, out);
     json_decref(told.last);
     if (result < 0) return result;
     put_log(top, told.rank, out);
@@ -544,6 +563,7 @@ static int show_frame(struct top_view *top, const struct screen_module *screen, 
     CLEANUP(buffer_done) struct buffer frame = {0}, cut = {0};
     size_t rows, columns;
     screen->size(&rows, &columns);
+    top->columns = columns;
     int result = make_frame(top, ascii, &frame, err);
     if (result < 0) return result;
     cut_lines(&frame, columns > 0 ? columns - 1 : 0, ascii, &cut);
@@ -581,10 +601,11 @@ static int show(struct top_view *top, const struct top_options *options, int for
     if (options->once || plain) {
         struct braille_size size = braille_terminal(24);
         CLEANUP(buffer_done) struct buffer frame = {0}, cut = {0};
+        top->columns = isatty(STDOUT_FILENO) ? size.columns : 0;
         int result = make_frame(top, size.ascii, &frame, err);
         if (result < 0) return result;
         if (frame.failed) return ty_fail_memory(err);
-        cut_lines(&frame, isatty(STDOUT_FILENO) ? size.columns : 1000, size.ascii, &cut);
+        cut_lines(&frame, top->columns > 0 ? top->columns : 1000, size.ascii, &cut);
         return cli_print(&cut, err);
     }
     const struct screen_module *screen = module_load("screen", err);

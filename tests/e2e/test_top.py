@@ -81,6 +81,7 @@ class Top(Case):
         self.begin(40, 10, "a")
         shown = self.see("run a", "loss")
         self.assertLessEqual(len(shown.splitlines()), 10)
+        self.see(" 0.001998\n", "RANK  STATE       REPORTS *INTERVAL\n", "  1000      0.1\n")  # nothing that counts is cut off
         self.tmux("resize-window", "-x", "100", "-y", "30")
         self.see("RANK  NODE")
         os.kill(self.pid(), signal.SIGTERM)
