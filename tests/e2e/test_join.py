@@ -8,6 +8,7 @@ import secrets
 import signal
 import socket
 import sqlite3
+import threading
 import time
 
 from harness import COMMAND, Case, main, processes_with
@@ -27,10 +28,10 @@ class JoinCase(Case):
         self.port = free_port()
         self.meeting = "127.0.0.1:%d" % self.port
 
-    def node(self, rank, *args, nodes=2, key=KEY, leases=None, **more):
+    def node(self, rank, *args, nodes=2, key=KEY, leases=None, meeting=None, **more):
         env = {"TRAINYARD_RUN_KEY": key, **({"TRAINYARD_LEASE_DIR": leases} if leases else {})}
         return self.start("run", "--storage-path", self.storage, "--num-cpus", "64", "--nnodes", nodes, "--node-rank", rank,
-                          "--rendezvous", self.meeting, *args, env=env, **more)
+                          "--rendezvous", meeting or self.meeting, *args, env=env, **more)
 
     def wait_for_line(self, process, words):
         told = ""
@@ -325,6 +326,71 @@ class Lost(JoinCase):
         first, second = (self.finish(process) for process in started)
         self.assertEqual(first.status, second.status)
         self.assertNotEqual(0, first.status)
+
+
+class Between(JoinCase):
+    """Node 1 reaches the controller through somebody who has no key, and does with each piece of bytes as `change` says."""
+
+    def go_between(self, change):
+        door = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(door.close)
+
+        def carry(source, to, home):
+            with contextlib.suppress(OSError):
+                while piece := source.recv(65536):
+                    for part in change(piece, home):
+                        to.sendall(part)
+            for end in (source, to):
+                with contextlib.suppress(OSError):
+                    end.shutdown(socket.SHUT_RDWR)
+
+        def open_door():
+            with contextlib.suppress(OSError):
+                while True:
+                    near = door.accept()[0]
+                    try:
+                        far = socket.create_connection(("127.0.0.1", self.port))
+                    except OSError:
+                        near.close()  # it comes again
+                        continue
+                    for end in (near, far):
+                        end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                        self.addCleanup(end.close)
+                    for source, to, home in ((near, far, True), (far, near, False)):
+                        threading.Thread(target=carry, args=(source, to, home), daemon=True).start()
+
+        threading.Thread(target=open_door, daemon=True).start()
+        return "127.0.0.1:%d" % door.getsockname()[1]
+
+    def test_bytes_may_come_one_by_one(self):
+        meeting = self.go_between(lambda piece, home: (piece[i:i + 1] for i in range(len(piece))))
+        first = self.node(0, "-n", 2, "--placement", "SPREAD", "--", "sh", "-c", "echo rank $RANK is here")
+        second = self.node(1, "--", "true", meeting=meeting)
+        said = self.assert_status(0, self.finish(first)).out
+        self.assert_status(0, self.finish(second))
+        self.assertIn("rank 1 is here", said)
+
+    def test_a_changed_byte_costs_the_node_its_attempt(self):
+        """It comes back, and the next attempt has it again."""
+        for home in (True, False):
+            with self.subTest(home=home):
+                ready, changed = os.path.join(self.place, "ready.%s" % home), threading.Event()
+
+                def change(piece, to_home):
+                    if to_home == home and os.path.exists(ready) and not changed.is_set():
+                        changed.set()
+                        piece = piece[:-1] + bytes([piece[-1] ^ 1])
+                    return [piece]
+
+                words = ("-n", 2, "--placement", "SPREAD", "--max-failures", 1, "--", "sh", "-c",
+                         "test $TRAINYARD_ATTEMPT = 2 && exit; test $RANK = 0 || : > %s; exec sleep 3077" % ready)
+                meeting = self.go_between(change)
+                first, second = self.node(0, *words), self.node(1, *words, meeting=meeting)
+                ended = self.assert_status(0, self.finish(first))
+                self.assert_status(0, self.finish(second))
+                self.assertTrue(changed.is_set())
+                self.assertRegex(ended.err, "was lost")
+                self.assertIn("attempt 2 begins", ended.err)
 
 
 class Leases(JoinCase):
