@@ -682,8 +682,29 @@ def breaks(value):
     raise LookupError("no such thing")
 
 
-@pytest.mark.parametrize("step", ["map", "map_batches", "filter", "flat_map"])
-def test_what_a_step_s_function_raises_is_a_user_code_exception(step):
+def yields_and_breaks(value):
+    yield from ()
+    breaks(value)
+
+
+class BreaksLater:
+    async def __call__(self, value):
+        breaks(value)
+
+
+class YieldsAndBreaks:
+    async def __call__(self, value):
+        for _ in ():
+            yield
+        breaks(value)
+
+
+STEPS = [(step, breaks) for step in ("map", "map_batches", "filter", "flat_map")]
+STEPS += [(step, made) for step in ("map_batches", "flat_map") for made in (yields_and_breaks, BreaksLater, YieldsAndBreaks)]
+
+
+@pytest.mark.parametrize("step, breaks", STEPS)
+def test_what_a_step_s_function_raises_is_a_user_code_exception(step, breaks):
     exceptions = importlib.import_module("ray.exceptions")
     data = importlib.import_module("ray.data")
     with pytest.raises(exceptions.UserCodeException, match="UDF failed to process") as caught:

@@ -7,7 +7,7 @@ import inspect
 import itertools
 import os
 import threading
-from typing import Any, Callable, Iterable, Iterator, Mapping
+from typing import Any, Callable, Iterable, Iterator, Mapping, NoReturn
 
 from .. import defaults
 from .block import Block, as_numpy, check_format, gathered, of_batch, of_records, rebatched
@@ -25,7 +25,7 @@ _loops: dict[int, Any] = {}
 _PLACES = frozenset(
     "compute concurrency num_cpus num_gpus memory udf_modifying_row_count ray_remote_args_fn ray_remote_args "
     "resources accelerator_type runtime_env label_selector fallback_strategy max_calls scheduling_strategy max_retries "
-    "retry_exceptions num_partitions".split()
+    "retry_exceptions num_partitions max_concurrency max_restarts max_task_retries".split()
 )
 
 
@@ -95,12 +95,11 @@ class Function:
         call = self._object() if self.is_class else self.call
         try:
             made = call(value, *self.args, **self.kwargs)
-            return _awaited(made) if inspect.iscoroutine(made) or inspect.isasyncgen(made) else made
+            if inspect.iscoroutine(made) or inspect.isasyncgen(made):
+                made = _awaited(made)
         except Exception as error:
-            make = defaults.policy.step_error
-            if make is None or DataContext.get_current().raise_original_map_exception:
-                raise
-            raise make(error) from error
+            _fail(error)
+        return _told(made) if inspect.isgenerator(made) else made
 
     def _object(self) -> Any:
         key = (os.getpid(), self.identity)
@@ -109,6 +108,21 @@ class Function:
                 args, kwargs = self.constructor
                 _made[key] = self.call(*args, **kwargs)
             return _made[key]
+
+
+def _fail(error: Exception) -> NoReturn:
+    """Raises what a user's function raised, as the policy has it."""
+    make = defaults.policy.step_error
+    if make is None or DataContext.get_current().raise_original_map_exception:
+        raise error
+    raise make(error) from error
+
+
+def _told(made: Iterator[Any]) -> Iterator[Any]:
+    try:
+        yield from made
+    except Exception as error:
+        _fail(error)
 
 
 def _awaited(made: Any) -> Any:
