@@ -82,6 +82,7 @@ class Remote:
         self._seen: str | None = None  # who wrote there last before this
         self._given_up = False
         self._catches_up = False
+        self._is_down = False  # the other side, as far as the last try tells
 
     @property
     def there(self) -> _there.There:
@@ -276,17 +277,25 @@ class Remote:
                 self._try(kind, name)
 
     def _try(self, kind: str, name: str) -> None:
+        """As often as it takes, within limits; once, where what came before was not got through. What was given up then is brought
+        when the other side is back."""
         what = _WHAT.get(kind, name)
-        pause = PAUSE_S
-        for attempt in range(1, TRIES + 1):
+        pause, was_down = PAUSE_S, self._is_down
+        tries = 1 if was_down else TRIES
+        for attempt in range(1, tries + 1):
             try:
                 self._claim()
                 getattr(self, f"_do_{kind}")(name)
                 self._failed.pop(what, None)  # of an earlier try
+                self._is_down = False
+                if was_down:
+                    self._catches_up = True
+                    self._try("journal", "")
                 return
             except Exception as error:
                 why = _reason(error)
-                if attempt == TRIES or _is_final(error):
+                if attempt == tries or _is_final(error):
+                    self._is_down = True
                     self._failed[what] = why
                     self._warn(f"{what} could not be brought to {self.path}: {why}")
                     return

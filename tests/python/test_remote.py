@@ -548,6 +548,32 @@ def test_one_that_stays_fails_the_run_and_says_where_it_lies(there, elsewhere, m
     assert fit(filesystem, resume=True).metrics == {"step": 5, "start": 3}
 
 
+@pytest.mark.parametrize("is_back", [False, True])
+def test_what_comes_behind_one_that_was_given_up_is_tried_once_and_brought_later(there, elsewhere, monkeypatch, is_back):
+    """So that a run whose other side is gone ends, however many checkpoints it has made."""
+    monkeypatch.setattr(remote, "PAUSE_S", 0.001)
+    monkeypatch.setattr(remote, "TRIES", 4)
+    tried = []
+
+    def fail(path):
+        name = path.split("/")[3] if path.count("/") > 3 else ""
+        if name.startswith("checkpoint") and path.endswith("step") and not (is_back and name == "checkpoint_000003"):
+            tried.append(name)
+            if not is_back or len(tried) <= 5:
+                raise OSError("No space left")
+
+    filesystem = faulty(there, fail)
+    if is_back:
+        fit(filesystem)
+        assert names(there[0]) == [f"checkpoint_{number:06}" for number in (1, 2, 3)]
+        assert tried == ["checkpoint_000001"] * 4 + ["checkpoint_000002", "checkpoint_000001", "checkpoint_000002"]
+    else:
+        with pytest.raises(ControllerError, match="checkpoint_000001 .*; checkpoint_000002 .*; checkpoint_000003 "):
+            fit(filesystem)
+        assert tried[:6] == ["checkpoint_000001"] * 4 + ["checkpoint_000002", "checkpoint_000003"]
+        assert len(tried) <= 4 + 2 + 4 + 2  # once more behind the end, which is got through
+
+
 def test_a_list_of_files_comes_last(there, elsewhere):
     order = []
     fit(faulty(there, order.append))
