@@ -1,21 +1,26 @@
-/* Groups of ranks by the text of their frames, for whoever looks at stacks: all that stand in one place are one
- * group, the largest first. Nothing is known here of what the frames mean: texts are alike byte by byte or not
- * at all. */
+/* Groups of ranks by where they stand, for whoever looks at stacks: all that stand in one place are one group,
+ * the smallest first, shown by the frames of its first rank. Nothing is known here of what the frames mean: what
+ * makes a place is in stack_text.c. */
 #include "agent/stack_save.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
 #include "base/array.h"
+#include "base/buffer.h"
+#include "base/cleanup.h"
 #include "base/hash.h"
 
 int stack_groups_add(struct stack_groups *groups, int rank, char *frames, double at) {
+    CLEANUP(buffer_done) struct buffer key = {0};
+    buffer_text(&key, "");
+    if (frames != NULL) stack_text_place_key(frames, &key);
     if (groups->places == NULL) groups->places = hash_create();
-    const uintptr_t *place = frames != NULL && groups->places != NULL ? hash_get(groups->places, frames) : NULL;
+    bool room = frames != NULL && groups->places != NULL && !key.failed;
+    const uintptr_t *place = room ? hash_get(groups->places, key.data) : NULL;
     size_t index = place != NULL ? *place : groups->n;
-    if (frames == NULL || groups->places == NULL ||
-        (place == NULL &&
-         (ARRAY_GROW(groups->items, groups->n) < 0 || hash_set(groups->places, frames, groups->n) < 0))) {
+    if (!room || (place == NULL && (ARRAY_GROW(groups->items, groups->n) < 0 ||
+                                    hash_set(groups->places, key.data, groups->n) < 0))) {
         free(frames);
         return -ENOMEM;
     }

@@ -73,6 +73,10 @@ size_t stack_facts_group(pid_t group, pid_t *pids, size_t max);
  * characters show as '?'. */
 void stack_text_frames(const char *text, size_t size, struct buffer *out);
 
+/* Of such frames what processes that stand in one place have in common: no addresses, and of frames of C not
+ * what was handed over, as pointers differ. */
+void stack_text_place_key(const char *frames, struct buffer *out);
+
 /* Of the text of one dump of Python's, the thread that runs the training, outermost frame first, on one line:
  * "<module> (train.py:9);f (train.py:3)". Nothing where there is none. */
 void stack_text_folded(const char *text, size_t size, struct buffer *out);

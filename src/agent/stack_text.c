@@ -89,6 +89,23 @@ void stack_text_frames(const char *text, size_t size, struct buffer *out) {
     (void)add_frames(find_part(all, STACK_PART_FACTS), "thread ", out);
 }
 
+void stack_text_place_key(const char *frames, struct buffer *out) {
+    static const char digits[] = "0123456789abcdefABCDEF";
+    struct span rest = {frames, frames + strlen(frames)}, line;
+    while (next_line(&rest, &line)) {
+        bool native = begins(without_blanks(line), "#");
+        int depth = 0; /* of parentheses */
+        for (const char *at = line.at; at < line.end; at++) {
+            if (native && *at == '(') depth++;
+            if (native && *at == ')' && depth > 0) depth--;
+            if (depth > 0) continue;
+            buffer_char(out, *at);
+            if (at + 1 < line.end && at[0] == '0' && at[1] == 'x') at += 1 + strspn(at + 2, digits);
+        }
+        buffer_char(out, '\n');
+    }
+}
+
 /* -- frames as words of one line */
 
 /* `File "/x/a.py", line 3 in f`: the file without its folders, the line's digits, the function. */

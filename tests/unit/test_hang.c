@@ -193,8 +193,29 @@ static void test_groups_begin_with_the_odd_ones(void **state) {
                         "\"together\"}]");
 }
 
+/* Processes of one program have their stacks, heaps and libraries at places of their own. */
+static void test_groups_of_frames_of_c(void **state) {
+    (void)state;
+    static const char *const frames[] = {
+        "#0  0x00007f0f6a315ada in read (fd=7, at=0x7fff0f4d) at io.c:9\n#1  wait_for (all=0x55d0 <peers+(8)>) "
+        "at a.c:3\n",
+        "#0  0x00007fce0a115ada in read (fd=9, at=0x7fff4970) at io.c:9\n#1  wait_for (all=0x5650 <peers+(8)>) "
+        "at a.c:3\n",
+        "#0  0x00007fce0a115ada in read (fd=9, at=0x7fff4970) at io.c:9\n#1  load (all=0x5650) at a.c:3\n",
+        "  File \"/a(1).py\", line 3 in f\n", "  File \"/a(2).py\", line 3 in f\n"};
+    CLEANUP(stack_groups_done) struct stack_groups groups = {0};
+    for (int rank = 0; rank < 5; rank++)
+        assert_int_equal(stack_groups_add(&groups, rank, strdup(frames[rank]), 0), 0);
+    stack_groups_sort(&groups);
+    assert_int_equal(groups.n, 4);
+    assert_int_equal(groups.items[3].n, 2);
+    assert_true(idset_has(&groups.items[3].ranks, 0) && idset_has(&groups.items[3].ranks, 1));
+    assert_string_equal(groups.items[3].frames, frames[0]);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_groups_of_frames_of_c),
         cmocka_unit_test(test_the_deadline),
         cmocka_unit_test(test_who_was_away_blames_nobody),
         cmocka_unit_test(test_the_slowest_rank),
