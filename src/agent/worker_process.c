@@ -15,6 +15,7 @@
 
 #include "base/cleanup.h"
 #include "base/file.h"
+#include "base/kernel.h"
 #include "base/log.h"
 #include "base/process.h"
 #include "base/str.h"
@@ -63,11 +64,11 @@ static void settle(void *context) {
 }
 
 /* A process that ends closes its files before it is gone, seconds before where a driver has a device's memory
- * to take back: that is not called closing its channel. */
+ * to take back: that is not called closing its channel. Whether it is gone is asked first, which costs less. */
 static void channels_ended(void *context) {
     struct worker_process *worker = context;
     struct process process;
-    if (process_read(worker->pid, &process) && !process.ending)
+    if (!kernel_await(-1, worker->pid, 0) && process_read(worker->pid, &process) && !process.ending)
         worker->silent_since = loop_now(worker->outbox->loop);
     settle(worker);
 }
