@@ -202,7 +202,7 @@ struct node_run {
     struct looks looks;
     struct sampling sampling;
     char *preemption; /* owned: what workers are told of it; NULL without */
-    struct loop_signal child_signal, stop_signals[2], preempt_signal;
+    struct loop_signal child_signal, stop_signals[4], preempt_signal;
     struct loop_watch parent; /* readable once the process that started this one is gone */
     int lease_fd;             /* open as long as the run may use its devices; -1: none */
     struct adrift adrift;

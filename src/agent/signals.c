@@ -1,6 +1,7 @@
 /* Signals of an agent: children that ended, and those who ask it to end, because the machine is taken away or
  * for another reason. What a child's end means is its owner's to know: each is asked whether the child is its
  * own. */
+#include <assert.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -124,16 +125,20 @@ static void on_stop_signal(void *context, int signal_number) {
     node_run_end(run, again ? STOP_KILLED : STOP_TOLD);
 }
 
-/* SIGTERM and SIGINT are heard in any case. */
+/* Heard in any case. Slurm gives a step SIGUSR1, or what else `--signal` says, before the time is over. */
+static const int stops[] = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2};
+
 void signals_watch_preemption(struct node_run *run) {
     int number = run->launch.body->preempt_signal;
-    if (number == 0 || number == SIGTERM || number == SIGINT || run->preempt_signal.callback != NULL) return;
+    for (size_t i = 0; i < ARRAY_SIZE(stops); i++)
+        if (number == stops[i]) return;
+    if (number == 0 || run->preempt_signal.callback != NULL) return;
     run->preempt_signal = (struct loop_signal){.callback = on_stop_signal, .context = run};
     (void)loop_signal_start(run->loop, &run->preempt_signal, number);
 }
 
 int signals_start(struct node_run *run) {
-    static const int stops[] = {SIGTERM, SIGINT};
+    static_assert(ARRAY_SIZE(stops) == ARRAY_SIZE(run->stop_signals), "each has a place");
     run->child_signal = (struct loop_signal){.callback = on_child_signal, .context = run};
     int code = loop_signal_start(run->loop, &run->child_signal, SIGCHLD);
     for (size_t i = 0; i < ARRAY_SIZE(stops) && code == 0; i++) {

@@ -55,8 +55,9 @@ static void describe_preemption(struct ty_run *run, int node) {
 }
 
 void interrupt_node(struct ty_run *run, uint32_t node, int signal_number) {
-    /* No terminal and no user speaks to an agent: SIGTERM is its scheduler's, whatever tells this process. */
-    bool preempted = signal_number == SIGTERM || signal_number == preempt_signal_of(run->request);
+    /* No terminal and no user speaks to an agent: what is no SIGINT is its scheduler's, whatever tells this
+     * process. */
+    bool preempted = signal_number != SIGINT;
     (void)scheduler_says(run, &run->agents.peers[node]); /* told before the failure is */
     if (preempted && run->interruption.level == UNINTERRUPTED) describe_preemption(run, (int)node);
     run_node_leaving(run->core, node, preempted ? signal_number : 0, clock_wall());

@@ -177,6 +177,15 @@ class SlurmRuns(Case):
             self.assertIn("slurm: node h3 is draining: fan | slow\n", finished.err)
             self.nothing_left()
             self.slurm.run("head", "scontrol", "update", "NodeName=h3", "State=RESUME")
+        with self.subTest("the signal before the end of the time, which `--signal=USR1@60` gives to steps, leaves time to save"):
+            process = self.allocated(["-N2"], "-n", "2", "--name", "told", "--placement", "SPREAD", "--", "sh", "-c", "trap : USR1\n" + SAVES,
+                                     env={"PLACE": self.place, "TRAINYARD": COMMAND})
+            self.began(1)
+            self.slurm.run("head", "scancel", "--signal=USR1", self.slurm.run("head", "squeue", "--noheader", "--format=%i").out.strip())
+            self.assert_status(128 + signal.SIGUSR1, self.finish(process))
+            status = self.trainyard("status", "told", "--storage-path", self.storage, "--format", "json").json
+            self.assertEqual(("preempted", 1), (status["state"], status["checkpoints"]), status)
+            self.nothing_left()
         with self.subTest("an agent that is killed is a node that is lost"):
             process = self.allocated(["-N2"], "-n", "2", "--placement", "SPREAD", "--", "sh", "-c", ': >"$PLACE/in-$RANK"; exec sleep 1000', env={"PLACE": self.place})
             for rank in range(2):
