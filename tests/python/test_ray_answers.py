@@ -579,6 +579,20 @@ def test_workers_know_their_node_s_labels_and_its_address(ray):
         assert worker["mine"][0] == worker["mine"][1] and worker["all"] == 2
 
 
+def test_options_of_ray_s_daemons_have_no_effect_on_nodes(ray):
+    assert ray("""
+        from ray.cluster_utils import Cluster
+
+        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False, "dashboard_port": 1})
+        cluster.add_node(num_cpus=2, include_log_monitor=False, object_spilling_directory="/nowhere", _system_config={})
+        ray.init(address=cluster.address)
+        try:
+            cluster.add_node(num_cpu=1)
+        except ValueError as error:
+            print(json.dumps([ray.cluster_resources()["CPU"], str(error).partition(";")[0]]))
+    """) == [3.0, "a node has no option 'num_cpu'"]
+
+
 def test_a_worker_s_address_is_that_of_its_node(monkeypatch):
     from trainyard import backend
     from trainyard.as_ray.context import get_node_ip_address

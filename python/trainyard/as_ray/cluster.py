@@ -34,6 +34,15 @@ _NODE_OPTIONS = (
     "object_store_memory",
     "wait",
 )
+# What they say of Ray's own daemons has no meaning for a logical node, and does no harm.
+_OF_DAEMONS = frozenset(
+    "autoscaling_config dashboard_agent_listen_port dashboard_host dashboard_port enable_object_reconstruction "
+    "external_addresses gcs_server_port huge_pages include_dashboard include_log_monitor log_to_stderr max_worker_port "
+    "metrics_agent_port metrics_export_port min_worker_port no_monitor node_manager_port num_redis_shards object_manager_port "
+    "object_spilling_directory plasma_directory proxy_server_url ray_client_server_port ray_debugger_external redirect_output "
+    "redis_max_clients redis_password redis_port redis_shard_ports redis_username resource_isolation_config "
+    "runtime_env_agent_port runtime_env_dir_name session_name temp_dir tracing_startup_hook worker_port_list".split()
+)
 
 
 def _facts() -> list[dict[str, Any]]:
@@ -124,7 +133,8 @@ def _tpu_labels(environment: Mapping[str, str]) -> dict[str, str]:
 
 def _entry(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """A node of a cluster file from the options that Ray's node takes."""
-    unknown = [option for option in options if option not in _NODE_OPTIONS and not option.startswith("_")]
+    known = {*_NODE_OPTIONS, *_OF_DAEMONS}
+    unknown = [option for option in options if option not in known and not option.startswith("_")]
     if unknown:
         raise ValueError(f"a node has no option {unknown[0]!r}; there are {', '.join(_NODE_OPTIONS)}")
     resources = dict(options.get("resources") or {})
