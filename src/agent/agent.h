@@ -53,7 +53,7 @@ struct agent_service {
     nanoseconds heard;          /* when that came, wall */
     const struct way_back *way; /* to another controller where this one dies; NULL: there is none */
     bool lost;  /* set when its lease ran out, the connection broke, or the controller went without a goodbye */
-    int status; /* set when the controller said goodbye: the run's exit status */
+    int status; /* set when the controller said goodbye: the run's exit status; or the node was taken away */
 };
 
 /* Kept: another Start, or goodbye, may come over the transport. Else it is empty. */

@@ -13,6 +13,7 @@
 
 #include "agent/node_run.h"
 #include "base/cleanup.h"
+#include "base/error.h"
 #include "base/log.h"
 
 /* Workers may ask for it as soon as they are told to stop. */
@@ -117,6 +118,8 @@ static void on_stop_signal(void *context, int signal_number) {
     log_info("agent", "signal %d: ending", signal_number);
     if (!again && run->phase == NODE_RUN_ATTEMPT) {
         if (signal_number == run->launch.body->preempt_signal) describe_preemption(run);
+        bool preempted = signal_number == SIGTERM || signal_number == run->launch.body->preempt_signal;
+        if (preempted) run->service->status = ty_error_exit_status(TY_EPREEMPTED); /* as the run does of it */
         /* The others are to save what they have as well. */
         Wire__Leaving body = WIRE__LEAVING__INIT;
         body.signal = signal_number;

@@ -320,6 +320,12 @@ class Lost(JoinCase):
         started[1].wait()
         self.wait_for(lambda: not processes_with(self.place), "the end of its agent", seconds=20)
 
+    def test_a_node_is_taken_away(self):
+        started = self.begin("trap 'exit 0' TERM; : > ready.$RANK; while :; do sleep 0.02; done")
+        os.kill(started[1].pid, signal.SIGTERM)
+        for process in started:
+            self.assert_status(143, self.finish(process))
+
     def test_a_node_is_told_to_end(self):
         started = self.begin("trap 'exit 0' TERM; : > ready.$RANK; while :; do sleep 0.02; done")
         os.kill(started[1].pid, signal.SIGINT)
