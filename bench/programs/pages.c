@@ -39,7 +39,7 @@ static int connect_to(int port) {
 static void ask(int fd, const char *path) {
     int size = snprintf(request, sizeof request,
                         "GET %s HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer %s\r\n\r\n", path, token);
-    if (send(fd, request, (size_t)size, MSG_NOSIGNAL) != size) exit(1);
+    (void)send(fd, request, (size_t)size, MSG_NOSIGNAL); /* where it is closed that shows when it is read */
 }
 
 static void ask_for_plot(struct page *page, int fd) {
@@ -106,7 +106,14 @@ int main(int argc, char **argv) {
         for (int i = 0; i < n; i++) {
             if (watched[i].revents != 0 && !read_stream(&pages[i], watched[i].fd, watched[n + i].fd)) return 1;
             int got = watched[n + i].revents != 0 ? read_plot(&pages[i], watched[n + i].fd) : 0;
-            if (got < 0) return 1;
+            if (got < 0) { /* one that was idle for long is closed */
+                (void)close(watched[n + i].fd);
+                watched[n + i].fd = connect_to(port);
+                pages[i].again |= pages[i].asked;
+                pages[i].asked = false;
+                if (pages[i].again) ask_for_plot(&pages[i], watched[n + i].fd);
+                continue;
+            }
             replies += got > 0 && pages[i].drawn;
             if (got > 0) pages[i].asked = false;
             if (got > 0 && pages[i].again) ask_for_plot(&pages[i], watched[n + i].fd);

@@ -274,7 +274,7 @@ def _fresh(bench):
 
 
 def _drawn(bench):
-    """A run of as many metrics, from its address to all of their plots, in a browser."""
+    """A run of as many metrics, from their names to all of their plots, in a browser."""
     python = os.path.join(ROOT, "scripts", "python")
     if not os.access("/usr/bin/chromium", os.X_OK) or subprocess.run([python, "-c", "import playwright"], stderr=subprocess.DEVNULL).returncode != 0:
         raise Skip("chromium or playwright is not installed")
