@@ -28,7 +28,7 @@ from .config import (
     settings_of,
 )
 from .errors import ControllerError, InsufficientClusterResourcesError
-from .result import Result
+from .result import Result, recorded_config
 from .screen import barred, harmless, warn
 from .signals import Signals, pipe
 
@@ -100,6 +100,7 @@ class Driver:
         self._callbacks = callbacks.from_environment() + list(self._config.callbacks or [])
         self._run: Any = None
         self._signals: Signals | None = None
+        self._ranking: Any = self._config.checkpoint_config  # until the run tells of its own
         self._broken: Exception | None = None  # what a callback raised
         self._reports: reports.Reports | None = None
         self._failures = failures.Failures()
@@ -180,9 +181,9 @@ class Driver:
             return
         with contextlib.suppress(Exception):
             try:
-                failed = result.told(summary, self._config.checkpoint_config, self._remote)
+                failed = result.told(summary, self._ranking, self._remote)
             except Exception:  # the other side cannot be reached: what is here is told
-                failed = result.told(summary, self._config.checkpoint_config)
+                failed = result.told(summary, self._ranking)
             failed.error = error
             self._each("after_run", result=failed)
 
@@ -513,6 +514,7 @@ class Driver:
             _tell_log(event)
         elif kind == "run":
             self.name = event["name"]
+            self._ranking = recorded_config(event)
             if self._signals is not None and "preempt_signal" in event:
                 self._signals.also(event["preempt_signal"])
         elif kind == "attempt_end":
@@ -626,7 +628,7 @@ class Driver:
             raise ControllerError(self._broken) from self._broken
         if error is None:
             self._tell_success(summary)
-            return result.told(summary, self._config.checkpoint_config, self._remote)
+            return result.told(summary, self._ranking, self._remote)
         shown = bool(summary.get("failure")) and not self._config.quiet
         if shown:
             print(summary["failure"].rstrip("\n"), file=sys.stderr, flush=True)

@@ -210,7 +210,7 @@ def _read_remote(path: str, there: Any) -> Result:
                 raise RuntimeError(f"Experiment folder {path} doesn't exist.")
             fetch_result(path, there, place)
             summary = json.loads(_core.result_read(place))
-            return told(summary, _recorded_config(summary), remote)
+            return told(summary, recorded_config(summary), remote)
         except FileNotFoundError:
             raise RuntimeError(_no_run(path)) from None
         except (_core.Error, OSError) as error:
@@ -232,19 +232,19 @@ def read(path: str) -> Result:
 
     try:
         summary = json.loads(_core.result_read(path))
-        return told(summary, _recorded_config(summary))
+        return told(summary, recorded_config(summary))
     except (_core.Error, OSError) as error:
         raise RuntimeError(f"Result folder {path} cannot be read: {error}") from error
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise RuntimeError(f"{os.path.join(path, JOURNAL)} is damaged: {error!r}") from error
 
 
-def _recorded_config(summary: dict[str, Any]) -> CheckpointConfig:
-    """By what the run's last controller ranked its checkpoints; by time where its journal does not tell."""
+def recorded_config(told: dict[str, Any]) -> CheckpointConfig:
+    """By what a run's last controller ranks its checkpoints, as its journal or its `run` event tells; by time where it does not."""
     return CheckpointConfig(
-        num_to_keep=summary["num_to_keep"],
-        checkpoint_score_attribute=summary["checkpoint_score_attribute"],
-        checkpoint_score_order=summary["checkpoint_score_order"] or "max",
+        num_to_keep=told.get("num_to_keep"),
+        checkpoint_score_attribute=told.get("checkpoint_score_attribute"),
+        checkpoint_score_order=told.get("checkpoint_score_order") or "max",
     )
 
 

@@ -465,27 +465,33 @@ def test_import_is_light():
 
 
 def test_files_of_settings_for_all_runs_say_what_a_config_does_not(tmp_path):
-    """In a process of its own, since these files are read once: a second attempt is allowed, and output is not shown."""
+    """In a process of its own, since these files are read once: a second attempt is allowed, output is not shown, and checkpoints
+    are ranked by the loss."""
     import os
     import subprocess
     import sys
 
     site = tmp_path / "site.yaml"
-    site.write_text("run_config: {quiet: true, failure_config: {max_failures: 1}, checkpoint_config: {num_to_keep: 1}}\n")
+    ranked = "checkpoint_config: {num_to_keep: 2, checkpoint_score_attribute: loss, checkpoint_score_order: min}"
+    site.write_text(f"run_config: {{quiet: true, failure_config: {{max_failures: 1}}, {ranked}}}\n")
     site.chmod(0o644)
     program = tmp_path / "program.py"
     program.write_text("""if True:
         import sys
+        import tempfile
         import trainyard
 
         def train():
             print("of a worker")
             if trainyard.get_context().get_attempt() == 1:
                 sys.exit(3)
-            trainyard.report({"attempt": trainyard.get_context().get_attempt()})
+            for loss in (3, 1, 2):
+                with tempfile.TemporaryDirectory() as place:
+                    trainyard.report({"loss": loss}, checkpoint=trainyard.Checkpoint(place))
 
         config = trainyard.RunConfig(storage_path=sys.argv[1])
-        print(trainyard.DataParallelTrainer(train, run_config=config).fit().metrics)
+        result = trainyard.DataParallelTrainer(train, run_config=config).fit()
+        print(result.metrics, [metrics["loss"] for _, metrics in result.best_checkpoints])
     """)
     finished = subprocess.run(
         [sys.executable, program, tmp_path / "runs"],
@@ -493,7 +499,7 @@ def test_files_of_settings_for_all_runs_say_what_a_config_does_not(tmp_path):
         capture_output=True,
         text=True,
     )
-    assert (finished.returncode, finished.stdout) == (0, "{'attempt': 2}\n"), finished.stderr
+    assert (finished.returncode, finished.stdout) == (0, "{'loss': 2} [2, 1]\n"), finished.stderr
 
 
 def test_refusals_of_a_run_config_speak_python():
