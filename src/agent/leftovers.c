@@ -87,12 +87,15 @@ static bool look_at(struct listeners *listeners, pid_t pid, int depth) {
 
 bool listeners_take_term_alone(pid_t worker) {
     pid_t pids[LISTENERS_MAX];
-    size_t n = listeners_find(worker, SIGTERM, pids, LISTENERS_MAX);
-    for (size_t i = 0; i < n; i++)
+    size_t n = listeners_find(worker, SIGTERM, pids, LISTENERS_MAX), n_handle = 0;
+    for (size_t i = 0; i < n; i++) {
+        /* Not the worker alone, nor what a shell had just begun, which has its handlers until it executes. */
+        if (!process_catches(pids[i], SIGTERM)) continue;
         /* A shell handles SIGINT for itself while it waits, whatever its script does. */
-        if (!process_catches(pids[i], SIGTERM) || (process_catches(pids[i], SIGINT) && !is_shell(pids[i])))
-            return false;
-    return n > 0;
+        if (process_catches(pids[i], SIGINT) && !is_shell(pids[i])) return false;
+        n_handle++;
+    }
+    return n_handle > 0;
 }
 
 size_t listeners_find(pid_t worker, int signal_number, pid_t *pids, size_t max) {

@@ -32,8 +32,6 @@ def test_it_grows_from_the_last_checkpoint(tmp_path, storage):
             with checkpoint.as_directory() as there:
                 step = int(open(os.path.join(there, "step")).read())
         first, size = step, trainyard.get_context().get_world_size()
-        if first == 0:
-            write_cluster(cluster, 2)
         while step < first + 3 or size < 2:
             step += 1
             made = None
@@ -43,6 +41,9 @@ def test_it_grows_from_the_last_checkpoint(tmp_path, storage):
                 (place / "step").write_text(str(step))
                 made = Checkpoint.from_directory(place)
             trainyard.report({"size": size, "first": first, "step": step}, checkpoint=made)
+            if step == 1:
+                trainyard.get_all_reported_checkpoints()  # which waits until there is one
+                write_cluster(cluster, 2)
             time.sleep(0.05)
 
     trainyard.init(cluster=str(cluster))
