@@ -1,6 +1,6 @@
 /* Groups of ranks by where they stand, for whoever looks at stacks: all that stand in one place are one group,
- * the smallest first, shown by the frames of its first rank. Nothing is known here of what the frames mean: what
- * makes a place is in stack_text.c. */
+ * the smallest first, shown by the frames of its first rank. Nothing is known here of what the frames mean:
+ * what makes a place is in stack_text.c. */
 #include "agent/stack_save.h"
 
 #include <errno.h>

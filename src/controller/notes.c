@@ -65,7 +65,7 @@ void note_run(struct ty_run *run) {
         .preempt_signal = EVENT_UNKNOWN,
         .num_to_keep = EVENT_UNKNOWN,
     };
-    /* A program whose process the signal would end has to handle it, also where a file for all runs names it. */
+    /* A program that the signal would end is to handle it, also where a file for all runs names it. */
     if (preempt_signal_of(request) != SIGTERM) event.of.run.preempt_signal = preempt_signal_of(request);
     /* By what the checkpoints are ranked, and how many are among the best, for whoever reads the run later. A
      * name that is no UTF-8 can be that of no metric. */

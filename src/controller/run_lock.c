@@ -89,7 +89,7 @@ static int write_holder(int fd) {
     json_decref(data);
     struct stat status;
     if (text == NULL) return -ENOMEM;
-    /* What was cut, an empty file as well, is written to the disk by some file systems as soon as it is closed. */
+    /* What was cut, an empty file as well, some file systems write to the disk as soon as it is closed. */
     if (fstat(fd, &status) < 0 || (status.st_size > 0 && ftruncate(fd, 0) < 0)) return -errno;
     return file_write_all(fd, text, strlen(text));
 }

@@ -235,7 +235,7 @@ class Page(harness.Case):
         run.commit()
         os.rename(run.path, path)  # as a run comes: whole
         expect(page.locator(".card[data-metric=other]")).to_be_visible()
-        expect(page.locator(".facts")).to_contain_text("1 reports")
+        expect(page.locator(".facts")).to_contain_text("1 report")
         run.done()
         self.forget("410")
 
