@@ -27,7 +27,9 @@ int array_grow(void *items, size_t n, size_t size) {
 int array_resize(void *items, size_t n, size_t size) {
     void *old;
     memcpy(&old, items, sizeof old);
-    void *resized = reallocarray(old, n, size);
+    size_t bytes;
+    if (__builtin_mul_overflow(n, size, &bytes) || bytes > PTRDIFF_MAX) return -ENOMEM;
+    void *resized = realloc(old, bytes > 0 ? bytes : 1); /* of none it would free the array */
     if (resized == NULL) return -ENOMEM;
     memcpy(items, &resized, sizeof resized);
     return 0;

@@ -59,6 +59,8 @@ static void a_resized_array_has_that_many(void **state) {
     assert_ptr_equal(items, before);
     assert_int_equal(ARRAY_RESIZE(items, 1), 0);
     assert_int_equal(items[0], 1);
+    assert_int_equal(ARRAY_RESIZE(items, 0), 0);
+    assert_non_null(items);
     free(items);
 }
 
