@@ -209,6 +209,16 @@ class Case(unittest.TestCase):
         finally:
             resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
 
+    def another_build(self):
+        """A command that is ours but for its build: its path, our build, its own."""
+        with open(COMMAND, "rb") as file:
+            program = file.read()
+        build = self.trainyard("version").out.split("build ")[1].split(",")[0]
+        other = build[:-4] + ("0000" if build[-4:] != "0000" else "1111")
+        path = self.write("other", program.replace(build.encode(), other.encode()))
+        os.chmod(path, 0o755)
+        return path, build, other
+
     def write(self, name, text):
         """A file in the test's place; gives its path."""
         path = os.path.join(self.place, name)

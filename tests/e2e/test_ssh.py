@@ -65,12 +65,7 @@ class TestSsh(Ssh):
         self.assert_all_gone("h1", "h4")
 
     def test_another_build_is_refused_with_both_names(self):
-        with open(harness.COMMAND, "rb") as file:
-            program = file.read()
-        build = self.trainyard("version").out.split("build ")[1].split(",")[0]
-        other = build[:-4] + ("0000" if build[-4:] != "0000" else "1111")
-        path = self.write("other", program.replace(build.encode(), other.encode()))
-        os.chmod(path, 0o755)
+        path, build, other = self.another_build()
         self.hosts.run("h2", "mount", "--bind", path, harness.COMMAND)
         refused = self.run_on("--hosts", "h1,h2", "-n", "2", "--", "true")
         self.assert_status(4, refused)

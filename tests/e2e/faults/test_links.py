@@ -260,12 +260,7 @@ class Comers(Links):
 
     def test_another_build_is_refused_with_both_names(self):
         self.hosts = hosts = Hosts(self, 2)
-        with open(harness.COMMAND, "rb") as file:
-            program = file.read()
-        build = self.trainyard("version").out.split("build ")[1].split(",")[0]
-        other = build[:-4] + ("0000" if build[-4:] != "0000" else "1111")
-        path = self.write("other", program.replace(build.encode(), other.encode()))
-        os.chmod(path, 0o755)
+        path, build, other = self.another_build()
 
         def come(host, rank):
             return self.join("run", host, rank, "h1:7000", "-n", "2", nodes="2", program=("true",))
