@@ -238,7 +238,7 @@ static int read_anew(void *context, struct journal *journal, ty_error *err) {
 }
 
 static enum run_standing stand(const struct view_summary *summary) {
-    if (!summary->ends && !run_lock_is_held(summary->path)) return STANDING_DIED;
+    if (!summary->ends && !run_lock_is_driven(summary->path)) return STANDING_DIED;
     if (!summary->ends) return summary->waits_for != NULL ? STANDING_WAITING : STANDING_RUNNING;
     if (str_equal(summary->outcome, "succeeded")) return STANDING_SUCCEEDED;
     if (str_equal(summary->outcome, "interrupted")) return STANDING_INTERRUPTED;
