@@ -173,6 +173,25 @@ for _ in range(2):
     assert [len(set(kind)) for kind in zip(*drawn)] == [4, 4, 4], drawn
 
 
+def test_what_was_imported_serves_later_runs(run, tmp_path):
+    """Also where a run's own variables, as those of its ports, differ from those of the run before."""
+    (tmp_path / "imported").mkdir()
+    (tmp_path / "imported" / "heavy.py").write_text("import os\nopen('imports', 'a').write(f'{os.getpid()}\\n')\n")
+    finished = run("""
+import socket
+os.environ["PYTHONPATH"] = os.pathsep.join(["imported", os.environ.get("PYTHONPATH", "")])
+def train():
+    trainyard.report({"port": os.environ["MASTER_PORT"]})
+taken = {}
+for _ in range(3):
+    port = int(fit(train, preload=["heavy"]).metrics["port"])
+    taken[port] = socket.create_server(("", port))
+print(len(taken))
+""")
+    assert finished.out == "3\n", "each run had a port of its own"
+    assert len((tmp_path / "imports").read_text().splitlines()) == 1, "one zygote for all"
+
+
 def test_each_run_sees_the_users_code_of_today(run):
     run("""
 import importlib, pathlib

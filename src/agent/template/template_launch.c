@@ -26,8 +26,9 @@ static const char *const start_prefixes[] = {"PYTHON", "LD_",       "TORCH", "PY
                                              "KMP_",   "OPENBLAS_", "CUDA_", "NVIDIA_", "HIP_",   "ROCR_",
                                              "JAX_",   "XLA_",      "TF_",   "TPU_",    "GLIBC_", "MALLOC_"};
 /* Of those, what a run sets anew, or the template itself. */
-static const char *const run_prefixes[] = {"TORCHELASTIC_",    "TORCH_NCCL_",      "TPU_",
-                                           "OMP_NUM_THREADS=", "MKL_NUM_THREADS=", "OPENBLAS_NUM_THREADS="};
+static const char *const run_prefixes[] = {"TORCHELASTIC_",        "TORCH_NCCL_",      "TPU_",
+                                           "JAX_COORDINATOR_",     "OMP_NUM_THREADS=", "MKL_NUM_THREADS=",
+                                           "OPENBLAS_NUM_THREADS="};
 
 static bool has_prefix(const char *entry, const char *const *prefixes, size_t n) {
     for (size_t i = 0; i < n; i++)
