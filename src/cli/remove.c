@@ -186,7 +186,7 @@ static enum verdict judge(const struct prune *prune, const struct view_summary *
     bool failed = summary->standing == STANDING_FAILED || summary->standing == STANDING_DIED;
     if (failed && options->keep_failed) return STAYS;
     if (!options->force && has_checkpoint(summary)) return STAYS_FOR_CHECKPOINT;
-    if (run_lock_is_held(summary->path)) return STAYS;
+    if (run_lock_is_driven(summary->path)) return STAYS;
     /* Runs of other users in a shared storage path are theirs. */
     bool may_rename = faccessat(AT_FDCWD, prune->storage, W_OK | X_OK, AT_EACCESS) == 0;
     return may_rename && run_remove_check(summary->path, NULL) == 0 ? GOES : STAYS_PROTECTED;

@@ -13,8 +13,6 @@
 #include "controller/run_directory.h"
 #include "controller/run_lock.h"
 
-enum { LEFT_S = 5 };
-
 struct stop_options {
     bool now;
     nanoseconds timeout; /* 0: as long as it takes */
@@ -38,10 +36,6 @@ static int command_stop_run(const struct arguments *arguments, ty_error *err) {
         const char *name = arguments->words[i];
         CLEANUP_FREE char *path = run_directory_find(storage.storage_path, name, err);
         if (path == NULL) return err->code;
-        /* What a dead controller left, as what it was writing with, holds the lock a moment longer. */
-        nanoseconds end = clock_monotonic() + LEFT_S * NS_PER_S;
-        while (run_lock_is_held(path) && !run_lock_is_driven(path) && clock_monotonic() < end)
-            (void)nanosleep(&moment, NULL);
         result = run_lock_interrupt(path, err);
         if (result > 0 && options.now) {
             (void)nanosleep(&between, NULL);
@@ -50,7 +44,7 @@ static int command_stop_run(const struct arguments *arguments, ty_error *err) {
         if (result < 0) return result;
         bool ran = result > 0;
         /* The end of a run is that nobody has its lock; no other sign of it crosses users and containers. */
-        end = clock_monotonic() + options.timeout;
+        nanoseconds end = clock_monotonic() + options.timeout;
         while (ran && run_lock_is_held(path)) {
             if (options.timeout > 0 && clock_monotonic() >= end)
                 return ty_fail(err, TY_ETIMEOUT,

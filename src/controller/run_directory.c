@@ -187,7 +187,7 @@ static int make_directory(const char *path, bool resume, enum face face, bool *e
         return ty_fail(err, TY_EUSAGE, "cannot make directory %s: %s; give another place with %s", path,
                        strerror(errno), setting_spelled(SETTING_IS_storage_path, face, option));
     if (resume) return 0;
-    if (run_lock_is_held(path)) return run_lock_refuse(path, err);
+    if (run_lock_is_driven(path)) return run_lock_refuse(path, err);
     if (face == FACE_COMMAND)
         return ty_fail(err, TY_EEXISTS,
                        "the run %s exists already: go on with it by adding --resume, or choose another %s",

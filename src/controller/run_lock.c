@@ -253,9 +253,20 @@ bool run_lock_is_driven(const char *run_path) {
     return !is_near(&holder) || lives_near(&holder);
 }
 
+/* Whether somebody holds the run once what a dead controller left has had its moment to go. */
+static bool is_held_on(const char *run_path) {
+    const struct timespec moment = {.tv_nsec = TAKING_PAUSE_MS * NS_PER_MS};
+    for (int tries = 0; tries < TAKING_TRIES; tries++) {
+        if (!run_lock_is_held(run_path)) return false;
+        if (run_lock_is_driven(run_path)) return true;
+        (void)nanosleep(&moment, NULL);
+    }
+    return run_lock_is_held(run_path);
+}
+
 int run_lock_interrupt(const char *run_path, ty_error *err) {
     char path[PATH_MAX];
-    if (!run_lock_is_held(run_path)) return 0;
+    if (!is_held_on(run_path)) return 0;
     CLEANUP_FD int fd =
         name_of(run_path, path) < 0 ? -1 : open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0 && errno == EACCES) return run_lock_refuse(run_path, err);

@@ -54,8 +54,8 @@ static void look_at(struct run_look *look) {
     if (look->real == NULL) look->real = strdup(look->path);
     look->failed = look->real == NULL;
     if (look->failed) return;
-    look->files =
-        (struct run_files){.denied = there < 0 ? there : 0, .held = there > 0 && run_lock_is_held(look->real)};
+    look->files = (struct run_files){.denied = there < 0 ? there : 0,
+                                     .held = there > 0 && run_lock_is_driven(look->real)};
     (void)snprintf(name, sizeof name, "%s/run.db", look->real);
     if (there > 0 && stat(name, &look->files.file) < 0) return; /* gone meanwhile */
     (void)snprintf(name, sizeof name, "%s/run.db-wal", look->real);

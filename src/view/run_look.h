@@ -16,7 +16,7 @@ enum { RUN_LOOK_SECONDS = 5 };
 /* What a run looks like from outside: when this is the same its journal says the same. */
 struct run_files {
     struct stat file, log;
-    bool held;  /* its lock */
+    bool held;  /* a controller that lives has its lock */
     int denied; /* -errno: the directory cannot be looked into */
 };
 

@@ -149,7 +149,7 @@ static void look_beside(struct look_job *job) {
     struct news_known *there = &job->there;
     const char *path = job->run->path;
     there->sampled = sampled_at(path);
-    there->held = run_lock_is_held(path);
+    there->held = run_lock_is_driven(path);
     if (came(&job->told, there)) there->quiet_from = there->quiet = 0;
     struct view_summary summary = {0};
     if ((job->silent || job->told.sequence == 0) && there->quiet_from == 0 &&

@@ -1,5 +1,6 @@
 """Living with runs: `trainyard stop`, `rm` and `prune`, what a run takes on disk, and the run that was begun last."""
 
+import contextlib
 import fcntl
 import os
 import shutil
@@ -30,12 +31,28 @@ class KeepingCase(Case):
     def run_one(self, name, script="true", status=0):
         self.assert_status(status, self.run_workers("--name", name, "-n", "1", *shell(script)))
 
-    def start_one(self, name, script="sleep 600"):
-        process = self.start("run", "--storage-path", self.storage, "--name", name, *shell("@ report up=1; " + script))
+    def start_one(self, name, script="sleep 600", before=""):
+        """A run whose worker has done what is to come before the script."""
+        process = self.start("run", "--storage-path", self.storage, "--name", name, *shell(before + "@ report up=1; " + script))
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
         self.until(lambda: "reports      1" in self.call("status", name).out)
         return process
+
+    @contextlib.contextmanager
+    def held_on(self, name):
+        """The run of a controller that was killed, whose lock is held longer: on a busy machine by what it was writing with, here by a
+        descriptor."""
+        process = self.start_one(name)
+        process.kill()
+        process.wait()
+        with open(self.path(name, "run.lock"), "r+b") as lock:
+            # F_OFD_SETLKW, as it may be held by the other still.
+            fcntl.fcntl(lock, 38, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+            yield
+
+    def until_it_waits(self, process):
+        self.wait_for(lambda: "run.lock" in "".join(open_files(process.pid)) or process.poll() is not None, "a look at the lock")
 
     def until(self, condition):
         limit = time.monotonic() + 180
@@ -54,7 +71,7 @@ class Stop(KeepingCase):
         self.assertEqual("a long one is not running\n", self.assert_status(0, self.call("stop", "a long one")).out)
 
     def test_workers_that_ignore_it_are_ended_by_force(self):
-        self.start_one("deaf", "trap '' TERM INT; while :; do sleep 1; done")
+        self.start_one("deaf", "while :; do sleep 1; done", before="trap '' TERM INT; ")
         error = self.call("stop", "deaf", "--timeout", "0.3s")
         self.assert_status(124, error)
         self.assertIn("--now", error.err)
@@ -145,15 +162,11 @@ class Remove(KeepingCase):
 
 
     def test_the_run_of_a_controller_that_is_on_its_way_out(self):
-        """Killed, it may hold the run a moment longer on a busy machine, as a descriptor of its lock does here."""
-        process = self.start_one("killed")
-        process.kill()
-        process.wait()
-        with open(self.path("killed", "run.lock"), "r+b") as lock:
-            self.until(lambda: self.call("status", "killed", "--format", "json").json["state"] == "died")
-            fcntl.fcntl(lock, 37, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))  # F_OFD_SETLK
+        with self.held_on("killed"):
+            self.assertEqual("died", self.call("status", "killed", "--format", "json").json["state"])
+            self.assertIn("exists already", self.assert_status(2, self.run_workers("--name", "killed", "--", "true")).err)
             remove = self.start("rm", "killed", "--force", "--storage-path", self.storage)
-            self.wait_for(lambda: "run.lock" in "".join(open_files(remove.pid)) or remove.poll() is not None, "a look at the lock")
+            self.until_it_waits(remove)
         self.assert_status(0, self.finish(remove))
         self.assertEqual([], os.listdir(self.storage))
 
@@ -182,6 +195,13 @@ class Prune(KeepingCase):
         os.write(terminal, b"y\n")
         self.assertIn("removed 1 run: ", self.assert_status(0, self.finish(prune)).out)
         os.close(terminal)
+        self.assertEqual([], os.listdir(self.storage))
+
+    def test_the_run_of_a_controller_that_is_on_its_way_out(self):
+        with self.held_on("killed"):
+            prune = self.start("prune", "--yes", "--storage-path", self.storage)
+            self.until_it_waits(prune)
+        self.assertIn("removed 1 run: ", self.assert_status(0, self.finish(prune)).out)
         self.assertEqual([], os.listdir(self.storage))
 
     def test_what_failed_is_kept_when_asked(self):
