@@ -177,7 +177,6 @@ class WorkerGroup:
 
 def start(config: BackendConfig, session: WorkerSession) -> None:
     """Before the training function, in every rank."""
-    assert config.backend_cls is not None
     if session.world_rank > 0:
         _serve(session)
         return

@@ -11,7 +11,7 @@ import stat
 import tempfile
 import uuid
 import warnings
-from typing import Any, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Iterator, Mapping
 
 from . import filesystem as filesystems
 from . import paths
@@ -22,7 +22,28 @@ _FLOAT = "$float"  # {"$float": "inf"} stands for a number that JSON has no form
 _COPY = "checkpoint_tmp_"  # how the temporary directories begin that checkpoints are copied to
 
 
-class Checkpoint:
+_FILES = "it is a directory of files: write them, and give it to `from_directory`"
+_PLACE = "give the address to the constructor, and read it with `as_directory` or `to_directory`"
+_BESIDE = "keep what belongs to it in its metadata, with `set_metadata`"
+_BEFORE = {
+    **dict.fromkeys(("from_dict", "to_dict", "from_bytes", "to_bytes", "get_internal_representation"), _FILES),
+    **dict.fromkeys(("from_uri", "to_uri", "uri"), _PLACE),
+    **dict.fromkeys(("get_preprocessor", "set_preprocessor"), _BESIDE),
+}
+
+
+class _CheckpointType(type):
+    """Says what to do instead of what the checkpoints of the first Ray Train had, where the class is asked for it."""
+
+    if not TYPE_CHECKING:  # for which there is no such name
+
+        def __getattr__(cls, name: str) -> Any:
+            if name in _BEFORE:
+                raise AttributeError(f"`{cls.__name__}` does not support `{name}()`: {_BEFORE[name]}")
+            raise AttributeError(f"type object {cls.__name__!r} has no attribute {name!r}")
+
+
+class Checkpoint(metaclass=_CheckpointType):
     """Names a directory. It does not copy it, nor own it.
 
     `path` is absolute when made by `from_directory` or by a run. An address such as "s3://bucket/model" names another file system,

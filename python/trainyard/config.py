@@ -12,12 +12,15 @@ import os
 import re
 import reprlib
 import warnings
-from typing import Any, ClassVar, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Mapping, Sequence
 
 from . import _core, paths
 from . import filesystem as filesystems
 from .metrics import unboxed
 from .placement_group import PlacementGroupFactory
+
+if TYPE_CHECKING:
+    from .context import Storage
 
 log = logging.getLogger("trainyard")
 
@@ -580,6 +583,19 @@ class RunConfig:
             filesystems.check(given, "`RunConfig.storage_filesystem`")
             return not filesystems.is_local(given)
         return filesystems.is_address(str(self.storage_path or ""))
+
+    @property
+    def storage_context(self) -> Storage:
+        """Where a run of this name keeps its files. ValueError while it has no name, as where the run is to be given one."""
+        from .context import Storage
+
+        if self.name is None:
+            raise ValueError("`RunConfig.storage_context`: the run has no name yet: give it one")
+        if self._is_remote():
+            base, there = filesystems.find(self.storage_path, self.storage_filesystem, "`RunConfig.storage_path`")
+        else:
+            base, there = os.path.abspath(os.path.expanduser(self.storage_path or _core.storage_path())), None
+        return Storage(os.path.join(base, self.name), there, self.name)
 
     def _check_callbacks(self) -> None:
         from . import callbacks

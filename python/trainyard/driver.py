@@ -359,7 +359,7 @@ class Driver:
         if said:
             return not all(said)
         backend = self._trainer.backend_config
-        shares = getattr(backend.backend_cls, "share_cuda_visible_devices", backend.shares_devices)
+        shares = backend.backend_cls.share_cuda_visible_devices if backend._has_hooks else backend.shares_devices
         return defaults.policy.shares_by_backend and not shares
 
     def _is_on_amd(self) -> bool:

@@ -50,13 +50,18 @@ def dump(metrics: dict[str, Any], validation: dict[str, Any] | str | None = None
     return _encode({**plain, TYPES: types} if types else plain)
 
 
-def find(metrics: dict[str, Any], name: str) -> Any:
-    """The metric of this name, "a/b" is also b in the dict a; None where there is none."""
+def find(metrics: dict[str, Any], name: str, in_lists: bool = False) -> Any:
+    """The metric of this name, "a/b" is also b in the dict a, with `in_lists` "a/0" the first of the list a; None where there is none."""
     if name in metrics:
         return metrics[name]
     found: Any = metrics
     for part in name.split("/"):
-        found = found.get(part) if isinstance(found, dict) else None
+        if isinstance(found, dict):
+            found = found.get(part)
+        elif in_lists and isinstance(found, (list, tuple)) and part.isdecimal() and int(part) < len(found):
+            found = found[int(part)]
+        else:
+            return None
     return found
 
 

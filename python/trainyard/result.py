@@ -35,7 +35,8 @@ class Result:
     or None. path: the run's directory; None with num_workers=0. best_checkpoints: the kept ones with rank 0's metrics,
     in the order of CheckpointConfig, the best (or latest) last, without damaged ones, and without a latest one that is kept only to
     go on from. return_value: what the function returned in rank 0 (from `fit` only). history: the attempts of the run,
-    oldest first, each with how long it took, how it ended and why.
+    oldest first, each with how long it took, how it ended and why. metrics_dataframe: a row for each of best_checkpoints, its
+    metrics as columns; None when there is none. Needs pandas.
     """
 
     metrics: dict[str, Any] | None
@@ -46,24 +47,12 @@ class Result:
     return_value: Any = None
     history: list[Attempt] = dataclasses.field(default_factory=list)
     _filesystem: Any = dataclasses.field(default=None, repr=False)  # None: this machine's
+    metrics_dataframe: Any = dataclasses.field(default=None, compare=False, kw_only=True)  # see _Dataframe
 
     @property
     def filesystem(self) -> Any:
         """Where `path` lies, as pyarrow names it; None where pyarrow is not installed."""
         return filesystem.local() if self._filesystem is None else self._filesystem
-
-    @property
-    def metrics_dataframe(self) -> Any:
-        """One row for each kept checkpoint, its metrics as columns; None when there is none. Needs pandas."""
-        if not self.best_checkpoints:
-            return None
-        try:
-            import pandas
-        except ImportError:
-            raise ImportError(
-                "`Result.metrics_dataframe` needs pandas (pip install pandas); `Result.best_checkpoints` holds the same rows"
-            ) from None
-        return pandas.DataFrame([metrics for _, metrics in self.best_checkpoints])
 
     def plot(
         self, metrics: str | Sequence[str] | None = None, *, x: str = "step", history: str = "effective"
@@ -119,7 +108,7 @@ class Result:
 
     def get_best_checkpoint(self, metric: str, mode: str) -> Checkpoint:
         """The kept checkpoint whose `metric` is highest ("max") or lowest ("min"), of equal ones the first; "a/b" is also b in the
-        dict a.
+        dict a, "a/0" the first of the list a.
 
         RuntimeError when no checkpoint is kept, or no report of one has the metric.
         """
@@ -130,7 +119,7 @@ class Result:
         if not self.best_checkpoints:
             raise RuntimeError(f"No checkpoint exists in {self.path}")
         found = [
-            (_metrics.find(metrics, metric), checkpoint) for checkpoint, metrics in self.best_checkpoints
+            (_metrics.find(metrics, metric, in_lists=True), checkpoint) for checkpoint, metrics in self.best_checkpoints
         ]
         found = [row for row in found if row[0] is not None]
         if not found:
@@ -163,6 +152,29 @@ class Result:
     def __repr__(self) -> str:
         shown = ("metrics", "checkpoint", "error", "path", "filesystem", "best_checkpoints", "return_value")
         return f"Result({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
+
+
+class _Dataframe:
+    """`Result.metrics_dataframe`: what the result was made with, else one row for each kept checkpoint, its metrics as
+    columns, None when there is none. It is made when it is asked for, and needs pandas then."""
+
+    def __set__(self, result: Result, given: Any) -> None:
+        vars(result)["metrics_dataframe"] = given
+
+    def __get__(self, result: Result, _: type) -> Any:
+        given = vars(result)["metrics_dataframe"]
+        if given is not None or not result.best_checkpoints:
+            return given
+        try:
+            import pandas
+        except ImportError:
+            raise ImportError(
+                "`Result.metrics_dataframe` needs pandas (pip install pandas); `Result.best_checkpoints` holds the same rows"
+            ) from None
+        return pandas.DataFrame([metrics for _, metrics in result.best_checkpoints])
+
+
+Result.metrics_dataframe = _Dataframe()
 
 
 def told(summary: dict[str, Any], checkpoint_config: Any, remote: Remote | None = None) -> Result:

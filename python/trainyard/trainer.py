@@ -13,6 +13,7 @@ from .config import RunConfig, ScalingConfig, given_or_default, mapping
 if TYPE_CHECKING:
     from .backend import Backend
     from .checkpoint import Checkpoint
+    from .data import DataConfig
     from .driver import Driver
     from .result import Result
     from .runtime import Session
@@ -31,7 +32,18 @@ class BackendConfig:
     preload: tuple[str, ...] = ()  # modules that the fork template imports
     reads_torchrun = False  # with num_workers=0 an outer torchrun gives the ranks
     shares_devices = False  # whether workers need to see the devices of their neighbours (defaults.Policy.shares_by_backend)
-    backend_cls: type[Backend] | None = None  # hooks that are called once, in rank 0, with all workers at hand (backend.py)
+
+    @property
+    def backend_cls(self) -> type[Backend]:
+        """Hooks that are called once, in rank 0, with all workers at hand (backend.py). This one has none."""
+        from .backend import Backend
+
+        return Backend
+
+    @property
+    def _has_hooks(self) -> bool:
+        """Whether a class of its own is to be asked: nothing is imported to find that out."""
+        return type(self).backend_cls is not BackendConfig.backend_cls
 
     def to_dict(self) -> dict[str, Any]:
         """What of it can be shown."""
@@ -54,7 +66,7 @@ class BackendConfig:
 
     def on_start(self, session: Session) -> None:
         """Before the training function; `session` is a `trainyard.runtime.Session`."""
-        if self.backend_cls is not None:
+        if self._has_hooks:
             from . import backend
 
             backend.start(self, session)
@@ -64,14 +76,14 @@ class BackendConfig:
 
     def on_shutdown(self, session: Session) -> None:
         """After the training function has returned."""
-        if self.backend_cls is not None:
+        if self._has_hooks:
             from . import backend
 
             backend.stop(self, session)
 
     def on_failure(self, session: Session) -> None:
         """Instead of on_shutdown on a worker that fails."""
-        if self.backend_cls is not None:
+        if self._has_hooks:
             from . import backend
 
             backend.fail(self, session)
@@ -231,8 +243,14 @@ class DataParallelTrainer:
         from . import data
 
         datasets = {name: data.as_dataset(given, name) for name, given in self.datasets.items()}
-        config = given_or_default(self.dataset_config, data.DataConfig, "dataset_config")
-        return {"datasets": datasets, "config": config, "context": data.DataContext.get_current()}
+        return {"datasets": datasets, "config": self.data_config, "context": data.DataContext.get_current()}
+
+    @functools.cached_property
+    def data_config(self) -> DataConfig:
+        """How the ranks get the data sets: the `dataset_config` that was given, or the default."""
+        from . import data
+
+        return given_or_default(self.dataset_config, data.DataConfig, "dataset_config")
 
     def shutdown(self) -> None:
         """Ends a `fit` that is on its way, from a callback or another thread."""

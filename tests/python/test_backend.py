@@ -136,3 +136,13 @@ def test_what_was_begun_is_ended_after_a_failure_too(storage, place, failing):
     assert list(caught.value.worker_failures) == [failing]
     with open(notes) as file:
         assert file.read().split("\n") == ["train", "shutdown of the config", ""]
+
+
+def test_a_config_without_hooks_names_the_backend_that_has_none():
+    assert BackendConfig().backend_cls is Backend
+    assert isinstance(BackendConfig().backend_cls(), Backend)
+
+
+def test_a_config_may_name_the_backend_of_another(storage):
+    """As one that stands around it does."""
+    assert fit(BackendConfig().backend_cls, storage, rank).return_value == 0

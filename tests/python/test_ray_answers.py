@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import pickle
 import threading
 
 import pytest
@@ -372,6 +373,16 @@ def test_a_metric_inside_of_another_is_found_by_its_path():
         result.get_best_checkpoint("eval/acc", "max")
 
 
+def test_a_metric_inside_of_a_list_is_found_by_its_place():
+    kept = [(Checkpoint(f"/{i}"), {"eval": {"loss": losses}}) for i, losses in enumerate([[1, 5], (2, 4), [0]])]
+    result = Result(None, None, None, None, kept)
+    assert result.get_best_checkpoint("eval/loss/1", "min").path == "/1"
+    assert result.get_best_checkpoint("eval/loss/0", "min").path == "/2"
+    for name in ("eval/loss/2", "eval/loss/-1", "eval/loss/x", "eval/loss/1/1"):
+        with pytest.raises(RuntimeError, match=f"Invalid metric name '{name}'"):
+            result.get_best_checkpoint(name, "max")
+
+
 def test_of_equal_checkpoints_the_first_is_the_best_and_none_without_a_number():
     numpy = pytest.importorskip("numpy")
     nan = float("nan")
@@ -388,6 +399,13 @@ def test_results_name_their_file_system():
     result = Result({"a": 1}, Checkpoint("/x"), None, "/run")
     told = "Result(metrics={'a': 1}, checkpoint=Checkpoint(filesystem=local, path=/x), error=None, path='/run', filesystem="
     assert repr(result).startswith(told + "<pyarrow._fs.LocalFileSystem") and repr(result).endswith(", return_value=None)")
+
+
+def test_a_result_may_be_made_with_its_data_frame():
+    frame = object()
+    given = Result(metrics=None, checkpoint=None, error=None, path="/run", metrics_dataframe=frame, best_checkpoints=[])
+    assert given.metrics_dataframe is frame and given == Result(None, None, None, "/run", [])
+    assert pickle.loads(pickle.dumps(Result({"a": 1}, None, None, "/run"))).metrics_dataframe is None
 
 
 def test_the_storage_of_a_run_says_where_checkpoints_go(storage):
@@ -420,6 +438,13 @@ def test_a_checkpoint_elsewhere_has_no_name_in_the_run():
 )
 def test_the_path_of_a_checkpoint(given, path):
     assert Checkpoint(given).path == path.replace("HOME", os.path.expanduser("~")).replace("HERE", os.getcwd())
+
+
+@pytest.mark.parametrize("name, told", [("from_dict", "from_directory"), ("to_uri", "address"), ("get_preprocessor", "metadata")])
+def test_what_checkpoints_had_once_is_told_with_what_to_do_instead(name, told):
+    with pytest.raises(AttributeError, match=rf"`Checkpoint` does not support `{name}\(\)`: .*{told}"):
+        getattr(Checkpoint, name)
+    assert not hasattr(Checkpoint, "nothing") and not hasattr(Checkpoint("/x"), name)
 
 
 def test_to_directory_gives_the_path_that_it_was_given(tmp_path, monkeypatch):
@@ -476,6 +501,33 @@ def test_the_run_config_of_a_program_for_ray_has_its_name_and_place_from_the_sta
     assert other.startswith("ray_train_run-20"), "no name is none"
     assert one.startswith("ray_train_run-20") and one != other
     assert place == os.path.expanduser("~/ray_results") and given == "minehere"
+
+
+def test_a_run_config_says_where_its_run_is(storage):
+    def train():
+        return trainyard.get_context().get_storage().experiment_fs_path
+
+    config = RunConfig(storage_path=storage, name="run")
+    place = config.storage_context
+    assert DataParallelTrainer(train, run_config=config).fit().return_value == place.experiment_fs_path == f"{storage}/run"
+    assert place.build_checkpoint_path_from_name("mine") == f"{storage}/run/mine"
+    with pytest.raises(ValueError, match="RunConfig.storage_context.*no name"):
+        RunConfig(storage_path=storage).storage_context  # noqa: B018
+
+
+def test_a_run_config_of_another_file_system_says_where_its_run_is():
+    pytest.importorskip("pyarrow")
+    place = RunConfig(storage_path="mock://bucket/runs", name="run").storage_context
+    assert place.experiment_fs_path == "runs/run" and place.storage_filesystem.type_name == "mock"
+
+
+def test_a_trainer_says_how_its_data_sets_are_divided():
+    from trainyard.data import DataConfig
+
+    given = DataConfig(datasets_to_split=["train"])
+    assert DataParallelTrainer(print, dataset_config=given).data_config is given
+    trainer = DataParallelTrainer(print)
+    assert isinstance(trainer.data_config, DataConfig) and trainer.data_config is trainer.data_config
 
 
 def test_a_run_config_used_twice_names_one_run(ray):
