@@ -51,7 +51,7 @@ def dump(metrics: dict[str, Any], validation: dict[str, Any] | str | None = None
 
 
 def find(metrics: dict[str, Any], name: str, in_lists: bool = False) -> Any:
-    """The metric of this name, "a/b" is also b in the dict a, with `in_lists` "a/0" the first of the list a; None where there is none."""
+    """The metric of this name, None where there is none; "a/b" is also b in the dict a, `in_lists` "a/0" the first of list a."""
     if name in metrics:
         return metrics[name]
     found: Any = metrics

@@ -631,6 +631,19 @@ def test_workers_know_their_node_s_labels_and_its_address(ray):
         assert worker["mine"][0] == worker["mine"][1] and worker["all"] == 2
 
 
+def test_the_driver_is_on_the_first_node_of_a_cluster(ray):
+    assert ray("""
+        from ray.cluster_utils import Cluster
+
+        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "labels": {"zone": "head"}})
+        cluster.add_node(num_cpus=1, labels={"zone": "other"})
+        ray.init(address=cluster.address)
+        here = ray.get_runtime_context()
+        mine = [node["Labels"] for node in ray.nodes() if node["NodeID"] == here.get_node_id()]
+        print(json.dumps([here.get_node_labels()["zone"], mine == [here.get_node_labels()]]))
+    """) == ["head", True]
+
+
 def test_options_of_ray_s_daemons_have_no_effect_on_nodes(ray):
     assert ray("""
         from ray.cluster_utils import Cluster

@@ -6,11 +6,12 @@ import os
 import socket
 from typing import Any
 
-from .. import accelerators, runtime
+from .. import accelerators, defaults, runtime
 from .cluster import node_id
 
 # Every kind of device has an entry in get_accelerator_ids, as in Ray.
 KINDS = ("GPU", "TPU", "NPU", "HPU", "neuron_cores", "RBLN", "FURIOSA")
+_OTHER_KINDS = ("MBLT", "TTNPU")  # no devices of these are looked for
 _logged: set[str] = set()
 
 
@@ -40,8 +41,11 @@ class RuntimeContext:
     was_current_actor_reconstructed = False
 
     def get_node_id(self) -> str:
-        """The id of this process's node, as `ray.nodes()` has it."""
-        return node_id(os.environ.get("TRAINYARD_NODE") or socket.gethostname())
+        """The id of this process's node, as `ray.nodes()` has it; the driver is on the first of a cluster's."""
+        own = os.environ.get("TRAINYARD_NODE")
+        if own is None and defaults.current.cluster is not None:
+            own = next((node["name"] for node in defaults.current.nodes()), None)
+        return node_id(own or socket.gethostname())
 
     def get_worker_id(self) -> str:
         return node_id(f"{socket.gethostname()}:{os.getpid()}")
@@ -62,7 +66,7 @@ class RuntimeContext:
 
     def get_accelerator_ids(self) -> dict[str, list[str]]:
         """The ids of this worker's devices by resource; every known resource has an entry."""
-        return {kind: [] for kind in KINDS} | accelerators.assigned()
+        return {kind: [] for kind in (*KINDS, *_OTHER_KINDS)} | accelerators.assigned()
 
     def get_assigned_resources(self) -> dict[str, float]:
         """What this worker holds; {} in the driver."""
