@@ -411,6 +411,19 @@ def test_an_epoch_is_gone_on_with_by_other_ranks():
         four[0].load_state_dict({"epoch": 1})
 
 
+def test_an_epoch_of_uneven_shards_is_gone_on_with():
+    seen, state = [], None
+    for count in (1, None):
+        reached = state
+        for one in data.range(11).streaming_split(3):
+            if reached is not None:
+                one.load_state_dict(reached)
+            batches = itertools.islice(one.iter_batches(batch_size=2), count)
+            seen += [row for batch in batches for row in batch["id"].tolist()]
+            state = one.state_dict()
+    assert sorted(seen) == list(range(11))
+
+
 # -- tensors
 
 

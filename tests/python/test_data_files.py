@@ -131,6 +131,51 @@ def test_the_order_of_files_and_rows_is_drawn(tables):
         data.read_parquet(str(tables), shuffle="rows")
 
 
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda dataset: dataset.random_shuffle(),
+        lambda dataset: dataset.filter(lambda row: row["id"] < 440).randomize_block_order(),
+        lambda dataset: dataset.map_batches(lambda batch: {"id": batch["id"][batch["id"] < 440]}).random_shuffle(),
+    ],
+)
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"local_shuffle_buffer_size": 40}, {"local_shuffle_buffer_size": 9, "local_shuffle_seed": 3}],
+)
+def test_an_epoch_is_gone_on_with_by_other_ranks_of_another_process(tables, made, options):
+    """Which draw no seeds of their own for that, and are as many as leave no row over."""
+    seen, state = [], None
+    for ranks, count in ((4, 2), (3, 1), (3, 2), (2, None)):
+        reached = state
+        for one in made(data.read_parquet(str(tables))).streaming_split(ranks, equal=True):
+            if reached is not None:
+                one.load_state_dict(json.loads(json.dumps(reached)))
+            batches = itertools.islice(one.iter_batches(batch_size=10, **options), count)
+            seen += [row for batch in batches for row in batch["id"].tolist()]
+            state = one.state_dict()
+    assert sorted(seen) == list(range(len(seen))) and len(seen) in (440, 500)
+
+
+def test_an_epoch_is_gone_on_with_whatever_is_mixed_then(tables):
+    first, second = (data.read_parquet(str(tables)).iterator() for _ in range(2))
+    seen = [next(iter(first.iter_batches(batch_size=20, local_shuffle_buffer_size=100)))["id"].tolist()]
+    state = first.state_dict()
+    for options in ({"batch_size": 30, "local_shuffle_buffer_size": 50}, {"batch_size": 7}):
+        second.load_state_dict(state)
+        seen.append(next(iter(second.iter_batches(**options)))["id"].tolist())
+        state = second.state_dict()
+    second.load_state_dict(state)
+    assert [len(rows) for rows in seen] == [20, 30, 7]
+    assert sorted(sum(seen, ids(second))) == list(range(500))
+
+
+def test_a_state_of_other_steps_is_refused(tables):
+    dataset = data.read_parquet(str(tables))
+    with pytest.raises(ValueError, match="the state is of a data set with 0 steps that draw"):
+        dataset.random_shuffle().iterator().load_state_dict(dataset.iterator().state_dict())
+
+
 def test_directories_are_columns(place):
     for year in (2020, 2021):
         (place / "t" / f"year={year}").mkdir(parents=True)

@@ -1,5 +1,6 @@
 """Data sets of a trainer: what its workers get, in runs and without one."""
 
+import collections
 import threading
 
 import numpy as np
@@ -115,6 +116,49 @@ def test_a_run_goes_on_where_its_checkpoint_was(fit, place):
     failure = FailureConfig(max_failures=1)
     rows = fit(train, 1, datasets, failure_config=failure).return_value
     assert sorted(rows) == list(range(100))
+
+
+@pytest.mark.parametrize(
+    "gone, rows, most",
+    [
+        (range(25), 374, 1),  # which the first batch of the epoch shows: the ranks count
+        (range(50, 75), 400, 2),  # which the first batch after the restart shows: a rank has its own rows again
+    ],
+)
+def test_rows_are_counted_after_a_restart_if_they_were_before(fit, gone, rows, most):
+    def train():
+        import json
+        import pathlib
+        import tempfile
+
+        import trainyard
+
+        shard, checkpoint = trainyard.get_dataset_shard("train"), trainyard.get_checkpoint()
+        name = f"{trainyard.get_context().get_world_rank()}.json"
+        rows = []
+        if checkpoint is not None:
+            with checkpoint.as_directory() as directory:
+                state, rows = json.loads(pathlib.Path(directory, name).read_text())
+            shard.load_state_dict(state)
+        for i, batch in enumerate(shard.iter_batches(batch_size=10)):
+            rows += batch["id"].tolist()
+            if checkpoint is None and i == 4:
+                with tempfile.TemporaryDirectory() as directory:
+                    pathlib.Path(directory, name).write_text(json.dumps([shard.state_dict(), rows]))
+                    trainyard.report({}, checkpoint=Checkpoint.from_directory(directory))
+                raise RuntimeError("again")
+        return gathered(rows)
+
+    def lose(batch):
+        import numpy as np
+
+        return {"id": batch["id"][~np.isin(batch["id"], gone)]}
+
+    dataset = data.range(400, override_num_blocks=8).map_batches(lose)
+    shares = fit(train, 2, {"train": dataset}, failure_config=FailureConfig(max_failures=1)).return_value
+    times = collections.Counter(shares[0] + shares[1])
+    assert len(shares[0]) == len(shares[1]) == rows // 2 and max(times.values()) == most
+    assert len(times) >= 374 and not set(gone) & set(times)
 
 
 def test_what_a_user_s_config_gives(fit):

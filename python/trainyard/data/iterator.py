@@ -13,9 +13,9 @@ from typing import Any, Callable, Generator, Iterable, Iterator
 
 import numpy as np
 
-from .block import Block, check_format, concat, rebatched
+from .block import Block, check_format, rebatched
 from .not_provided import refuse
-from .shards import Shard
+from .shards import Mixing, Shard
 
 _END = object()
 
@@ -59,10 +59,10 @@ class DataIterator:
         self, options: _Batching, prefetch: int, collate: Callable | None, handed: Callable
     ) -> Iterator[Any]:
         """`handed` makes of (rows, batch) what is given away; it may look ahead, and what has no rows does not count."""
-        pass_ = self._shard.begin(options.is_mixed())
+        pass_ = self._shard.begin(options.mixing)
 
         def made() -> Iterator[tuple[int, Any]]:
-            for block in pass_.unseen(options.batches(pass_.blocks(), pass_.numbers(options.seed))):
+            for block in options.batches(pass_.blocks()):
                 batch = block.batch(options.format)
                 yield block.rows, collate(batch) if collate else batch
 
@@ -80,7 +80,7 @@ class DataIterator:
         return Passes(self._records)
 
     def _records(self) -> Iterator[dict[str, Any]]:
-        pass_ = self._shard.begin(False)
+        pass_ = self._shard.begin()
         blocks = read_ahead(pass_.blocks, 1)
         try:
             for block in blocks:
@@ -205,7 +205,7 @@ class DataIterator:
         """The rows of this shard, in memory."""
         from .dataset import MaterializedDataset
 
-        return MaterializedDataset.holding(list(self._shard.begin(False).blocks()))
+        return MaterializedDataset.holding(list(self._shard.begin().blocks()))
 
     def schema(self) -> Any:
         return self._shard.dataset.schema()
@@ -268,34 +268,15 @@ class _Batching:
     def __init__(
         self, size: int | None, form: str | None, drop_last: bool, buffer: int | None, seed: int | None
     ):
-        self.size, self.format, self.drop_last, self.buffer, self.seed = size, form, drop_last, buffer, seed
+        self.size, self.format, self.drop_last = size, form, drop_last
+        self.mixing = None
+        if buffer is not None and size is not None:
+            self.mixing = Mixing(int(buffer), int(size), None if seed is None else int(seed))
 
-    def is_mixed(self) -> bool:
-        return self.buffer is not None
-
-    def batches(self, blocks: Iterator[Block], numbers: np.random.Generator) -> Iterator[Block]:
-        if self.buffer is not None:
-            blocks = _mixed(blocks, self.buffer, self.size or 1, numbers)
+    def batches(self, blocks: Iterator[Block]) -> Iterator[Block]:
         for block in rebatched(blocks, self.size):
             if self.size is None or block.rows == self.size or not self.drop_last:
                 yield block
-
-
-def _mixed(blocks: Iterator[Block], least: int, size: int, numbers: np.random.Generator) -> Iterator[Block]:
-    """The rows in an order that is drawn among at least `least` of them, as long as there are so many."""
-    held: list[Block] = []
-    rows = 0
-    for block in blocks:
-        held.append(block)
-        rows += block.rows
-        if rows >= least + max(least // 2, size):
-            mixed = concat(held)
-            mixed = mixed.take(numbers.permutation(rows))
-            out = (rows - least) // size * size
-            yield mixed.slice(0, out)
-            held, rows = [mixed.slice(out, rows)], rows - out
-    if rows:
-        yield concat(held).take(numbers.permutation(rows))
 
 
 def read_ahead(make: Callable[[], Iterator[Any]], ahead: int) -> Generator[Any, None, None]:

@@ -275,8 +275,9 @@ def _same(block: Block) -> Block:
     return block
 
 
-def has_draws(plan: Plan) -> bool:
-    return any(
-        isinstance(one, (Shuffled, BlockOrder)) or getattr(getattr(one, "source", None), "shuffle", None)
-        for one in plan.walk()
-    )
+def drawers(plan: Plan) -> Iterator[Any]:
+    """All in the tree that draws by a `seed` of its own, from the root on."""
+    for one in plan.walk():
+        source, step = getattr(one, "source", None), getattr(one, "step", None)
+        found = (getattr(one, "draw", None), getattr(source, "shuffle", None), step)
+        yield from (drawer for drawer in found if getattr(drawer, "seed", None) is not None)
