@@ -67,13 +67,17 @@ static uint64_t hash_state(uint32_t shape, enum tier tier, const quantity *amoun
     return mix(hash, word);
 }
 
+/* Whether nodes of the shape can be alike: one that has its shape to itself is not looked for in the table. */
+static bool is_shared(const struct classes *classes, uint32_t shape) {
+    return classes->shapes[shape].n_nodes > 1;
+}
+
 static void log_change(struct classes *classes, uint32_t slot) {
     classes->log[classes->log_end++ & classes->log_mask] = slot;
 }
 
-static void class_free(struct classes *classes, uint32_t slot) {
-    const struct node_class *class = class_at(classes, slot);
-    /* Removal from linear probing without tombstones: what follows moves up as far as its own place allows. */
+/* Removal from linear probing without tombstones: what follows moves up as far as its own place allows. */
+static void table_remove(struct classes *classes, uint32_t slot) {
     uint32_t mask = classes->mask, hole = (uint32_t)class_at(classes, slot)->hash & mask;
     while (classes->table[hole] != slot)
         hole = (hole + 1) & mask;
@@ -84,6 +88,11 @@ static void class_free(struct classes *classes, uint32_t slot) {
         hole = at;
     }
     classes->table[hole] = NONE;
+}
+
+static void class_free(struct classes *classes, uint32_t slot) {
+    const struct node_class *class = class_at(classes, slot);
+    if (is_shared(classes, class->shape)) table_remove(classes, slot);
     if (class->next != NONE) class_at(classes, class->next)->back = class->back;
     if (class->back != NONE) class_at(classes, class->back)->next = class->next;
     if (class->back == NONE) classes->shapes[class->shape].first_class = class->next;
@@ -91,22 +100,23 @@ static void class_free(struct classes *classes, uint32_t slot) {
     classes->n_classes--;
 }
 
-/* The class of the open node, made when there is none. */
-static uint32_t class_find(struct classes *classes, enum tier tier) {
-    uint32_t shape = classes->open.shape;
-    struct shape_info *info = &classes->shapes[shape];
-    uint64_t hash = hash_state(shape, tier, classes->open.amounts, info->shape->total.n, classes->sorted,
-                               info->n_positions);
-    size_t amounts_size = info->shape->total.n * sizeof(quantity);
-    size_t devices_size = info->n_positions * sizeof(uint16_t);
-    uint32_t at = (uint32_t)hash & classes->mask;
+/* The open node's place in the table: its class is there, or NONE. */
+static uint32_t table_find(const struct classes *classes, enum tier tier, uint64_t hash) {
+    uint32_t shape = classes->open.shape, at = (uint32_t)hash & classes->mask;
+    const struct shape_info *info = &classes->shapes[shape];
     for (; classes->table[at] != NONE; at = (at + 1) & classes->mask) {
         const struct node_class *class = class_at(classes, classes->table[at]);
         if (class->hash == hash && class->shape == shape && class->tier == tier &&
-            !memcmp(class_amounts(class), classes->open.amounts, amounts_size) &&
-            !memcmp(class_devices(classes, class), classes->sorted, devices_size))
-            return classes->table[at];
+            !memcmp(class_amounts(class), classes->open.amounts, info->n_resources * sizeof(quantity)) &&
+            !memcmp(class_devices(classes, class), classes->sorted, info->n_positions * sizeof(uint16_t)))
+            break;
     }
+    return at;
+}
+
+static uint32_t class_make(struct classes *classes, enum tier tier, uint64_t hash) {
+    uint32_t shape = classes->open.shape;
+    struct shape_info *info = &classes->shapes[shape];
     uint32_t slot = classes->n_freed ? classes->freed[--classes->n_freed] : classes->n_slots++;
     struct node_class *class = class_at(classes, slot);
     *class = (struct node_class){.hash = hash, .shape = shape, .first = NONE, .tier = tier};
@@ -114,10 +124,22 @@ static uint32_t class_find(struct classes *classes, enum tier tier) {
     class->back = NONE;
     if (class->next != NONE) class_at(classes, class->next)->back = slot;
     info->first_class = slot;
-    memcpy(class_amounts(class), classes->open.amounts, amounts_size);
-    memcpy(class_devices(classes, class), classes->sorted, devices_size);
+    memcpy(class_amounts(class), classes->open.amounts, info->n_resources * sizeof(quantity));
+    memcpy(class_devices(classes, class), classes->sorted, info->n_positions * sizeof(uint16_t));
     classes->n_classes++;
-    return classes->table[at] = slot;
+    return slot;
+}
+
+/* The class of the open node, made when there is none. */
+static uint32_t class_find(struct classes *classes, enum tier tier) {
+    uint32_t shape = classes->open.shape;
+    const struct shape_info *info = &classes->shapes[shape];
+    if (!is_shared(classes, shape)) return class_make(classes, tier, 0);
+    uint64_t hash =
+        hash_state(shape, tier, classes->open.amounts, info->n_resources, classes->sorted, info->n_positions);
+    uint32_t at = table_find(classes, tier, hash);
+    if (classes->table[at] == NONE) classes->table[at] = class_make(classes, tier, hash);
+    return classes->table[at];
 }
 
 static void insertion_sort(uint16_t *items, size_t n) {
@@ -143,7 +165,7 @@ void classes_open(struct classes *classes, uint32_t node) {
     struct node_class *class = class_at(classes, slot);
     hold(classes, node, class->shape);
     memcpy(classes->open.amounts, class_amounts(class),
-           classes->shapes[class->shape].shape->total.n * sizeof(quantity));
+           classes->shapes[class->shape].n_resources * sizeof(quantity));
     class->first = heap_remove(classes->links, class->first, node);
     class->n_nodes--;
     classes->class_of[node] = NONE;
@@ -154,7 +176,7 @@ void classes_open(struct classes *classes, uint32_t node) {
 void classes_close(struct classes *classes, enum tier tier) {
     const struct shape_info *info = &classes->shapes[classes->open.shape];
     memcpy(classes->sorted, classes->open.devices, info->n_positions * sizeof(uint16_t));
-    for (size_t i = 0; i < info->shape->total.n; i++) {
+    for (size_t i = 0; i < info->n_resources; i++) {
         int32_t at = classes->devices_at[info->first_resource + i];
         if (at >= 0) insertion_sort(classes->sorted + at, classes->devices_n[info->first_resource + i]);
     }
@@ -199,14 +221,15 @@ static int lay_out_shapes(struct classes *classes) {
     qsort(classes->shapes, n_shapes, sizeof *classes->shapes, pointer_order);
     for (uint32_t s = 0; s < classes->n_shapes; s++) {
         classes->shapes[s].first_resource = (uint32_t)n;
-        n += classes->shapes[s].shape->total.n;
+        classes->shapes[s].n_resources = (uint32_t)classes->shapes[s].shape->total.n;
+        n += classes->shapes[s].n_resources;
     }
     classes->devices_at = malloc((n + 1) * sizeof *classes->devices_at);
     classes->devices_n = calloc(n + 1, sizeof *classes->devices_n);
     if (!classes->devices_at || !classes->devices_n) return -ENOMEM;
     for (uint32_t s = 0; s < classes->n_shapes; s++) {
         struct shape_info *info = &classes->shapes[s];
-        for (size_t i = 0; i < info->shape->total.n; i++) {
+        for (size_t i = 0; i < info->n_resources; i++) {
             int d = find_devices(info->shape, info->shape->total.items[i].name);
             classes->devices_at[info->first_resource + i] = d < 0 ? -1 : (int32_t)info->n_positions;
             if (d < 0) continue;
@@ -225,7 +248,9 @@ static int claim_nodes(struct classes *classes) {
     if (!classes->class_of || !classes->links || !classes->first_position) return -ENOMEM;
     for (size_t i = 0, shape = 0; i < n; i++) {
         struct shape_info key = {.shape = classes->cluster->nodes[i].shape};
-        if (classes->shapes[shape].shape != key.shape) { /* neighbours mostly share one */
+        /* neighbours mostly share one, or have two that were made one after the other */
+        if (classes->shapes[shape].shape != key.shape && shape + 1 < classes->n_shapes) shape++;
+        if (classes->shapes[shape].shape != key.shape) {
             const struct shape_info *found =
                 bsearch(&key, classes->shapes, classes->n_shapes, sizeof key, pointer_order);
             shape = (size_t)(found - classes->shapes);
@@ -250,7 +275,7 @@ static int claim_classes(struct classes *classes) {
     size_t n = classes->cluster->n + 1, amounts = 0, positions = 0;
     for (uint32_t s = 0; s < classes->n_shapes; s++) {
         const struct shape_info *info = &classes->shapes[s];
-        if (info->shape->total.n > amounts) amounts = info->shape->total.n;
+        if (info->n_resources > amounts) amounts = info->n_resources;
         if (info->n_positions > positions) positions = info->n_positions;
     }
     classes->devices_offset = sizeof(struct node_class) + amounts * sizeof(quantity);
@@ -280,15 +305,14 @@ int classes_init(struct classes *classes, const struct cluster *cluster, bool id
     for (uint32_t i = 0; i < cluster->n; i++) {
         hold(classes, i, classes->class_of[i]);
         const struct shape_info *info = &classes->shapes[classes->open.shape];
-        const struct node_shape *shape = info->shape;
         const struct node_use *use = idle ? NULL : classes->cluster->nodes[i].use;
-        for (size_t j = 0; j < shape->total.n; j++) {
-            const struct resource *item = &shape->total.items[j];
+        for (size_t j = 0; j < info->n_resources; j++) {
+            const struct resource *item = &info->shape->total.items[j];
             classes->open.amounts[j] = use ? resources_get(&use->available, item->name) : item->amount;
             int32_t at = classes->devices_at[info->first_resource + j];
             if (at < 0) continue;
-            int d = find_devices(shape, item->name);
-            for (size_t k = 0; k < shape->devices[d].n; k++)
+            int d = use ? find_devices(info->shape, item->name) : 0;
+            for (size_t k = 0; k < classes->devices_n[info->first_resource + j]; k++)
                 classes->open.devices[at + (ptrdiff_t)k] =
                     (uint16_t)(use ? use->device_free[d][k] : QUANTITY_ONE);
         }

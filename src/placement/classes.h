@@ -23,6 +23,7 @@ struct shape_info {
     uint32_t n_nodes, first_node;
     uint32_t first_class;    /* list of the shape's classes */
     uint32_t first_resource; /* into classes->devices_at and ->devices_n, one entry for each of shape->total */
+    uint32_t n_resources;    /* of shape->total, which lies far away */
     uint32_t n_positions;    /* devices of all resources together */
 };
 
@@ -58,7 +59,7 @@ struct classes {
     uint32_t n_slots, n_classes; /* slots in use or freed, classes alive */
     uint32_t *freed;
     uint32_t n_freed;
-    uint32_t *table; /* hash table of classes */
+    uint32_t *table; /* hash table of the classes whose shape has several nodes */
     uint32_t mask;
 
     uint32_t *log; /* ring of the last classes that changed, for those who keep an order of classes */
