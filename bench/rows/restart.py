@@ -22,7 +22,7 @@ def _wait_again(subjects, child, before):
     """When all were in their training function with other pids than before (monotonic); None when that takes too long."""
     end = time.monotonic() + DEADLINE
     while time.monotonic() < end and child.poll() is None:
-        if not {entry.pid for entry in subjects.entries()} & before:
+        if before.isdisjoint(subjects.pids()):
             return time.monotonic()
         time.sleep(0.0005)
     return None
