@@ -1,17 +1,12 @@
-/* The record layer of record.h. */
+/* The record layer of record.h, by the AES-GCM of OpenSSL. */
 #include "wire/record.h"
 
 #include <errno.h>
 #include <openssl/core_names.h>
-#include <openssl/crypto.h>
-#include <openssl/evp.h>
 #include <openssl/kdf.h>
 #include <openssl/params.h>
 #include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
-
-#include "wire/gcm.h"
 
 enum { TAG = 16, IV = 12, VERSION = 3, LEAST_INSIDE = 1, MOST_INSIDE = RECORD_PLAIN + 1 };
 
@@ -48,117 +43,45 @@ bool record_next_key(struct record_way *way) {
     return begun;
 }
 
-/* -- ciphers */
-
-struct record_cipher {
-    EVP_CIPHER_CTX *openssl; /* NULL: `key` */
-    struct gcm_key key;
-};
-
 static EVP_CIPHER *aes; /* looking it up costs more than a small record */
 
 static void fetch_aes(void) {
     aes = EVP_CIPHER_fetch(NULL, "AES-128-GCM", NULL);
 }
 
-struct record_cipher *record_cipher_openssl(const struct record_way *way, bool seals) {
+EVP_CIPHER_CTX *record_cipher(const struct record_way *way, bool seals) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     (void)pthread_once(&once, fetch_aes);
-    struct record_cipher *made = aes != NULL ? calloc(1, sizeof *made) : NULL;
-    if (made == NULL) return NULL;
-    made->openssl = EVP_CIPHER_CTX_new();
-    if (made->openssl != NULL && EVP_CipherInit_ex(made->openssl, aes, NULL, way->key, NULL, seals) == 1)
-        return made;
-    record_cipher_free(made);
+    EVP_CIPHER_CTX *cipher = aes != NULL ? EVP_CIPHER_CTX_new() : NULL;
+    if (cipher == NULL || EVP_CipherInit_ex(cipher, aes, NULL, way->key, NULL, seals) == 1) return cipher;
+    EVP_CIPHER_CTX_free(cipher);
     return NULL;
 }
 
-struct record_cipher *record_cipher(const struct record_way *way, bool seals) {
-    if (!gcm_is_here()) return record_cipher_openssl(way, seals);
-    struct record_cipher *made = malloc(sizeof *made);
-    if (made == NULL) return NULL;
-    made->openssl = NULL;
-    gcm_expand(&made->key, way->key);
-    return made;
-}
-
-void record_cipher_free(struct record_cipher *cipher) {
-    if (cipher == NULL) return;
-    EVP_CIPHER_CTX_free(cipher->openssl);
-    explicit_bzero(cipher, sizeof *cipher);
-    free(cipher);
-}
-
-/* -- records */
-
 /* Each record has a nonce of its own, whatever becomes of it, and is bound to its header. */
-static void take_nonce(struct record_way *way, uint8_t nonce[IV]) {
-    memcpy(nonce, way->iv, IV);
+static bool begin_record(struct record_way *way, EVP_CIPHER_CTX *cipher, const uint8_t header[RECORD_HEADER]) {
+    uint8_t nonce[IV];
+    int n;
+    memcpy(nonce, way->iv, sizeof nonce);
     for (int i = 0; i < 8; i++)
         nonce[IV - 1 - i] ^= (uint8_t)(way->sequence >> (8 * i));
     way->sequence++;
-}
-
-static bool begin_openssl(EVP_CIPHER_CTX *cipher, const uint8_t nonce[IV],
-                          const uint8_t header[RECORD_HEADER]) {
-    int n;
     return EVP_CipherInit_ex(cipher, NULL, NULL, NULL, nonce, -1) == 1 &&
            EVP_CipherUpdate(cipher, NULL, &n, header, RECORD_HEADER) == 1;
 }
 
-/* `last` follows what is at `from`, and the tag what is at `to`. */
-static bool seal(struct record_cipher *cipher, const uint8_t nonce[IV], const uint8_t header[RECORD_HEADER],
-                 const uint8_t *from, size_t size, uint8_t last, uint8_t *to) {
-    if (cipher->openssl == NULL) {
-        size_t whole = size - size % GCM_BLOCK;
-        uint8_t rest[GCM_BLOCK];
-        struct gcm gcm;
-        memcpy(rest, from + whole, size - whole);
-        rest[size - whole] = last;
-        gcm_begin(&gcm, &cipher->key, nonce, header, RECORD_HEADER);
-        gcm_seal(&gcm, from, whole, to);
-        gcm_seal(&gcm, rest, size - whole + 1, to + whole);
-        gcm_end(&gcm, to + size + 1);
-        return true;
-    }
-    uint8_t *end = to + size;
-    int n;
-    return begin_openssl(cipher->openssl, nonce, header) &&
-           EVP_CipherUpdate(cipher->openssl, to, &n, from, (int)size) == 1 &&
-           EVP_CipherUpdate(cipher->openssl, end, &n, &last, 1) == 1 &&
-           EVP_CipherFinal_ex(cipher->openssl, end + 1, &n) == 1 &&
-           EVP_CIPHER_CTX_ctrl(cipher->openssl, EVP_CTRL_AEAD_GET_TAG, TAG, end + 1) == 1;
-}
-
-/* The tag follows what is at `from`. */
-static bool open_sealed(struct record_cipher *cipher, const uint8_t nonce[IV],
-                        const uint8_t header[RECORD_HEADER], const uint8_t *from, size_t size, uint8_t *to) {
-    uint8_t tag[TAG];
-    memcpy(tag, from + size, TAG);
-    if (cipher->openssl == NULL) {
-        struct gcm gcm;
-        uint8_t made[TAG];
-        gcm_begin(&gcm, &cipher->key, nonce, header, RECORD_HEADER);
-        gcm_open(&gcm, from, size, to);
-        gcm_end(&gcm, made);
-        return CRYPTO_memcmp(made, tag, TAG) == 0;
-    }
-    uint8_t nothing[TAG];
-    int n;
-    return begin_openssl(cipher->openssl, nonce, header) &&
-           EVP_CIPHER_CTX_ctrl(cipher->openssl, EVP_CTRL_AEAD_SET_TAG, TAG, tag) == 1 &&
-           EVP_CipherUpdate(cipher->openssl, to, &n, from, (int)size) == 1 &&
-           EVP_CipherFinal_ex(cipher->openssl, nothing, &n) == 1;
-}
-
-size_t record_seal(struct record_way *way, struct record_cipher *cipher, enum record_type type,
-                   const void *from, size_t size, uint8_t *to) {
+size_t record_seal(struct record_way *way, EVP_CIPHER_CTX *cipher, enum record_type type, const void *from,
+                   size_t size, uint8_t *to) {
     size_t payload = size + RECORD_EXTRA - RECORD_HEADER;
     uint8_t header[RECORD_HEADER] = {RECORD_DATA, VERSION, VERSION, (uint8_t)(payload >> 8), (uint8_t)payload};
-    uint8_t nonce[IV];
+    uint8_t inner = (uint8_t)type, *end = to + RECORD_HEADER + size;
+    int n;
     memcpy(to, header, sizeof header);
-    take_nonce(way, nonce);
-    bool sealed = seal(cipher, nonce, header, from, size, (uint8_t)type, to + RECORD_HEADER);
+    bool sealed = begin_record(way, cipher, header) &&
+                  EVP_CipherUpdate(cipher, to + RECORD_HEADER, &n, from, (int)size) == 1 &&
+                  EVP_CipherUpdate(cipher, end, &n, &inner, 1) == 1 &&
+                  EVP_CipherFinal_ex(cipher, end + 1, &n) == 1 &&
+                  EVP_CIPHER_CTX_ctrl(cipher, EVP_CTRL_AEAD_GET_TAG, TAG, end + 1) == 1;
     return sealed ? size + RECORD_EXTRA : 0;
 }
 
@@ -170,12 +93,17 @@ ssize_t record_size(const uint8_t *bytes, size_t n) {
     return plausible ? (ssize_t)(RECORD_HEADER + payload) : -EBADMSG;
 }
 
-ssize_t record_open(struct record_way *way, struct record_cipher *cipher, const uint8_t *record, size_t size,
+ssize_t record_open(struct record_way *way, EVP_CIPHER_CTX *cipher, const uint8_t *record, size_t size,
                     uint8_t *to, enum record_type *type) {
     size_t inside = size - RECORD_HEADER - TAG;
-    uint8_t nonce[IV];
-    take_nonce(way, nonce);
-    if (!open_sealed(cipher, nonce, record, record + RECORD_HEADER, inside, to)) return -EBADMSG;
+    uint8_t nothing[TAG];
+    int n;
+    bool opened = begin_record(way, cipher, record) &&
+                  EVP_CIPHER_CTX_ctrl(cipher, EVP_CTRL_AEAD_SET_TAG, TAG,
+                                      (void *)(record + RECORD_HEADER + inside)) == 1 &&
+                  EVP_CipherUpdate(cipher, to, &n, record + RECORD_HEADER, (int)inside) == 1 &&
+                  EVP_CipherFinal_ex(cipher, nothing, &n) == 1;
+    if (!opened) return -EBADMSG;
     while (inside > 0 && to[inside - 1] == 0) /* padding, which we do not make */
         inside--;
     if (inside == 0) return -EBADMSG;

@@ -1,12 +1,12 @@
 /* Records of TLS 1.3 (RFC 8446, 5) with AES-128-GCM, for what follows OpenSSL's handshake: an SSL object
  * that stays takes 13 KiB of each of ten thousand agents, and copies each byte twice. A way is one
- * direction of a connection. A cipher is made for a batch of records and freed again: that of gcm.h where the
- * processor has its instructions, else OpenSSL's. Pure: no system call. Part of the module tls. */
+ * direction of a connection. A cipher is made for a batch of records and freed again. Pure: no system call.
+ * Part of the module tls. */
 #ifndef WIRE_RECORD_H
 #define WIRE_RECORD_H
 
+#include <openssl/evp.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -30,17 +30,13 @@ struct record_way {
 bool record_begin(struct record_way *way, const uint8_t secret[RECORD_SECRET]);
 bool record_next_key(struct record_way *way);
 
-struct record_cipher; /* opaque */
-
-/* With the way's key of now, NULL without memory; the second is OpenSSL's whatever the processor has. */
-struct record_cipher *record_cipher(const struct record_way *way, bool seals);
-struct record_cipher *record_cipher_openssl(const struct record_way *way, bool seals);
-void record_cipher_free(struct record_cipher *cipher); /* NULL is fine */
+/* With the way's key of now. NULL without memory; EVP_CIPHER_CTX_free. */
+EVP_CIPHER_CTX *record_cipher(const struct record_way *way, bool seals);
 
 /* Writes a record of at most RECORD_PLAIN bytes to `to`, where there is room for RECORD_EXTRA more: its
  * size, or 0 where OpenSSL fails. */
-size_t record_seal(struct record_way *way, struct record_cipher *cipher, enum record_type type,
-                   const void *from, size_t size, uint8_t *to);
+size_t record_seal(struct record_way *way, EVP_CIPHER_CTX *cipher, enum record_type type, const void *from,
+                   size_t size, uint8_t *to);
 
 /* How long the record is that `bytes` begin with: 0 while that cannot be told, -EBADMSG where it is none. */
 ssize_t record_size(const uint8_t *bytes, size_t n);
@@ -48,7 +44,7 @@ ssize_t record_size(const uint8_t *bytes, size_t n);
 /* Opens a whole record to `to`, which has room for all of it but RECORD_EXTRA - 1 bytes, or is where its
  * payload begins: the size of what it carries, with its type; -EBADMSG where it is not what the peer
  * sealed. */
-ssize_t record_open(struct record_way *way, struct record_cipher *cipher, const uint8_t *record, size_t size,
+ssize_t record_open(struct record_way *way, EVP_CIPHER_CTX *cipher, const uint8_t *record, size_t size,
                     uint8_t *to, enum record_type *type);
 
 #endif

@@ -384,8 +384,8 @@ static bool is_whole(const uint8_t *bytes, size_t n) {
 
 /* Opens the record of `size` bytes: a large one to the caller's room where it fits, else where it lies, and
  * what the caller has no room for becomes the front of `in`. The caller's bytes; -errno. */
-static ssize_t open_record(struct tls *tls, struct record_cipher *cipher, uint8_t *record, size_t size,
-                           char *to, size_t room) {
+static ssize_t open_record(struct tls *tls, EVP_CIPHER_CTX *cipher, uint8_t *record, size_t size, char *to,
+                           size_t room) {
     bool fits = size > SMALL && size - RECORD_EXTRA < room;
     uint8_t *plain = fits ? (uint8_t *)to : record + RECORD_HEADER;
     enum record_type type;
@@ -404,7 +404,7 @@ static ssize_t open_record(struct tls *tls, struct record_cipher *cipher, uint8_
  * by. */
 static size_t open_all(struct tls *tls, uint8_t *bytes, size_t n, char *to, size_t room) {
     size_t at = 0, done = 0;
-    struct record_cipher *cipher = record_cipher(&tls->reading, false);
+    EVP_CIPHER_CTX *cipher = record_cipher(&tls->reading, false);
     if (cipher == NULL) end_reading(tls, -ENOMEM);
     while (!tls->ended && done < room && is_whole(bytes + at, n - at)) {
         uint64_t before = tls->reading.sequence;
@@ -414,11 +414,11 @@ static size_t open_all(struct tls *tls, uint8_t *bytes, size_t n, char *to, size
         if (opened > 0) done += (size_t)opened;
         at += size > 0 ? (size_t)size : 0;
         if (tls->reading.sequence > before) continue;
-        record_cipher_free(cipher); /* another key */
+        EVP_CIPHER_CTX_free(cipher); /* another key */
         cipher = record_cipher(&tls->reading, false);
         if (cipher == NULL) end_reading(tls, -ENOMEM);
     }
-    record_cipher_free(cipher);
+    EVP_CIPHER_CTX_free(cipher);
     if (!tls->ended && at < n) buffer_append(&tls->in, bytes + at, n - at);
     if (tls->in.failed) end_reading(tls, -ENOMEM);
     return done;
@@ -471,7 +471,7 @@ static int send_out(struct tls *tls) {
     return 0;
 }
 
-static bool seal(struct tls *tls, struct record_cipher *cipher, enum record_type type, const void *from,
+static bool seal(struct tls *tls, EVP_CIPHER_CTX *cipher, enum record_type type, const void *from,
                  size_t size) {
     char *to = buffer_reserve(&tls->out, size + RECORD_EXTRA);
     size_t n = to != NULL ? record_seal(&tls->writing, cipher, type, from, size, (uint8_t *)to) : 0;
@@ -483,12 +483,12 @@ static bool seal(struct tls *tls, struct record_cipher *cipher, enum record_type
 static int gather(struct tls *tls, const char *from, size_t size) {
     size_t wanted = size + (size / RECORD_PLAIN + 1) * RECORD_EXTRA;
     bool sealed = buffer_reserve(&tls->out, wanted < GATHERED ? wanted : GATHERED) != NULL;
-    struct record_cipher *cipher = record_cipher(&tls->writing, true);
+    EVP_CIPHER_CTX *cipher = record_cipher(&tls->writing, true);
     while (sealed && cipher != NULL && tls->owed < size && tls->out.size + RECORD <= GATHERED) {
         if (tls->writing.sequence >= RECORDS_A_KEY) {
             sealed = seal(tls, cipher, RECORD_HANDSHAKE, KEY_UPDATE, sizeof KEY_UPDATE) &&
                      record_next_key(&tls->writing);
-            record_cipher_free(cipher);
+            EVP_CIPHER_CTX_free(cipher);
             cipher = record_cipher(&tls->writing, true);
             continue;
         }
@@ -496,7 +496,7 @@ static int gather(struct tls *tls, const char *from, size_t size) {
         sealed = seal(tls, cipher, RECORD_DATA, from + tls->owed, n);
         if (sealed) tls->owed += n;
     }
-    record_cipher_free(cipher);
+    EVP_CIPHER_CTX_free(cipher);
     return sealed && cipher != NULL ? 0 : -ENOMEM;
 }
 
@@ -514,10 +514,10 @@ static ssize_t write_some(struct tls *tls, const void *from, size_t size) {
 }
 
 static void say_goodbye(struct tls *tls) {
-    struct record_cipher *cipher = send_out(tls) == 0 ? record_cipher(&tls->writing, true) : NULL;
+    EVP_CIPHER_CTX *cipher = send_out(tls) == 0 ? record_cipher(&tls->writing, true) : NULL;
     if (cipher != NULL && seal(tls, cipher, RECORD_ALERT, CLOSE_NOTIFY, sizeof CLOSE_NOTIFY))
         (void)send_out(tls);
-    record_cipher_free(cipher);
+    EVP_CIPHER_CTX_free(cipher);
 }
 
 static void destroy(struct tls *tls, bool goodbye) {

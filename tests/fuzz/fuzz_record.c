@@ -20,13 +20,13 @@ static void try_strange(const uint8_t *data, size_t size) {
     struct record_way way;
     enum record_type type;
     fuzz_require(record_begin(&way, SECRET));
-    struct record_cipher *cipher = record_cipher(&way, false);
+    EVP_CIPHER_CTX *cipher = record_cipher(&way, false);
     ssize_t whole;
     for (size_t at = 0; (whole = record_size(data + at, size - at)) > 0 && (size_t)whole <= size - at;
          at += (size_t)whole)
         fuzz_require(record_open(&way, cipher, data + at, (size_t)whole, plain, &type) == -EBADMSG);
     fuzz_require(whole >= 0 || whole == -EBADMSG);
-    record_cipher_free(cipher);
+    EVP_CIPHER_CTX_free(cipher);
 }
 
 static void try_sealed(const uint8_t *data, size_t size) {
@@ -34,7 +34,7 @@ static void try_sealed(const uint8_t *data, size_t size) {
     struct record_way near, far;
     enum record_type said = (enum record_type)(size > 0 ? data[0] : 0), heard = said;
     fuzz_require(record_begin(&near, SECRET) && record_begin(&far, SECRET));
-    struct record_cipher *seals = record_cipher(&near, true), *opens = record_cipher(&far, false);
+    EVP_CIPHER_CTX *seals = record_cipher(&near, true), *opens = record_cipher(&far, false);
     if (size > RECORD_PLAIN) size = RECORD_PLAIN;
     size_t sealed = record_seal(&near, seals, said, data, size, record);
     fuzz_require(sealed == size + RECORD_EXTRA && record_size(record, sealed) == (ssize_t)sealed);
@@ -42,8 +42,8 @@ static void try_sealed(const uint8_t *data, size_t size) {
     if (said != 0) fuzz_require(opened == (ssize_t)size && heard == said);
     fuzz_require(opened <= (ssize_t)size &&
                  (opened < 0 || size == 0 || memcmp(plain, data, (size_t)opened) == 0));
-    record_cipher_free(seals);
-    record_cipher_free(opens);
+    EVP_CIPHER_CTX_free(seals);
+    EVP_CIPHER_CTX_free(opens);
 }
 
 static void shake_hands(int fds[2], struct tls **near, struct tls **far) {

@@ -23,7 +23,7 @@ enum { ROOM = RECORD_PLAIN + RECORD_EXTRA };
 
 struct ends {
     struct record_way near, far;
-    struct record_cipher *seals, *opens;
+    EVP_CIPHER_CTX *seals, *opens;
     uint8_t record[ROOM], plain[ROOM];
 };
 
@@ -36,8 +36,8 @@ static void begin(struct ends *ends) {
 }
 
 static void end(struct ends *ends) {
-    record_cipher_free(ends->seals);
-    record_cipher_free(ends->opens);
+    EVP_CIPHER_CTX_free(ends->seals);
+    EVP_CIPHER_CTX_free(ends->opens);
 }
 
 static size_t seal(struct ends *ends, const char *text) {
@@ -75,45 +75,6 @@ static void records_of_every_size_are_opened(void **state) {
         assert_int_equal(type, i % 2 == 0 ? RECORD_DATA : RECORD_ALERT);
         assert_memory_equal(ends.plain, bytes, sizes[i]);
     }
-    end(&ends);
-}
-
-static void the_cipher_of_this_processor_seals_as_openssl_does(void **state) {
-    (void)state;
-    static uint8_t bytes[RECORD_PLAIN], record[ROOM];
-    static struct ends ends;
-    struct record_way again;
-    begin(&ends);
-    assert_true(record_begin(&again, SECRET));
-    struct record_cipher *other = record_cipher_openssl(&again, true);
-    assert_non_null(other);
-    for (size_t size = 0; size <= sizeof bytes; size += 1 + size / 7) {
-        memset(bytes, (int)size, size);
-        assert_int_equal(record_seal(&ends.near, ends.seals, RECORD_DATA, bytes, size, ends.record),
-                         size + RECORD_EXTRA);
-        assert_int_equal(record_seal(&again, other, RECORD_DATA, bytes, size, record), size + RECORD_EXTRA);
-        assert_memory_equal(record, ends.record, size + RECORD_EXTRA);
-    }
-    record_cipher_free(other);
-    end(&ends);
-}
-
-static void openssl_opens_what_is_as_it_was_sealed(void **state) {
-    (void)state;
-    static struct ends ends;
-    struct record_way again;
-    enum record_type type;
-    begin(&ends);
-    assert_true(record_begin(&again, SECRET));
-    struct record_cipher *other = record_cipher_openssl(&again, false);
-    assert_non_null(other);
-    size_t size = seal(&ends, "first");
-    assert_int_equal(record_open(&again, other, ends.record, size, ends.plain, &type), 5);
-    assert_memory_equal(ends.plain, "first", 5);
-    size = seal(&ends, "second");
-    ends.record[size - 1] ^= 1;
-    assert_int_equal(record_open(&again, other, ends.record, size, ends.plain, &type), -EBADMSG);
-    record_cipher_free(other);
     end(&ends);
 }
 
@@ -203,8 +164,6 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(keys_are_those_of_the_standard),
         cmocka_unit_test(records_of_every_size_are_opened),
-        cmocka_unit_test(the_cipher_of_this_processor_seals_as_openssl_does),
-        cmocka_unit_test(openssl_opens_what_is_as_it_was_sealed),
         cmocka_unit_test(a_record_is_opened_where_it_lies),
         cmocka_unit_test(each_byte_of_a_record_counts),
         cmocka_unit_test(neither_a_repeated_record_nor_a_later_one_is_the_next),
