@@ -631,6 +631,14 @@ def test_workers_know_their_node_s_labels_and_its_address(ray):
         assert worker["mine"][0] == worker["mine"][1] and worker["all"] == 2
 
 
+def test_what_a_worker_holds_are_floats_as_all_amounts_are(ray):
+    assert ray("""
+        def train():
+            return str(ray.get_runtime_context().get_assigned_resources())
+        print(json.dumps(DataParallelTrainer(train).fit().return_value))
+    """) == "{'CPU': 1.0}"
+
+
 def test_the_driver_is_on_the_first_node_of_a_cluster(ray):
     assert ray("""
         from ray.cluster_utils import Cluster

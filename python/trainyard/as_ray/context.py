@@ -71,7 +71,7 @@ class RuntimeContext:
     def get_assigned_resources(self) -> dict[str, float]:
         """What this worker holds; {} in the driver."""
         session = runtime.session() if runtime.in_session() else None
-        return dict(session.resources) if session is not None else {}
+        return {name: float(amount) for name, amount in session.resources.items()} if session is not None else {}
 
     def get_node_labels(self) -> dict[str, str]:
         from . import cluster
