@@ -224,7 +224,7 @@ class DataParallelTrainer:
             if getattr(asked, name) and not self._saves:
                 raise ValueError(f"`CheckpointConfig.{name}`: checkpoints are those that the training function reports")
         self.backend_config.prepare(self.scaling_config)
-        if self.scaling_config.num_workers == 0:
+        if self.running_in_local_mode:
             from . import local
 
             return local.run(self)
@@ -237,6 +237,11 @@ class DataParallelTrainer:
         finally:
             driver.going.remove(self._driver)
             self._driver = None
+
+    @property
+    def running_in_local_mode(self) -> bool:
+        """Whether `fit` runs the function in this process."""
+        return self.scaling_config.num_workers == 0
 
     def data(self) -> dict[str, Any]:
         """The data sets of `datasets`, made of whatever they were given as, and how the ranks get them."""

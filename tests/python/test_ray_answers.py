@@ -530,6 +530,12 @@ def test_a_trainer_says_how_its_data_sets_are_divided():
     assert isinstance(trainer.data_config, DataConfig) and trainer.data_config is trainer.data_config
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_trainer_says_whether_its_function_runs_here(workers):
+    trainer = DataParallelTrainer(os.getpid, scaling_config=ScalingConfig(num_workers=workers))
+    assert trainer.running_in_local_mode == (workers == 0)
+
+
 def test_a_run_config_used_twice_names_one_run(ray):
     assert ray("""
         def train():
