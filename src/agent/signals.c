@@ -13,7 +13,6 @@
 
 #include "agent/node_run.h"
 #include "base/cleanup.h"
-#include "base/error.h"
 #include "base/log.h"
 
 /* Workers may ask for it as soon as they are told to stop. */
@@ -117,9 +116,10 @@ static void on_stop_signal(void *context, int signal_number) {
     run->signals++;
     log_info("agent", "signal %d: ending", signal_number);
     if (!again && run->phase == NODE_RUN_ATTEMPT) {
-        if (signal_number == run->launch.body->preempt_signal) describe_preemption(run);
-        bool preempted = signal_number == SIGTERM || signal_number == run->launch.body->preempt_signal;
-        if (preempted) run->service->status = ty_error_exit_status(TY_EPREEMPTED); /* as the run does of it */
+        if (signal_number != SIGINT) { /* a scheduler's */
+            describe_preemption(run);
+            run->service->status = 128 + signal_number; /* as that of a run that ends of it */
+        }
         /* The others are to save what they have as well. */
         Wire__Leaving body = WIRE__LEAVING__INIT;
         body.signal = signal_number;

@@ -326,6 +326,14 @@ class Lost(JoinCase):
         for process in started:
             self.assert_status(143, self.finish(process))
 
+    def test_a_node_is_taken_away_by_another_signal(self):
+        """As the one that Slurm gives a step before its time is over."""
+        started = self.begin("trap 'exit 0' TERM; echo $PPID > agent.$RANK; : > ready.$RANK; while :; do sleep 0.02; done")
+        with open(os.path.join(self.place, "agent.1")) as file:
+            os.kill(int(file.read()), signal.SIGUSR1)
+        for process in started:
+            self.assert_status(128 + signal.SIGUSR1, self.finish(process))
+
     def test_a_node_is_told_to_end(self):
         started = self.begin("trap 'exit 0' TERM; : > ready.$RANK; while :; do sleep 0.02; done")
         os.kill(started[1].pid, signal.SIGINT)
