@@ -14,6 +14,7 @@ import os
 import resource
 import shutil
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -39,6 +40,15 @@ def preloadable(library):
     atexit.register(shutil.rmtree, directory, True)
     os.symlink(library, os.path.join(directory, os.path.basename(library)))
     return os.path.join(directory, os.path.basename(library))
+
+
+def free_port():
+    """Which the kernel gives to nobody else before the end of this program; who sets SO_REUSEADDR may listen there."""
+    one = socket.socket()
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    one.bind(("127.0.0.1", 0))
+    atexit.register(one.close)
+    return one.getsockname()[1]
 
 
 class Finished:

@@ -13,8 +13,8 @@ import threading
 import time
 import unittest
 
-from harness import COMMAND, HERE, main, processes_with
-from test_join import JoinCase, free_port
+from harness import COMMAND, HERE, free_port, main, processes_with
+from test_join import JoinCase
 
 # Steps until there is a file "enough", each reported and noted: process, attempt, step.
 STEPS = """i=0; echo $PPID > agent.$RANK

@@ -11,15 +11,9 @@ import sqlite3
 import threading
 import time
 
-from harness import COMMAND, Case, main, processes_with
+from harness import COMMAND, Case, free_port, main, processes_with
 
 KEY = secrets.token_hex(32)
-
-
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 class JoinCase(Case):
@@ -318,7 +312,7 @@ class Lost(JoinCase):
         self.wait_for_line(started[1], "the controller is lost")
         started[1].kill()
         started[1].wait()
-        self.wait_for(lambda: not processes_with(self.place), "the end of its agent", seconds=20)
+        self.wait_for(lambda: not processes_with(self.place), "the end of its agent", seconds=50)  # it would look for another controller for a minute
 
     def test_a_node_is_taken_away(self):
         started = self.begin("trap 'exit 0' TERM; : > ready.$RANK; while :; do sleep 0.02; done")
@@ -582,14 +576,12 @@ class Refused(JoinCase):
             stranger.close()
 
     def await_door(self):
-        deadline = time.monotonic() + 20
-        while time.monotonic() < deadline:
-            try:
+        def listens():
+            with contextlib.suppress(OSError):
                 socket.create_connection(("127.0.0.1", self.port)).close()
-                return
-            except OSError:
-                time.sleep(0.01)
-        self.fail("nobody listens")
+                return True
+            return False
+        self.wait_for(listens, "somebody who listens")
 
 
 if __name__ == "__main__":

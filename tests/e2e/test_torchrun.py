@@ -5,7 +5,7 @@ import os
 import socket
 import sys
 
-from harness import Case, main
+from harness import Case, free_port, main
 
 # Each worker tells in a file of its own what it found.
 TELL = r"""
@@ -193,9 +193,7 @@ class Machines(TorchrunCase):
 
     def setUp(self):
         super().setUp()
-        with socket.socket() as one:
-            one.bind(("127.0.0.1", 0))
-            self.meeting = "127.0.0.1:%d" % one.getsockname()[1]
+        self.meeting = "127.0.0.1:%d" % free_port()
 
     def machine(self, *args, script=None, env=None):
         return self.start("torchrun", "--storage-path", self.storage, *args, script or self.script(), env={"TELL": self.tell, **(env or {})})

@@ -4,9 +4,12 @@ Each test gets a directory with its own HOME, storage path and leases. The path 
 test starts, so that a process which outlives the test is found by it.
 """
 
+import atexit
+import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -72,6 +75,15 @@ def wait_until(condition, seconds=180):
     while not (value := condition()) and time.monotonic() < deadline:
         time.sleep(0.01)
     return value
+
+
+def free_port():
+    """Which the kernel gives to nobody else before the end of this program; who sets SO_REUSEADDR may listen there."""
+    one = socket.socket()
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    one.bind(("127.0.0.1", 0))
+    atexit.register(one.close)
+    return one.getsockname()[1]
 
 
 @pytest.fixture(autouse=True)
@@ -154,10 +166,11 @@ def start(place):
     """start(text, *arguments, **environment): a script on its way; nothing of it is left after the test."""
     yield lambda text, *arguments, **environment: Script(place, text, *arguments, **environment)
     left = lambda: [pid for pid in processes_with(str(place)) if f"PLACE={place}" in _environ(pid)]
-    wait_until(lambda: not left(), 5)
+    wait_until(lambda: not left(), 60)
     outlived = left()
     for pid in outlived:
-        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     assert outlived == [], "processes outlived the test"
 
 

@@ -6,14 +6,13 @@ import pathlib
 import re
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import textwrap
 
 import pytest
 import trainyard
-from conftest import wait_until
+from conftest import free_port, wait_until
 
 PROGRAM = """
 import os, sys, time
@@ -50,12 +49,6 @@ result = DataParallelTrainer(train, scaling_config=ScalingConfig(num_workers=2, 
                              run_config=RunConfig(name="joined", storage_path=os.path.dirname(__file__))).fit()
 print(result.metrics)
 """
-
-
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 def begin(tmp_path, fails, ranks):
@@ -226,7 +219,7 @@ def test_nodes_of_one_who_closes_the_descriptors_of_the_run_hear_of_its_end(tmp_
     out, err = nodes[0].communicate(timeout=120)
     assert "closed the run's descriptors" in out, err
     for node in nodes[1:]:
-        _, err = node.communicate(timeout=40)
+        _, err = node.communicate(timeout=50)  # they would look for one for a minute
         assert node.returncode == 2, err
 
 

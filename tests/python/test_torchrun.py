@@ -5,13 +5,12 @@ import os
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import time
 
 import pytest
-from conftest import BUILD
+from conftest import BUILD, free_port
 
 torch = pytest.importorskip("torch")
 
@@ -100,9 +99,7 @@ def test_a_script_reduces(launcher, place, environment):
 
 def two_machines(launcher, backend, script, *args, place, environment):
     """The same line twice on this one; both ends."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port = one.getsockname()[1]
+    port = free_port()
     where = {
         "c10d": ["--rdzv-backend=c10d", f"--rdzv-endpoint=localhost:{port}", "--rdzv-id=9"],
         "static": ["--master-addr=127.0.0.1", f"--master-port={port}"],
