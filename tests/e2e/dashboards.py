@@ -27,10 +27,10 @@ class Server:
             return  # ended before
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-        self.case.assert_status(0, self.case.finish(self.process, 20))
+        self.case.assert_status(0, self.case.finish(self.process))
 
     def ask(self, path, method="GET", headers=None, token=True, body=None, skip_host=False):
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=180)
         connection.putrequest(method, path, skip_host=skip_host, skip_accept_encoding=True)
         headers = dict(headers or {})
         if token:
@@ -60,7 +60,7 @@ class DashboardCase(harness.Case):
         return Server(self, *args, **more)
 
     def open_stream(self, server, run=None, connection=None):
-        connection = connection or http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+        connection = connection or http.client.HTTPConnection("127.0.0.1", server.port, timeout=180)
         self.addCleanup(connection.close)
         connection.request("GET", "/api/stream" + (f"?run={run}" if run else ""), headers={"Authorization": "Bearer " + server.token})
         reply = connection.getresponse()

@@ -20,7 +20,7 @@
 #include <trainyard/trainyard.h>
 #include <unistd.h>
 
-enum { QUIET_MS = 500 };
+enum { QUIET_MS = 2000 };
 
 static const char all_events[] = "\"events\": [\"output\", \"log\", \"report\", \"run\", \"wait\", \"plan\", "
                                  "\"attempt\", \"node\", \"node_lost\", "
@@ -121,8 +121,9 @@ static void step_to_end(struct session *session) {
     take_events(session);
 }
 
-/* Until its agents have nothing to say, or are not heard. */
+/* From its first output on, until its agents have nothing to say, or are not heard. */
 static void step_without_taking(struct session *session) {
+    step_until(session, "output", 0);
     while (dispatch(session) && wait_for_news(session, QUIET_MS)) {
     }
 }

@@ -66,10 +66,10 @@ class Chaos(Case):
         self.assertIn("first cause: rank %s was killed by signal 9 (SIGKILL)" % killed[0], finished.err)
 
     def test_a_worker_that_was_stopped_ends_when_told_to(self):
-        """Seed 1614 stops rank 0 of 2 for 15 s, half a second after the start."""
-        process = self.start_run("-n", 2, "--grace", "10s", "--chaos", "1614:20s", "--", *BUSY)
+        """Seed 889 stops rank 0 of 2 for 18 s, four seconds after the start."""
+        process = self.start_run("-n", 2, "--grace", "10s", "--chaos", "889:20s", "--", *BUSY)
         line = process.stderr.readline()
-        self.assertRegex(line, r"rank 0 \(pid \d+\) is stopped for 15.6 s")
+        self.assertRegex(line, r"rank 0 \(pid \d+\) is stopped for 17.9 s")
         pid = int(re.search(r"pid (\d+)", line).group(1))
         self.wait_for(lambda: self.state_of(pid) == "T", "a stop", process)
         process.send_signal(signal.SIGINT)

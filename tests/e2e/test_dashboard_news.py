@@ -121,6 +121,7 @@ class News(DashboardCase):
         run.log(0, "hello\n")
         self.assertEqual({"rank": 0, "size": 6}, self.next_event(reply, "logs"))
         server.process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, server.process.pid, os.WSTOPPED | os.WNOWAIT)
         for rank in range(100):
             run.log(rank, "more at once\n")
         server.process.send_signal(signal.SIGCONT)

@@ -26,7 +26,8 @@ def read(*path):
 def children(pid):
     found = []
     for task in os.listdir("/proc/%d/task" % pid):
-        found += map(int, read("/proc/%d/task" % pid, task, "children").split())
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that has ended meanwhile
+            found += map(int, read("/proc/%d/task" % pid, task, "children").split())
     return found
 
 

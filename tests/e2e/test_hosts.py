@@ -17,7 +17,9 @@ while True:
 CALL = """
 import socket, sys
 try:
-    print(socket.create_connection((sys.argv[1], 7000), timeout=0.5).recv(5).decode())
+    server = socket.create_connection((sys.argv[1], 7000), timeout=0.5)
+    server.settimeout(None)
+    print(server.recv(5).decode())
 except TimeoutError:
     print("silence")
 except OSError as error:

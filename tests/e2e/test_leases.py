@@ -119,7 +119,7 @@ class Waiting(LeaseCase):
 
     def test_the_lease_lasts_until_the_workers_are_gone(self):
         """The controller is dead, but a worker that needs its time still has the device."""
-        script = "trap 'sleep 0.4; echo done > held; exit 0' TERM; : > ready.$TRAINYARD_RUN; while :; do sleep 0.01; done"
+        script = "trap 'sleep 0.2; echo done > held; exit 0' TERM; : > ready.$TRAINYARD_RUN; while :; do sleep 0.01; done"
         holder = self.up(self.hold("holder", script=script, gpus=1), "holder")
         waiter = self.hold("waiter", script="cat held", gpus=1)
         self.waiting(waiter, "waiter")
@@ -400,12 +400,12 @@ class SeveralUsers(LeaseCase):
         os.mkdir(self.leases)
         os.chmod(self.leases, 0o1777)
         holder = self.up(self.hold("holder", n=2), "holder")
-        out, err = self.as_nobody("--no-wait", "--", "true").communicate(timeout=30)
+        out, err = self.as_nobody("--no-wait", "--", "true").communicate(timeout=180)
         self.assertIn("run holder of root (pid %d)" % holder.pid, err)
         waiter = self.as_nobody("--", "sh", "-c", "id -un")
         self.wait_for(lambda: waiter.stderr.readable() and "waiting" in waiter.stderr.readline(), "word of the wait")
         holder.kill()
-        out, err = waiter.communicate(timeout=30)
+        out, err = waiter.communicate(timeout=180)
         self.assertEqual((0, "[rank 0] nobody\n"), (waiter.returncode, out), err)
         self.finish(holder)
         self.assert_clean()
@@ -424,7 +424,7 @@ class SeveralUsers(LeaseCase):
         waiter = self.hold("mine", script="true")
         self.waiting(waiter, "mine")
         os.kill(holder.pid, signal.SIGKILL)
-        holder.communicate(timeout=30)
+        holder.communicate(timeout=180)
         self.assert_status(0, self.finish(waiter))
 
 

@@ -66,7 +66,7 @@ class Losses(NodeCase):
         self.assert_clean()
 
     def test_daemons_of_the_lost_node_and_of_the_others(self):
-        process = self.nodes(3, "setsid sleep %s & env -i setsid sleep %s & %s" % (NEVER, NEVER, POLITE), "--grace", "300ms")
+        process = self.nodes(3, "setsid sleep %s & env -i setsid sleep %s & %s" % (NEVER, NEVER, POLITE), "--grace", "60s")
         os.kill(self.agent_of(process, "n01"), signal.SIGKILL)
         self.assert_status(5, self.finish(process))
         self.assertEqual([2, 3, 4, 5], self.told())

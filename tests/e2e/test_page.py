@@ -219,7 +219,7 @@ class Page(harness.Case):
         run.event(7, "attempt", 2, workers=8, nodes=1, reason="resume")
         run.report(8, 2, 0, 6, {"loss": 0.1, "step": 6})
         run.commit()
-        expect(page.locator(".facts")).to_contain_text("41 reports", timeout=10000)
+        expect(page.locator(".facts")).to_contain_text("41 reports")
         run.done()
 
     def test_a_run_that_was_deleted_comes_again(self):

@@ -29,7 +29,7 @@ while :; do sleep 0.02; done
 class Preemption(RunCase):
     def saver(self, n, *options):
         self.forget()
-        return self.start_run("--name", "run", "-n", n, *options, "--", "bash", self.write("work/saver.sh", SAVER))
+        return self.start_run("--name", "run", "-n", n, "--grace", "60s", *options, "--", "bash", self.write("work/saver.sh", SAVER))
 
     def assert_preempted(self, finished, status):
         self.assert_status(status, finished)

@@ -546,9 +546,9 @@ class Options(RunCase):
         """It fails for ever, and each attempt takes its whole grace to end: the limit is heard in one of these, and no other attempt follows."""
         deaf = "deaf.$TRAINYARD_ATTEMPT"
         script = '[ $RANK = 0 ] && { until [ -e %s ]; do sleep 0.01; done; exit 1; }; trap "" TERM; : > %s; while :; do sleep 0.01; done' % (deaf, deaf)
-        finished = self.run_workers("-n", 2, "--num-cpus", 2, "--grace", "2s", "--max-failures", -1, "--time-limit", "1s", "--", "sh", "-c", script)
+        finished = self.run_workers("-n", 2, "--num-cpus", 2, "--grace", "10s", "--max-failures", -1, "--time-limit", "4s", "--", "sh", "-c", script)
         self.assert_status(124, finished)
-        self.assertIn("time limit of 1 s", finished.err)
+        self.assertIn("time limit of 4 s", finished.err)
         self.assertNotIn("attempt 2 begins", finished.err)
         self.assertIn("  rank 0 failed\n", finished.err)  # and not after the limit
 

@@ -82,7 +82,7 @@ class Signals(RunCase):
             self.assertIn("[rank 0] %s\n" % word, finished.out, repr(finished))
 
     def test_ctrl_c_goes_on_to_the_harder_ones_within_the_grace(self):
-        process = self.started("--grace", "1s", "--", *self.program("deaf"))
+        process = self.started("--grace", "6s", "--", *self.program("deaf"))
         process.send_signal(signal.SIGINT)
         finished = self.assert_status(130, self.finish(process))
         self.assertIn("[rank 0] got SIGINT\n[rank 0] got SIGTERM\n", finished.out, repr(finished))
@@ -184,7 +184,7 @@ class Signals(RunCase):
     def test_the_group_is_told_before_the_grace_is_over(self):
         """A worker that is told and goes on, with a child that is not told."""
         script = "sh -c 'trap \"echo the child heard\" TERM; : > child; while :; do sleep 0.01; done' & while [ ! -e child ]; do sleep 0.01; done; exec %s %s deaf" % self.program("deaf")[:2]
-        process = self.started("--grace", "3s", "--", "sh", "-c", script)
+        process = self.started("--grace", "8s", "--", "sh", "-c", script)
         process.send_signal(signal.SIGTERM)
         finished = self.assert_status(143, self.finish(process))
         self.assertEqual(2, finished.out.count("got SIGTERM"), repr(finished))

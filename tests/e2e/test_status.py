@@ -355,7 +355,7 @@ class Logs(RunCase):
     def test_reader_that_goes_away(self):
         self.run_workers("--name", "a", "-n", "1", "--quiet", *shell("seq 1 100000"))
         out = subprocess.run("'%s' logs a --storage-path %s | head -n 1" % (COMMAND, self.storage), shell=True, capture_output=True,
-                             text=True, env=self.environment, timeout=30)
+                             text=True, env=self.environment, timeout=180)
         self.assertEqual(("[rank 0] 1\n", ""), (out.stdout, out.stderr))
 
 
@@ -390,7 +390,7 @@ class Anew(Case):
         for words, process in looking.items():
             with self.subTest(words[0]):
                 process.send_signal(signal.SIGCONT)
-                finished = self.finish(process, timeout=20)
+                finished = self.finish(process)
                 self.assertEqual(words[0] == "wait", finished.status == 1, repr(finished))
                 self.assertNotIn("new", finished.out)
                 if words[0] == "wait":

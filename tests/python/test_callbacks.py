@@ -285,7 +285,7 @@ place, way = sys.argv[1:]
 mine = []
 
 def close_all_and_open_others():
-    time.sleep(0.5)  # what is being written comes to its end
+    time.sleep(2)  # what is being written comes to its end
     os.closerange(3, 4096)
     for i in range(60):
         fd = os.open(f"{place}/mine-{i}", os.O_RDWR | os.O_CREAT)

@@ -238,5 +238,5 @@ def test_an_interrupt_ends_it(start, place):
     script = start(FORK + WAITING)
     assert len(workers_of(place)) == 2, script.finish(1)
     os.kill(script.process.pid, signal.SIGINT)
-    assert script.finish(20).status != 0
+    assert script.finish().status != 0
     assert wait_until(lambda: not processes_with(str(place))), processes_with(str(place))

@@ -92,7 +92,7 @@ def test_children_are_forked_while_a_thread_makes_the_first_report(start, storag
                 if pid == 0:
                     trainyard.report({"child": True})
                     os._exit(0)
-                ends.append(wait_for(pid, 30))
+                ends.append(wait_for(pid))
 
         def train():
             sys.setswitchinterval(1e-6)
@@ -214,10 +214,10 @@ def test_a_callbacks_child_hears_the_signals_of_its_own(start, storage):
         """
         class Forks(UserCallback):
             def after_report(self, **arguments):
-                process = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+                process = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,))
                 process.start()
                 process.terminate()
-                process.join(20)
+                process.join(100)
                 ends.append(process.exitcode)
                 process.kill()
 

@@ -134,7 +134,7 @@ PREEMPTED = """
             trainyard.report({"step": 7}, checkpoint=Checkpoint(place))
 
     trainyard.init(num_cpus=8)
-    config = RunConfig(name="run", storage_path="runs", resume=True)
+    config = RunConfig(name="run", storage_path="runs", resume=True, grace_s=60)
     trainer = DataParallelTrainer(train, scaling_config=ScalingConfig(num_workers=2), run_config=config)
     try:
         print(json.dumps(trainer.fit().metrics))

@@ -175,7 +175,7 @@ def test_it_hears_that_it_is_to_stop(run):
         print("stops by itself", flush=True)
         """,
         "--time-limit",
-        "2",
+        "10",
         "--grace",
         "60",
     )

@@ -116,7 +116,7 @@ def train():
 ends = []
 for fd in (None, None, 1, 2):
     ours, theirs = socket.socketpair()
-    ours.settimeout(20)
+    ours.settimeout(100)
     if fd is None:
         os.set_inheritable(theirs.fileno(), True)
     else:
@@ -396,7 +396,7 @@ fit(train)
     )
     assert wait_until(lambda: (place / "importing").exists()), script.finish(1)
     os.kill(script.process.pid, signal.SIGINT)
-    assert script.finish(20).status != 0
+    assert script.finish().status != 0
     assert wait_until(lambda: not processes_with(str(place))), processes_with(str(place))
 
 

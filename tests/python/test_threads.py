@@ -43,7 +43,7 @@ def request(storage, **fields):
 
 def drive(run, until):
     """Steps the run until one of its events is of that kind."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 180
     while time.monotonic() < deadline:
         run.dispatch()
         for text in iter(run.next_event, None):

@@ -520,10 +520,13 @@ static void an_idle_agent_sleeps(void **state) {
     struct controller *c = controller_begin();
     controller_launch(c, (struct launch_options){.n = 8, .mode = "wait"});
     HEAR_UNTIL(c, all_ready(c, 8));
-    usleep(50000);
-    long before = count_wake_ups(c->agent);
-    usleep(300000);
-    assert_int_equal(count_wake_ups(c->agent), before);
+    long before = -1, now = count_wake_ups(c->agent);
+    for (int tries = 0; now != before; tries++) { /* on a busy machine it comes late to its rest */
+        assert_true(tries < 100);
+        before = now;
+        usleep(300000);
+        now = count_wake_ups(c->agent);
+    }
     controller_stop(c, true);
     HEAR_UNTIL(c, controller_all_gone(c, 8));
     assert_int_equal(controller_end(c), 0);

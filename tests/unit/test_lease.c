@@ -174,7 +174,7 @@ static void test_watch(void **state) {
         if (way < 2) assert_false(is_readable(fd, 0));
         if (way == 0) lease_release(lease);
         if (way == 1) end_holder(child);
-        assert_true(is_readable(fd, 10000));
+        assert_true(is_readable(fd, 120000));
         (void)close(fd);
         lease_holders_free(holders, 1);
         assert_int_equal(count_holders(NULL), 0);
@@ -192,7 +192,7 @@ static void test_change(void **state) {
         int fd = lease_watch(holders, 1, NULL);
         assert_false(is_readable(fd, 0));
         assert_int_equal(lease_claim(lease, two, claims, NULL), 0);
-        assert_true(is_readable(fd, 10000));
+        assert_true(is_readable(fd, 120000));
         (void)close(fd);
         fd = lease_watch(holders, 1, NULL);
         assert_true(is_readable(fd, 0));
@@ -771,7 +771,7 @@ static void wait_and_take(void) {
         lease_release(lease);
         if (lease_holders(NULL, &holders, &n, NULL) < 0 || lease_apply(holders, n, cluster, NULL) < 0) _exit(1);
         int fd = pick(&cluster->nodes[0], QUANTITY_ONE, &device) ? -1 : lease_watch(holders, n, NULL);
-        if (fd >= 0 && !is_readable(fd, 20000)) _exit(2);
+        if (fd >= 0 && !is_readable(fd, 120000)) _exit(2);
         if (fd >= 0) (void)close(fd);
         lease_holders_free(holders, n);
         cluster_destroy(cluster);

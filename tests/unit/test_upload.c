@@ -455,7 +455,7 @@ static void body_forks(void) {
         pid_t child = fork();
         CHECK(child >= 0);
         if (child == 0) {
-            (void)alarm(20); /* instead of a hang */
+            (void)alarm(120); /* instead of a hang */
             bool none = ty_checkpoint_latest(worker) == NULL && ty_report_drain(worker, NULL) == 0;
             _exit(none ? 0 : 1);
         }
@@ -473,7 +473,7 @@ static void body_forks_behind_an_upload(void) {
     ty_error err = {0};
     pid_t child = fork();
     if (child == 0) {
-        (void)alarm(20);
+        (void)alarm(120);
         CHECK(is_latest(worker, 1));
         give(worker, "in-the-child"); /* with a thread and channels of its own */
         CHECK(ty_report_drain(worker, &err) == 0);

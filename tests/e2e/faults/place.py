@@ -141,7 +141,7 @@ class FaultCase(runs.RunCase):
             command = self.command_for_all()
             for path in (self.place, self.work, self.storage):
                 os.chmod(path, 0o777)
-            return {"user": 61234, "executable": command, **limit(0)}
+            return {"user": 61000 + os.getpid() % 4000, "executable": command, **limit(0)}  # no user of a test beside this one
         used = 0
         for pid in filter(str.isdigit, os.listdir("/proc")):
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile

@@ -250,7 +250,7 @@ class Disks(FaultCase):
     # Workers write all the time; TERM is answered. The storage of the journal hangs once the file `now` is there.
     # The report is the row that the storage hangs under.
     FRIENDLY = ("unset LD_PRELOAD; trap 'echo polite; exit 0' TERM; if [ $RANK = 0 ]; then : > now; " + REPORT + "i=1; fi; "
-                "while :; do sleep 0.1; echo tick; done")
+                "while :; do sleep 0.02; echo tick; done")
 
     def hanging_journal(self, name, script, *options, when=None, **more):
         fault = failing("write", -1, "/%s/run.db-wal" % name)
@@ -272,8 +272,8 @@ class Disks(FaultCase):
         with open(os.path.join(self.work, "alone.out"), "w") as out, open(os.path.join(self.work, "alone.err"), "w") as err:
             unsignalled = self.hanging_journal("alone", "echo worked", stdout=out, stderr=err)
         now = os.path.join(self.work, "now")
-        for name, number, grace, times in (("once", signal.SIGINT, "300ms", 1), ("twice", signal.SIGINT, "1h", 2),
-                                           ("term", signal.SIGTERM, "300ms", 1)):
+        for name, number, grace, times in (("once", signal.SIGINT, "3s", 1), ("twice", signal.SIGINT, "1h", 2),
+                                           ("term", signal.SIGTERM, "3s", 1)):
             with self.subTest(name), open(os.path.join(self.work, "out"), "w") as out, open(os.path.join(self.work, "err"), "w") as err:
                 process = self.hanging_journal(name, self.FRIENDLY, "--grace", grace, when=now, stdout=out, stderr=err)
                 self.wait_for(lambda: self.told(name) in self.read("err"), "word of the storage", process)
@@ -491,7 +491,7 @@ class Disks(FaultCase):
                 time.sleep(0.5)  # a writer that waits for the storage is not told from one that writes
                 self.signal(process, signal.SIGTERM, 1)
                 try:
-                    out, err = process.communicate(timeout=20)
+                    out, err = process.communicate(timeout=120)
                 except subprocess.TimeoutExpired:
                     thaw()
                     self.fail("did not end: %r" % (process.communicate(),))
