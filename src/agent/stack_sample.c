@@ -24,13 +24,15 @@ static int count(struct stack_sampled *item, struct buffer *line) {
     return hash_set(item->counts, line->data, before != NULL ? *before + 1 : 1) < 0 ? -ENOMEM : 0;
 }
 
-/* Asks Python for its dump; of one that does not tell, or is stopped, the kernel's facts count at once. */
+/* Asks Python for its dump; of one that does not tell, or is stopped, what is read from outside counts at once. */
 static int ask(struct stack_sampled *item) {
+    CLEANUP(buffer_done) struct buffer line = {0}, dump = {0};
     if (item->asked) return 0;
     item->asked = item->tells && stack_python_ask(&item->python, NULL) == 0;
     if (item->asked) return 0;
-    CLEANUP(buffer_done) struct buffer line = {0};
-    stack_facts_folded(item->pid, &line);
+    if (item->is_read && stack_cpython_read(&item->cpython, &dump))
+        stack_text_folded(dump.data, dump.size, &line);
+    if (line.size == 0) stack_facts_folded(item->pid, &line);
     return count(item, &line);
 }
 
@@ -60,7 +62,9 @@ int stack_sample(struct stack_sampled *items, size_t n, nanoseconds length, nano
     int result = 0;
     for (size_t i = 0; i < n && result == 0; i++) {
         items[i].python = (struct stack_python){.pid = items[i].pid};
+        items[i].cpython = (struct stack_cpython){.pid = items[i].pid};
         items[i].tells = stack_python_open(&items[i].python);
+        items[i].is_read = !items[i].tells && stack_cpython_open(&items[i].cpython);
         items[i].counts = hash_create();
         result = items[i].counts != NULL ? 0 : -ENOMEM;
     }

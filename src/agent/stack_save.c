@@ -43,12 +43,22 @@ static void add_text(const struct saving *saving, const struct buffer *text) {
 
 /* -- Python's own dump */
 
+/* True when it could be read where Python is. */
+static bool add_cpython(const struct saving *saving, pid_t pid) {
+    CLEANUP(buffer_done) struct buffer lines = {0};
+    struct stack_cpython python = {.pid = pid};
+    if (!stack_cpython_open(&python) || !stack_cpython_read(&python, &lines)) return false;
+    say(saving, STACK_PART_PYTHON ", process %d\n", pid);
+    add_text(saving, &lines);
+    return true;
+}
+
 /* True when Python told where it is. */
 static bool add_python(const struct saving *saving, pid_t pid) {
     CLEANUP(buffer_done) struct buffer dump = {0};
     struct stack_python python = {.pid = pid};
     ty_error err = {0};
-    if (!stack_python_open(&python)) return false;
+    if (!stack_python_open(&python)) return add_cpython(saving, pid);
     say(saving, STACK_PART_PYTHON " (faulthandler), process %d\n", pid);
     int result = stack_python_ask(&python, &err);
     for (int waited = 0; result == 0 && waited < DUMP_LIMIT_MS; waited += STEP_MS) {

@@ -3,13 +3,15 @@
  *
  * Told are, for the worker and the first other processes of its group: what /proc tells; Python's
  * own dump where the process registered one with us (python/trainyard/stacks.py), which works while the
- * interpreter lock is held; frames by gdb, or eu-stack, where installed. A part that is there for another
+ * interpreter lock is held, else its lines as they are read from outside; frames by gdb, or eu-stack, where
+ * installed. A part that is there for another
  * rank than the hung one is left out when Python told enough. Each step has a limit. */
 #ifndef AGENT_STACK_SAVE_H
 #define AGENT_STACK_SAVE_H
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 #include "base/buffer.h"
@@ -46,6 +48,20 @@ int stack_python_ask(struct stack_python *python, ty_error *err);
 /* Appends the dump once it has come and did not grow for `looks` calls of this: true. The memory of those
  * before is given back to the process. */
 bool stack_python_take(struct stack_python *python, int looks, struct buffer *out);
+
+/* -- stack_cpython.c: the lines of a Python that registered nothing, read from outside. */
+
+struct stack_cpython { /* zero-initialised but for pid */
+    pid_t pid;
+    uint64_t runtime, code, string, bytes; /* addresses: of the interpreter's variables and types */
+    const struct cpython_layout *layout;
+};
+
+/* False where the process is no CPython 3.11 to 3.13, or may not be looked into. */
+bool stack_cpython_open(struct stack_cpython *python);
+/* Appends its threads as faulthandler dumps them, the main one last. False, and nothing: they could not be
+ * read. */
+bool stack_cpython_read(const struct stack_cpython *python, struct buffer *out);
 
 /* -- stack_facts.c: what /proc tells about where a process stands. To read another's /proc can wait for that
  * process: nothing here belongs into the agent's own loop. */
@@ -92,11 +108,12 @@ struct stack_sampled { /* zero-initialised but for rank and pid */
     struct hash *counts; /* of lines of stack_text_folded, or of stack_facts_folded; owned */
     size_t n;            /* all of them */
     struct stack_python python;
-    bool tells, asked;
+    struct stack_cpython cpython;
+    bool tells, asked, is_read; /* is_read: cpython */
 };
 
 /* Looks at all of them every `period` for `length`, at least once; Python's dump where the process registered
- * one, else what the kernel says. One that ended, or does not answer, has fewer samples. */
+ * one, else its lines read from outside, else what the kernel says. One that ended, or does not answer, has fewer samples. */
 int stack_sample(struct stack_sampled *items, size_t n, nanoseconds length, nanoseconds period, ty_error *err);
 void stack_sample_done(struct stack_sampled *items, size_t n);
 /* A line for each rank and place, "rank 3;<module> (train.py:9);f (train.py:3) 12", and such lines counted

@@ -3,12 +3,15 @@
 import os
 import shutil
 import signal
+import sys
+import textwrap
 import unittest
 
 import harness
 from runs import PYTHON, RunCase, main
 
 PROGRAM = os.path.join(harness.BUILD, "tests", "e2e", "hang_program")
+YAMA = "/proc/sys/kernel/yama/ptrace_scope"
 DEBUGGER = shutil.which("gdb") or shutil.which("eu-stack")
 
 
@@ -140,6 +143,32 @@ class Hangs(RunCase):
         self.wait_for(lambda: os.path.exists(os.path.join(self.storage, "run", "logs", "rank-0.stack")), "a stack", process)
         process.send_signal(signal.SIGINT)
         self.assertIn(self.finish(process).status, (1, 130))
+
+    TRAINS = """
+        import os, sys, time
+        def all_reduce(): time.sleep(100000)
+        def load_batch():
+            while True: sum(range(100))
+        open("there." + os.environ["RANK"], "w").close()
+        load_batch() if os.environ["RANK"] == "2" else all_reduce()
+    """
+
+    @unittest.skipUnless((3, 11) <= sys.version_info < (3, 14), "no version whose memory is read")
+    @unittest.skipIf(os.getuid() != 0 and os.path.exists(YAMA), "who looks may have to be root")
+    def test_lines_of_a_python_that_registered_nothing(self):
+        self.write("train.py", textwrap.dedent(self.TRAINS))
+        process = self.start_run("--name", "run", "-n", 4, "--", PYTHON, "train.py")
+        self.wait_for_files(process, *("there.%d" % rank for rank in range(4)))
+        stacks = lambda *options: self.assert_status(0, self.trainyard("stacks", "--storage-path", self.storage, "run", *options)).out
+        told = self.wait_for(lambda: (text := stacks()).count("all_reduce") > 2 and "load_batch" in text and text, "the lines", process)
+        self.assertTrue(told.startswith("1 rank (2): load_batch train.py:5\n"), told)
+        self.assertIn("\n3 ranks (0-1,3): all_reduce train.py:3\n", told)
+        folded = stacks("--seconds", "1", "--format", "folded").splitlines()
+        self.assertTrue(any(line.startswith("rank 2;<module> (train.py:7);load_batch (train.py:5) ") for line in folded), folded)
+        self.assertTrue(any(line.startswith("rank 3;<module> (train.py:7);all_reduce (train.py:3) ") for line in folded), folded)
+        self.assertIsNone(process.poll())
+        process.send_signal(signal.SIGINT)
+        self.assert_status(130, self.finish(process))
 
     def test_words_of_the_options(self):
         self.assert_usage(self.shell_words("--hang-timeout", "soon"), "run", "hang-timeout")
