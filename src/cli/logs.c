@@ -63,7 +63,8 @@ struct shown_log {
 struct log_view {
     const struct logs_options *options;
     char *directory;
-    int fd;                  /* of the directory, whatever has its path by now; -1: there is none */
+    int held;                /* of the run's directory; -1: it is gone */
+    int fd;                  /* of the directory in it; -1: there was none yet */
     bool escape;             /* standard output is a terminal */
     struct shown_log *files; /* by rank */
     size_t n;
@@ -72,6 +73,8 @@ struct log_view {
     struct buffer out;
 };
 
+#define LOGS "logs" /* in the run's directory */
+enum { LOG_EVENTS = IN_CREATE | IN_MODIFY | IN_MOVED_TO };
 enum { LOG_CHUNK = 64 * 1024, LINE_MAX_HELD = 1024 * 1024, LOOK_MS = 500, LOOK_REST = 10 };
 
 static void put_line(struct log_view *logs, int rank, const char *text, size_t size) {
@@ -224,12 +227,24 @@ static int fail_directory(const struct log_view *logs, ty_error *err) {
     return ty_fail(err, -errno, "cannot read %.300s: %s", logs->directory, strerror(errno));
 }
 
+/* Whoever removed the directory of the logs has others in a new one, made by those who write. */
+static void renew_directory(struct log_view *logs) {
+    struct stat known, now;
+    if (logs->held < 0 || fstatat(logs->held, LOGS, &now, AT_SYMLINK_NOFOLLOW) < 0) return;
+    if (logs->fd >= 0 && fstat(logs->fd, &known) == 0 && known.st_ino == now.st_ino) return;
+    int fd = openat(logs->held, LOGS, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0) return;
+    cleanup_fd(&logs->fd);
+    logs->fd = fd;
+}
+
 static void sort_files(struct log_view *logs) {
     if (logs->n > 0) qsort(logs->files, logs->n, sizeof *logs->files, compare_ranks);
 }
 
 /* Opens the files that are there and not yet open. */
 static int find_files(struct log_view *logs, bool tail, ty_error *err) {
+    renew_directory(logs);
     int fd = logs->fd < 0 ? -1 : openat(logs->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) return logs->fd < 0 || errno == ENOENT ? 0 : fail_directory(logs, err);
     DIR *stream = fdopendir(fd);
@@ -294,17 +309,21 @@ static void *watch_end(void *context) {
     return NULL;
 }
 
-/* Where news of the logs comes; -1 where none does: there is no inotify to be had, or another machine may write
- * them. Then they are looked at again and again. */
-static int watch_logs(const struct log_view *logs) {
-    if (logs->fd < 0 || !file_is_local(logs->fd)) return -1;
+static bool watch_directory(int notify, const char *path, uint32_t events) {
+    return inotify_add_watch(notify, path, events | IN_ONLYDIR) >= 0;
+}
+
+/* Where news of the logs, and of their directory, comes; -1 where none does: there is no inotify to be had, or
+ * another machine may write them. Then they are looked at again and again. */
+static int watch_logs(const struct log_view *logs, const char *run_path) {
+    if (logs->held < 0 || !file_is_local(logs->held)) return -1;
     CLEANUP_FD int notify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
-    if (notify < 0 || inotify_add_watch(notify, logs->directory, IN_CREATE | IN_MODIFY | IN_MOVED_TO) < 0)
-        return -1;
+    if (notify < 0 || !watch_directory(notify, run_path, IN_CREATE | IN_MOVED_TO)) return -1;
+    if (!watch_directory(notify, logs->directory, LOG_EVENTS) && errno != ENOENT) return -1;
     return TAKE_FD(notify);
 }
 
-/* Notes which files have changed; false where that is not known. */
+/* Notes which files have changed; false where that is not known, as of those of a new directory. */
 static bool take_news(struct log_view *logs, int notify) {
     _Alignas(struct inotify_event) char events[16 * 1024];
     ssize_t size = read(notify, events, sizeof events);
@@ -313,20 +332,24 @@ static bool take_news(struct log_view *logs, int notify) {
         int rank = event->len > 0 ? run_directory_rank(event->name, ".log") : -1;
         at += (ssize_t)(sizeof *event + event->len);
         if ((event->mask & IN_Q_OVERFLOW) != 0) return false;
+        if (event->len > 0 && str_equal(event->name, LOGS)) {
+            (void)watch_directory(notify, logs->directory, LOG_EVENTS); /* if it is gone, another one is news */
+            return false;
+        }
         if (rank >= 0 && idset_add(&logs->changed, rank) < 0) return false;
     }
     return true;
 }
 
-static int follow(struct log_view *logs, const char *run_path, int held, ty_error *err) {
+static int follow(struct log_view *logs, const char *run_path, ty_error *err) {
     static struct end_watch watch; /* with its thread it stays as long as this process */
     int ends[2];
     pthread_t thread;
-    CLEANUP_FD int notify = watch_logs(logs);
+    CLEANUP_FD int notify = watch_logs(logs, run_path);
     if (pipe2(ends, O_CLOEXEC) < 0)
         return ty_fail(err, -errno, "cannot watch %.300s: %s", run_path, strerror(errno));
     CLEANUP_FD int end = ends[0]; /* hangs up when the run is over */
-    watch = (struct end_watch){run_path, held, ends[1]};
+    watch = (struct end_watch){run_path, logs->held, ends[1]};
     int result = -pthread_create(&thread, NULL, watch_end, &watch);
     if (result < 0) return ty_fail(err, result, "cannot watch %.300s: %s", run_path, strerror(-result));
     (void)pthread_detach(thread);
@@ -351,15 +374,15 @@ static int follow(struct log_view *logs, const char *run_path, int held, ty_erro
 
 static int show(struct log_view *logs, const char *name, const char *run_path, ty_error *err) {
     const struct idset *ranks = rank_choice_get(&logs->options->wanted);
-    logs->directory = str_format("%s/logs", run_path);
+    logs->directory = str_format("%s/" LOGS, run_path);
     if (logs->directory == NULL) return ty_fail_memory(err);
     /* To the end of this process: the thread that sees the run end has it. */
-    int held = run_directory_hold(run_path);
-    if (held >= 0) logs->fd = openat(held, "logs", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    logs->held = run_directory_hold(run_path);
+    if (logs->held >= 0) logs->fd = openat(logs->held, LOGS, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (logs->fd < 0 && errno != ENOENT) return fail_directory(logs, err);
     int result = find_files(logs, true, err);
     if (result < 0) return result;
-    if (logs->options->follow) return follow(logs, run_path, held, err);
+    if (logs->options->follow) return follow(logs, run_path, err);
     for (int64_t rank = -1; ranks != NULL && (rank = idset_next(ranks, rank)) >= 0;)
         if (!idset_has(&logs->known, rank))
             return ty_fail(err, TY_EUSAGE, "--rank %lld: run %.100s has no log of that rank", (long long)rank,
@@ -379,7 +402,8 @@ static int logs_run(const struct arguments *arguments, ty_error *err) {
     if (result >= 0 && name != NULL) path = run_directory_find(storage.storage_path, name, err);
     if (result >= 0 && path == NULL) result = err->code;
     if (result >= 0) {
-        struct log_view logs = {.options = &options, .fd = -1, .escape = isatty(STDOUT_FILENO) != 0};
+        struct log_view logs = {
+            .options = &options, .held = -1, .fd = -1, .escape = isatty(STDOUT_FILENO) != 0};
         result = show(&logs, name, path, err);
         for (size_t i = 0; i < logs.n; i++) {
             (void)close(logs.files[i].fd);

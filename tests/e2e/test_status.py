@@ -287,6 +287,25 @@ class Logs(RunCase):
         self.finish(run)
         self.assert_status(0, self.finish(follower))
 
+    def test_follow_goes_on_in_a_new_directory(self):
+        """Somebody removed that of the logs, and the run made another."""
+        process = self.start("run", "--storage-path", self.storage, "--name", "a", "--quiet", "--", "sh", "-c",
+                             "n=0; until [ -e stop ]; do n=$((n + 1)); echo $n; sleep 0.05; done; echo last")
+        logs = os.path.join(self.storage, "a", "logs")
+        log = os.path.join(logs, "rank-0.log")
+        self.wait_for(lambda: os.path.exists(log), "the log", process)
+        follower = self.start("logs", "a", "-f", "--storage-path", self.storage)
+        self.assertEqual("[rank 0] 1\n", follower.stdout.readline())
+        shutil.rmtree(logs)
+        self.wait_for(lambda: os.path.exists(log) and os.path.getsize(log) > 0, "the log anew", process)
+        with open(log) as file:
+            newest = int(file.read().split()[-1])
+        while int(follower.stdout.readline().split()[-1]) <= newest:
+            pass
+        self.write("stop", "")
+        self.assert_status(0, self.finish(process))
+        self.assertEqual("[rank 0] last", self.assert_status(0, self.finish(follower)).out.splitlines()[-1])
+
     def test_follow_goes_on_behind_a_cut(self):
         """Somebody took the room of a log away while it was written and followed."""
         process = self.start("run", "--storage-path", self.storage, "--name", "a", "--quiet", "--", "sh", "-c",
