@@ -8,6 +8,7 @@
 
 #include "base/array.h"
 #include "base/cleanup.h"
+#include "base/hash.h"
 #include "base/str.h"
 #include "journal/journal.h"
 #include "run/settings.h"
@@ -53,11 +54,24 @@ struct trace_attempt {
     nanoseconds last;         /* event or report of it */
 };
 
+/* Which nodes the ranks are on from an attempt on. */
+struct trace_plan {
+    int attempt;
+    size_t *nodes; /* of each rank, its place in the names; n, owned */
+    size_t n;
+};
+
 struct trace_writing {
     const struct view_trace *asked;
     struct view_facts facts;
     struct view_outlet outlet;
-    struct trace_rank *ranks; /* n_ranks, owned */
+    char **nodes; /* names of all that any attempt was on; n_nodes, owned */
+    size_t n_nodes;
+    struct hash *known;       /* places of names there; owned */
+    struct trace_plan *plans; /* by attempt; n_plans, owned */
+    size_t n_plans;
+    const struct trace_plan *plan; /* of what is written; NULL: nobody has told of one */
+    struct trace_rank *ranks;      /* n_ranks, owned */
     size_t n_ranks;
     struct trace_start *starts; /* n_starts, owned; by attempt, then as they came */
     size_t n_starts;
@@ -111,45 +125,100 @@ static void sort_process(struct trace_writing *writing, int pid) {
 
 /* Node N is the process N + 2. */
 static int process_of(const struct trace_writing *writing, int rank) {
-    const struct run_replay *replay = &writing->facts.replay;
-    const struct event_numbers *nodes = &replay->plan.event.of.plan.ranks;
-    bool planned =
-        replay->plan.event.time != 0 && rank >= 0 && (size_t)rank < nodes->n && nodes->items[rank] < 1000000;
-    return planned ? (int)nodes->items[rank] + 2 : 2;
+    const struct trace_plan *plan = writing->plan;
+    return plan != NULL && rank >= 0 && (size_t)rank < plan->n ? (int)plan->nodes[rank] + 2 : 2;
 }
 
-static void write_names(struct trace_writing *writing, const char *name) {
-    const struct run_replay *replay = &writing->facts.replay;
-    const struct event_texts *nodes = &replay->plan.event.of.plan.nodes;
-    bool planned = replay->plan.event.time != 0;
-    CLEANUP(buffer_done) struct buffer text = {0};
-    buffer_printf(&text, "run %s", name);
-    name_track(writing, "process_name", RUN_PROCESS, 0, text.data);
-    sort_process(writing, RUN_PROCESS);
-    name_track(writing, "thread_name", RUN_PROCESS, RUN_THREAD, "attempts");
-    for (size_t i = 0; i < (planned ? nodes->n : 1) && i < 1000000; i++) {
-        buffer_clear(&text);
-        buffer_printf(&text, "node %s", planned ? nodes->items[i] : "?");
-        name_track(writing, "process_name", (int)i + 2, 0, text.data);
-        sort_process(writing, (int)i + 2);
-    }
-    for (size_t rank = 0; rank < writing->n_ranks; rank++) {
-        if (writing->asked->ranks != NULL && !idset_has(writing->asked->ranks, (int64_t)rank)) continue;
-        buffer_clear(&text);
-        buffer_printf(&text, "rank %zu", rank);
-        name_track(writing, "thread_name", process_of(writing, (int)rank), (int)rank + 1, text.data);
-        struct buffer *out =
-            begin(writing, 'M', "thread_sort_index", process_of(writing, (int)rank), (int)rank + 1, 0);
-        buffer_printf(out, ",\"args\":{\"sort_index\":%zu}}", rank);
-    }
+/* A rank may be on another node in each attempt, and has a track there. */
+static void name_rank(struct trace_writing *writing, size_t rank) {
+    int pid = process_of(writing, (int)rank);
+    char name[32];
+    (void)snprintf(name, sizeof name, "rank %zu", rank);
+    name_track(writing, "thread_name", pid, (int)rank + 1, name);
+    struct buffer *out = begin(writing, 'M', "thread_sort_index", pid, (int)rank + 1, 0);
+    buffer_printf(out, ",\"args\":{\"sort_index\":%zu}}", rank);
 }
-
-/* -- slices: those of a track lie behind each other, or in each other */
 
 static bool is_asked(const struct trace_writing *writing, int rank) {
     return rank >= 0 && (size_t)rank < writing->n_ranks &&
            (writing->asked->ranks == NULL || idset_has(writing->asked->ranks, rank));
 }
+
+static void write_names(struct trace_writing *writing, const char *name) {
+    CLEANUP(buffer_done) struct buffer text = {0};
+    buffer_printf(&text, "run %s", name);
+    name_track(writing, "process_name", RUN_PROCESS, 0, text.data);
+    sort_process(writing, RUN_PROCESS);
+    name_track(writing, "thread_name", RUN_PROCESS, RUN_THREAD, "attempts");
+    for (size_t i = 0; i < (writing->n_nodes > 0 ? writing->n_nodes : 1); i++) {
+        buffer_clear(&text);
+        buffer_printf(&text, "node %s", writing->n_nodes > 0 ? writing->nodes[i] : "?");
+        name_track(writing, "process_name", (int)i + 2, 0, text.data);
+        sort_process(writing, (int)i + 2);
+    }
+    for (size_t rank = 0; rank < writing->n_ranks; rank++) {
+        int before = 0;
+        if (!is_asked(writing, (int)rank)) continue;
+        for (size_t i = 0; i < writing->n_plans || i == 0; i++) {
+            writing->plan = i < writing->n_plans ? &writing->plans[i] : NULL;
+            bool there = writing->plan == NULL || rank < writing->plan->n;
+            if (there && process_of(writing, (int)rank) != before) name_rank(writing, rank);
+            if (there) before = process_of(writing, (int)rank);
+        }
+    }
+}
+
+/* -- plans */
+
+/* Where the node of that name is among all; SIZE_MAX where memory is short. */
+static size_t place_node(struct trace_writing *writing, const char *name) {
+    const uintptr_t *place = hash_get(writing->known, name);
+    if (place != NULL) return *place;
+    if (ARRAY_GROW(writing->nodes, writing->n_nodes) < 0) return SIZE_MAX;
+    char *copy = strdup(name);
+    if (copy == NULL) return SIZE_MAX;
+    writing->nodes[writing->n_nodes++] = copy;
+    return hash_set(writing->known, name, writing->n_nodes - 1) < 0 ? SIZE_MAX : writing->n_nodes - 1;
+}
+
+static int add_plan(struct trace_writing *writing, const struct event_plan *told, int attempt) {
+    const struct event_texts *names = &told->nodes;
+    CLEANUP_FREE size_t *places = calloc(names->n + 1, sizeof *places);
+    if (places == NULL || ARRAY_GROW(writing->plans, writing->n_plans) < 0) return -ENOMEM;
+    struct trace_plan plan = {attempt, calloc(told->ranks.n + 1, sizeof *plan.nodes), told->ranks.n};
+    if (plan.nodes == NULL) return -ENOMEM;
+    writing->plans[writing->n_plans++] = plan;
+    for (size_t i = 0; i < names->n; i++)
+        if ((places[i] = place_node(writing, names->items[i])) == SIZE_MAX) return -ENOMEM;
+    for (size_t rank = 0; rank < plan.n; rank++)
+        plan.nodes[rank] = told->ranks.items[rank] < names->n ? places[told->ranks.items[rank]] : 0;
+    return 0;
+}
+
+/* One that was made is the next attempt's. */
+static int add_plans(struct trace_writing *writing, const struct run_event *events, size_t n) {
+    const struct run_event *plan = NULL;
+    int result = 0;
+    for (size_t i = 0; i < n && result == 0; i++) {
+        if (events[i].kind == EVENT_PLAN) plan = &events[i];
+        if (events[i].kind != EVENT_ATTEMPT || plan == NULL) continue;
+        result = add_plan(writing, &plan->of.plan, events[i].attempt);
+        plan = NULL;
+    }
+    return result == 0 && plan != NULL ? add_plan(writing, &plan->of.plan, plan->attempt) : result;
+}
+
+static bool is_of_later(const void *plan, const void *attempt) {
+    return ((const struct trace_plan *)plan)->attempt <= *(const int *)attempt;
+}
+
+/* What is written from here on is of this attempt. */
+static void turn_to(struct trace_writing *writing, int attempt) {
+    size_t n = array_place(writing->plans, writing->n_plans, sizeof *writing->plans, is_of_later, &attempt);
+    writing->plan = writing->n_plans == 0 ? NULL : &writing->plans[n > 0 ? n - 1 : 0];
+}
+
+/* -- slices: those of a track lie behind each other, or in each other */
 
 static struct buffer *begin_slice(struct trace_writing *writing, int rank, const char *name,
                                   const char *category, nanoseconds from, nanoseconds to) {
@@ -371,10 +440,13 @@ static int read_events(void *context, struct journal *journal, ty_error *err) {
     return result == -ENOMEM ? ty_fail_memory(err) : result;
 }
 
-static int write_events(struct trace_writing *writing, const char *run_path, ty_error *err) {
+static int write_events(struct trace_writing *writing, const char *name, const char *run_path, ty_error *err) {
     struct trace_events events = {.last = writing->facts.sequence};
     int result = journal_read(run_path, read_events, &events, err);
+    if (result == 0) result = add_plans(writing, events.events, events.n);
+    if (result == 0) write_names(writing, name);
     for (size_t i = 0; i < events.n && result == 0; i++) {
+        turn_to(writing, events.events[i].attempt);
         result = note_attempt(writing, &events.events[i]);
         if (result == 0) result = write_event(writing, &events.events[i]);
         if (result == 0) result = view_outlet_drain(&writing->outlet);
@@ -422,6 +494,7 @@ static int write_report(void *context, const struct journal_report *report) {
     note_report(writing, report);
     if (!is_asked(writing, report->rank) || writing->cut) return 0;
     struct trace_rank *rank = &writing->ranks[report->rank];
+    turn_to(writing, report->attempt);
     bool first = rank->last == 0 || rank->attempt != report->attempt;
     bool chosen = report->number >= asked->from && (asked->to == 0 || report->number <= asked->to);
     const struct trace_start key = {report->attempt, report->rank, 0}, *start = NULL;
@@ -520,11 +593,8 @@ static int write_counters(struct trace_writing *writing, const char *run_path, t
 static void write_usage_line(struct trace_writing *writing, const struct view_usage_line *line,
                              enum usage_what what) {
     const char *about = usage_table[what].text + strlen("device_");
-    const struct run_replay *replay = &writing->facts.replay;
-    const struct event_texts *nodes = &replay->plan.event.of.plan.nodes;
-    int process = RUN_PROCESS; /* of an earlier plan */
-    for (size_t i = 0; replay->plan.event.time != 0 && i < nodes->n && process == RUN_PROCESS; i++)
-        if (str_equal(nodes->items[i], line->node)) process = (int)i + 2;
+    const uintptr_t *place = hash_get(writing->known, line->node);
+    int process = place != NULL ? (int)*place + 2 : RUN_PROCESS;
     char name[64];
     if (line->number >= 0)
         (void)snprintf(name, sizeof name, "%s GPU %d", about, line->number);
@@ -568,8 +638,7 @@ static int write_all(struct trace_writing *writing, const char *name, const char
     struct buffer *out = &writing->outlet.text;
     struct view_scan scan = {0};
     buffer_text(out, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[");
-    write_names(writing, name);
-    int result = write_events(writing, run_path, err);
+    int result = write_events(writing, name, run_path, err);
     for (size_t i = 0; i < writing->n_ranks; i++)
         writing->ranks[i].end = 0;
     sort_starts(writing);
@@ -603,9 +672,18 @@ int view_trace_write(const char *name, const char *run_path, const struct view_t
     if (result < 0) return result;
     writing.n_ranks = writing.facts.replay.n_workers;
     writing.ranks = calloc(writing.n_ranks + 1, sizeof *writing.ranks);
-    result = writing.ranks == NULL ? -ENOMEM : write_all(&writing, name, run_path, err);
+    writing.known = hash_create();
+    bool room = writing.ranks != NULL && writing.known != NULL;
+    result = !room ? -ENOMEM : write_all(&writing, name, run_path, err);
     result = view_outlet_finish(&writing.outlet, result);
     view_facts_done(&writing.facts);
+    for (size_t i = 0; i < writing.n_nodes; i++)
+        free(writing.nodes[i]);
+    for (size_t i = 0; i < writing.n_plans; i++)
+        free(writing.plans[i].nodes);
+    free(writing.nodes);
+    free(writing.plans);
+    hash_destroy(writing.known);
     free(writing.ranks);
     free(writing.starts);
     free(writing.spans);

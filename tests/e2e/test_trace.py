@@ -71,6 +71,30 @@ class Trace(Case):
         self.assertEqual([2, 2], [event["tid"] for event in events if event["ph"] == "s"])
         self.assertEqual([1, 3], [event["tid"] for event in events if event["ph"] == "f"])
 
+    def test_ranks_that_move(self):
+        """Each attempt has nodes of its own: a rank's reports are on the node that it was on."""
+        journal = seen.Journal(self.storage, "moves", 4)
+        plans = [(["n1", "n2"], [0, 0, 1, 1]), (["n2"], [0, 0]), (["n3", "n2"], [0, 0, 1, 1])]
+        for attempt, (nodes, ranks) in enumerate(plans, 1):
+            at = attempt * 100 * seen.SECOND
+            journal.event(at, "plan", {"nodes": nodes, "ranks": ranks, "devices": [""] * len(ranks)}, attempt)
+            journal.event(at, "attempt", {"workers": len(ranks), "nodes": len(nodes)}, attempt)
+            for rank, node in enumerate(ranks):
+                journal.event(at, "started", {"pid": 1000 + rank}, attempt, rank, node)
+                journal.event(at + seen.SECOND, "ready", None, attempt, rank, node)
+                journal.reports((at + n * seen.SECOND, attempt, rank, n, {}) for n in range(2, 5))
+        journal.end(900 * seen.SECOND, 3)
+        events = self.trace("moves")
+        nodes = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
+        tracks = [(nodes[event["pid"]], event["args"]["name"]) for event in events if event["name"] == "thread_name"]
+        self.assertEqual({"run moves", "node n1", "node n2", "node n3"}, set(nodes.values()))
+        for attempt, (names, ranks) in enumerate(plans, 1):
+            reports = [event for event in events if event.get("cat") in ("report", "start") and event["ts"] // 100_000_000 == attempt]
+            self.assertEqual({("node " + names[node], rank + 1) for rank, node in enumerate(ranks)},
+                             {(nodes[event["pid"]], event["tid"]) for event in reports})
+            for rank, node in enumerate(ranks):
+                self.assertIn(("node " + names[node], "rank %d" % rank), tracks)
+
     def attempts(self, events):
         """Name, outcome, begin and duration in seconds."""
         return [(event["name"], event["args"]["outcome"], event["ts"] / 1e6, event["dur"] / 1e6) for event in events if event.get("cat") == "attempt"]
