@@ -49,7 +49,6 @@ const char *start_phase_name(enum start_phase_kind phase) {
 struct reading {
     struct view_summary *summary;
     const struct view_facts *facts; /* whose replay is taken; NULL: all events are read */
-    nanoseconds first_report;       /* 0: none */
     bool failed;                    /* out of memory */
 };
 
@@ -143,7 +142,13 @@ static void note_phase(struct start_phase *phase, nanoseconds duration, int rank
     phase->rank = rank;
 }
 
-static void measure_phases(struct view_summary *summary, nanoseconds first_report) {
+/* Since when a worker can report. */
+static nanoseconds able_of(const struct replay_worker *worker) {
+    if (worker->rendezvous > 0) return worker->rendezvous;
+    return worker->ready > 0 ? worker->ready : worker->started;
+}
+
+static void measure_phases(struct view_summary *summary) {
     const struct run_replay *replay = &summary->replay;
     struct start_phase *phases = summary->phases;
     if (replay->planned)
@@ -152,13 +157,8 @@ static void measure_phases(struct view_summary *summary, nanoseconds first_repor
         note_phase(&phases[PHASE_AGENT], replay->node.event.time - replay->began, -1);
         phases[PHASE_AGENT].node_name = replay->node.event.of.node.name;
     }
-    nanoseconds last_able = 0; /* before the first report of all, which counts from that worker's */
     for (size_t i = 0; i < replay->n_workers; i++) {
         const struct replay_worker *worker = &replay->workers[i];
-        nanoseconds able = worker->rendezvous > 0 ? worker->rendezvous
-                           : worker->ready > 0    ? worker->ready
-                                                  : worker->started;
-        if (able > last_able && able <= first_report) last_able = able;
         if (worker->started > 0 && replay->launched > 0)
             note_phase(&phases[PHASE_SPAWN], worker->started - replay->launched, (int)i);
         if (worker->ready > 0 && worker->started > 0)
@@ -166,7 +166,61 @@ static void measure_phases(struct view_summary *summary, nanoseconds first_repor
         if (worker->rendezvous > 0 && worker->ready > 0)
             note_phase(&phases[PHASE_RENDEZVOUS], worker->rendezvous - worker->ready, (int)i);
     }
-    if (last_able > 0) note_phase(&phases[PHASE_REPORT], first_report - last_able, -1);
+}
+
+enum { FIRST_REPORTS_MAX = 20000 };
+
+struct first_reading {
+    struct view_summary *summary;
+    bool *made; /* of each rank: its first report was seen; n of them */
+    size_t n;
+};
+
+static int on_first(void *context, const struct journal_report *report) {
+    struct first_reading *reading = context;
+    struct view_summary *summary = reading->summary;
+    bool known = report->rank >= 0 && (size_t)report->rank < summary->replay.n_workers;
+    if (report->attempt != summary->attempts || !known || reading->made[report->rank]) return 0;
+    nanoseconds able = able_of(&summary->replay.workers[report->rank]);
+    reading->made[report->rank] = true;
+    if (able > 0) note_phase(&summary->phases[PHASE_REPORT], report->time - able, report->rank);
+    return ++reading->n == summary->replay.n_workers;
+}
+
+static int note_attempt(void *context, const struct journal_report *report) {
+    *(int *)context = report->attempt;
+    return 0;
+}
+
+/* The id of the first report of the last attempt: attempts follow each other. */
+static int find_first(struct journal *journal, const struct view_summary *summary, int64_t *first,
+                      ty_error *err) {
+    int64_t end = (int64_t)summary->reports + 1;
+    int result = 0;
+    for (*first = 1; *first < end && result >= 0;) {
+        int64_t middle = *first + (end - *first) / 2;
+        int attempt = 0;
+        result = journal_each_report_between(journal, middle, middle, note_attempt, &attempt, err);
+        if (attempt < summary->attempts)
+            *first = middle + 1;
+        else
+            end = middle;
+    }
+    return result;
+}
+
+/* How long the slowest rank took to its first report in the last attempt. */
+static int measure_first(struct journal *journal, struct view_summary *summary, ty_error *err) {
+    size_t n = summary->replay.n_workers, most = n * PACE_REPORTS;
+    CLEANUP_FREE bool *made = calloc(n + 1, sizeof *made);
+    struct first_reading reading = {.summary = summary, .made = made};
+    int64_t first = 1;
+    if (made == NULL) return ty_fail_memory(err);
+    if (most > FIRST_REPORTS_MAX) most = FIRST_REPORTS_MAX;
+    int result = summary->attempts > 1 ? find_first(journal, summary, &first, err) : 0;
+    if (result < 0 || n == 0) return result;
+    result = journal_each_report_between(journal, first, first + (int64_t)most, on_first, &reading, err);
+    return result < 0 ? result : 0;
 }
 
 /* -- the rest of the journal */
@@ -232,9 +286,10 @@ static int read_anew(void *context, struct journal *journal, ty_error *err) {
     if (result >= 0) result = journal_each_report(journal, 0, 1, on_report, reading, err);
     if (result >= 0) result = measure_pace(journal, reading, err);
     if (result >= 0) result = journal_each_checkpoint(journal, on_checkpoint, reading, err);
-    if (result >= 0) result = journal_count_reports(journal, &summary->reports, &reading->first_report, err);
-    if (result >= 0) measure_phases(summary, reading->first_report);
-    return result;
+    nanoseconds first;
+    if (result >= 0) result = journal_count_reports(journal, &summary->reports, &first, err);
+    if (result >= 0) measure_phases(summary);
+    return result >= 0 ? measure_first(journal, summary, err) : result;
 }
 
 static enum run_standing stand(const struct view_summary *summary) {

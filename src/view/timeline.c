@@ -26,7 +26,8 @@ struct shares_reading {
     double *shares;   /* seconds */
     nanoseconds from; /* since when what goes on now goes on; 0: nothing */
     enum view_share now;
-    double lost; /* of attempts that ended */
+    int64_t unready, apart; /* workers of the attempt that are not ready, not in their group yet */
+    double lost;            /* of attempts that ended */
     nanoseconds last;
 };
 
@@ -35,6 +36,14 @@ static void turn(struct shares_reading *reading, nanoseconds time, enum view_sha
         reading->shares[reading->now] += duration_seconds(time - reading->from);
     reading->from = time;
     reading->now = next;
+}
+
+/* Of a worker that became ready, or came into its group: until then the attempt started. One that does so again
+ * trains. */
+static void end_start(struct shares_reading *reading, nanoseconds time, int64_t *left) {
+    if (reading->now == SHARE_TRAINING && *left > 0) reading->now = SHARE_START;
+    if (*left > 0) --*left;
+    if (reading->now == SHARE_START) turn(reading, time, SHARE_TRAINING);
 }
 
 /* A run waits until an attempt begins, starts until its last worker is ready or in its group, and trains until
@@ -52,15 +61,16 @@ static int on_event(void *context, int64_t sequence, const struct journal_event 
         break;
     case EVENT_ATTEMPT:
         turn(reading, row->time, SHARE_START);
+        reading->unready = reading->apart = event.of.attempt.workers;
+        break;
+    case EVENT_STARTED:
+        if (reading->now == SHARE_START) turn(reading, row->time, SHARE_START);
         break;
     case EVENT_READY:
-    case EVENT_STARTED:
+        end_start(reading, row->time, &reading->unready);
+        break;
     case EVENT_RENDEZVOUS:
-        if (reading->now == SHARE_TRAINING) turn(reading, row->time, SHARE_TRAINING);
-        if (reading->now == SHARE_START) {
-            turn(reading, row->time, SHARE_START);
-            if (row->kind != EVENT_STARTED) reading->now = SHARE_TRAINING;
-        }
+        end_start(reading, row->time, &reading->apart);
         break;
     case EVENT_ATTEMPT_END:
         if (reading->now == SHARE_START) reading->now = SHARE_TRAINING;

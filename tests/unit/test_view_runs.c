@@ -19,6 +19,7 @@
 #include "view/facts.h"
 #include "view/ranks.h"
 #include "view/runs.h"
+#include "view/summary.h"
 #include "view/timeline.h"
 #include "view_world.h"
 
@@ -128,6 +129,59 @@ static void test_timeline(void **state) {
     json_t *reply = parse(&text);
     assert_int_equal(json_array_size(json_object_get(reply, "attempts")), 2);
     json_decref(reply);
+}
+
+/* Of the last attempt, however many reports were made before it, and of the rank that took longest. */
+static void test_the_slowest_first_report(void **state) {
+    (void)state;
+    char path[64];
+    struct view_summary summary;
+    view_world_make(path);
+    struct journal *journal = view_world_open(path, 2);
+    for (int attempt = 1; attempt <= 2; attempt++) {
+        nanoseconds at = attempt * 1000 * NS_PER_S;
+        view_world_event(journal, at, EVENT_ATTEMPT, attempt, -1, "{\"workers\": 2}");
+        for (int rank = 0; rank < 2; rank++) {
+            view_world_event(journal, at + NS_PER_S, EVENT_STARTED, attempt, rank, "{\"pid\": 10}");
+            view_world_event(journal, at + 2 * NS_PER_S, EVENT_READY, attempt, rank, NULL);
+        }
+        for (int n = 1; n <= 100; n++)
+            for (int rank = 0; rank < 2; rank++)
+                view_world_report(journal, at + (2 + n + 4 * rank) * NS_PER_S, attempt, rank, (uint64_t)n,
+                                  "{}");
+    }
+    view_world_close(journal);
+    assert_int_equal(view_summary_read("first", path, &summary, NULL), 0);
+    assert_true(summary.phases[PHASE_REPORT].known);
+    assert_int_equal(summary.phases[PHASE_REPORT].rank, 1);
+    assert_near(5, duration_seconds(summary.phases[PHASE_REPORT].duration));
+    view_summary_done(&summary);
+    view_world_remove(path);
+}
+
+/* It starts until its last worker is ready, and they are together. */
+static void test_the_share_of_a_slow_start(void **state) {
+    (void)state;
+    char path[64];
+    struct view_timeline timeline;
+    view_world_make(path);
+    struct journal *journal = view_world_open(path, 2);
+    view_world_event(journal, 0, EVENT_ATTEMPT, 1, -1, "{\"workers\": 2}");
+    for (int rank = 0; rank < 2; rank++)
+        view_world_event(journal, NS_PER_S, EVENT_STARTED, 1, rank, "{\"pid\": 10}");
+    view_world_event(journal, 2 * NS_PER_S, EVENT_READY, 1, 0, NULL);
+    view_world_event(journal, 32 * NS_PER_S, EVENT_READY, 1, 1, NULL);
+    for (int rank = 0; rank < 2; rank++)
+        view_world_event(journal, 40 * NS_PER_S, EVENT_RENDEZVOUS, 1, rank, NULL);
+    view_world_event(journal, 70 * NS_PER_S, EVENT_RENDEZVOUS, 1, 0, NULL); /* another group */
+    view_world_event(journal, 100 * NS_PER_S, EVENT_ATTEMPT_END, 1, -1, "{\"outcome\": \"succeeded\"}");
+    view_world_event(journal, 100 * NS_PER_S, EVENT_RUN_END, 1, -1, "{\"outcome\": \"succeeded\"}");
+    view_world_close(journal);
+    assert_int_equal(view_timeline_read("slow", path, &timeline, NULL), 0);
+    assert_near(40, timeline.shares[SHARE_START]);
+    assert_near(60, timeline.shares[SHARE_TRAINING]);
+    view_timeline_done(&timeline);
+    view_world_remove(path);
 }
 
 static void test_events_and_checkpoints(void **state) {
@@ -466,6 +520,8 @@ int main(void) {
         cmocka_unit_test(test_lags_of_one_that_is_far_behind),
         cmocka_unit_test(test_lags_of_reports_that_came_late),
         cmocka_unit_test(test_timeline),
+        cmocka_unit_test(test_the_slowest_first_report),
+        cmocka_unit_test(test_the_share_of_a_slow_start),
         cmocka_unit_test(test_events_and_checkpoints),
         cmocka_unit_test(test_runs),
         cmocka_unit_test(test_the_end_alone),
