@@ -12,6 +12,7 @@ import math
 import os
 import subprocess
 import tempfile
+import time
 from collections.abc import Sequence
 from typing import IO, Any
 
@@ -24,6 +25,8 @@ _COLUMNS = 2
 _LIMIT_S = 60
 _LAST_LIMIT_S = 5
 _LIVE_POINTS = 200  # of a curve: the picture is sent to the browser again and again
+_FARTHEST = 1e307  # what lies beyond is drawn there: a range must not be beyond a double
+_DAY_S = 24 * 60 * 60
 
 
 class Plot:
@@ -188,7 +191,8 @@ def _title(curve: dict[str, Any]) -> str:
 
 def _points(line: dict[str, Any]) -> tuple[list[float], list[float], list[float], list[float]]:
     """x, least, mean, greatest of the buckets that have finite values."""
-    rows = [row for row in zip(line["x"], line["min"], line["mean"], line["max"]) if None not in row]
+    known = [row for row in zip(line["x"], line["min"], line["mean"], line["max"]) if None not in row]
+    rows = [[min(max(value, -_FARTHEST), _FARTHEST) for value in row] for row in known]
     x, low, mean, high = zip(*rows) if rows else ((), (), (), ())
     return list(x), list(low), list(mean), list(high)
 
@@ -207,14 +211,27 @@ def _draw(axes: Any, curve: dict[str, Any]) -> None:
         elif mark["kind"] == "nonfinite":
             axes.plot([mark["x"]], [1], "v", color=_BAD, transform=axes.get_xaxis_transform(), clip_on=False)
     axes.set_title(_title(curve).replace("$", r"\$"), fontsize=10)
+    if curve["x"] == "time":
+        from matplotlib.ticker import FuncFormatter
+
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: _clock(x, *axes.get_xlim())))
     axes.set_xlabel(harmless(curve["x"]).replace("$", r"\$"), fontsize=8)
     axes.tick_params(labelsize=8)
     axes.grid(alpha=0.25)
 
 
+def _clock(x: float, first: float, last: float) -> str:
+    """A wall time on an axis from `first` to `last`, by the clock of this machine."""
+    try:
+        return time.strftime("%H:%M:%S" if last - first < _DAY_S else "%m-%d %H:%M", time.localtime(x))
+    except (OverflowError, ValueError, OSError):  # a clock was far off
+        return f"{x:.6g}"
+
+
 def _span(values: list[float]) -> tuple[float, float]:
     low, high = min(values, default=0.0), max(values, default=1.0)
-    return (low, high) if high > low else (low - 0.5, high + 0.5)
+    room = max(0.5, abs(low) / 1000)
+    return (low, high) if high > low else (low - room, high + room)
 
 
 def _panel(curve: dict[str, Any]) -> list[str]:
@@ -235,7 +252,8 @@ def _panel(curve: dict[str, Any]) -> list[str]:
         anchor = ("start", "middle", "middle", "middle", "end")[step]
         parts.append(f'<path stroke="#dddddd" d="M{_LEFT} {up}H{_WIDTH - _RIGHT}"/>')
         parts.append(f'<text x="{_LEFT - 5}" y="{float(up) + 3:.1f}" text-anchor="end">{y:.4g}</text>')
-        parts.append(f'<text x="{across}" y="{_HEIGHT - 8}" text-anchor="{anchor}">{x:.6g}</text>')
+        told = _clock(x, x0, x1) if curve["x"] == "time" else f"{x:.6g}"
+        parts.append(f'<text x="{across}" y="{_HEIGHT - 8}" text-anchor="{anchor}">{told}</text>')
     for line, x, low, mean, high in lines:
         if x and not line.get("lost"):
             edge = [place(*point) for point in zip(x, high)] + [place(*point) for point in reversed([*zip(x, low)])]

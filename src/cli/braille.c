@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -44,8 +45,10 @@ struct braille_scale {
 };
 
 static size_t dot_of(double value, double from, double to, size_t n) {
-    double at = to > from ? (value - from) / (to - from) * (double)(n - 1) : (double)(n - 1) / 2;
-    return at > 0 ? (size_t)(at + 0.5) : 0;
+    double half = to / 2 - from / 2; /* of the range, which may be beyond a double */
+    double at = half > 0 ? (value / 2 - from / 2) / half * (double)(n - 1) : (double)(n - 1) / 2;
+    if (!(at > 0)) return 0; /* the mean of values at the ends of a double may be beyond one */
+    return at < (double)(n - 1) ? (size_t)(at + 0.5) : n - 1;
 }
 
 static bool find_scale(const struct view_line *line, struct braille_scale *scale) {
@@ -77,6 +80,16 @@ static void draw(struct braille_canvas *canvas, const struct view_line *line,
         set_dot(canvas, x, height - 1 - dot_of(bucket->max, scale->min, scale->max, height));
         before = mean;
     }
+}
+
+/* An end of the axis: of wall time as the clock of this machine shows it. */
+static void format_end(const char *x, double value, bool same_day, char text[32]) {
+    time_t seconds = fabs(value) < 0x1p62 ? (time_t)value : 0;
+    struct tm local;
+    if (!str_equal(x, "time") || localtime_r(&seconds, &local) == NULL)
+        (void)snprintf(text, 32, "%.6g", value);
+    else
+        (void)strftime(text, 32, same_day ? "%H:%M:%S" : "%Y-%m-%d %H:%M", &local);
 }
 
 void braille_plot(const struct view_line *line, const char *title, const char *x, struct braille_size size,
@@ -115,9 +128,11 @@ void braille_plot(const struct view_line *line, const char *title, const char *x
         }
         buffer_char(out, '\n');
     }
-    char from[32], to[96];
-    (void)snprintf(from, sizeof from, "%.6g", scale.from);
-    (void)snprintf(to, sizeof to, "%.40s %.6g", x, scale.to);
+    enum { DAY = 24 * 60 * 60 };
+    char from[32], last[32], to[96];
+    format_end(x, scale.from, scale.to - scale.from < DAY, from);
+    format_end(x, scale.to, scale.to - scale.from < DAY, last);
+    (void)snprintf(to, sizeof to, "%.40s %s", x, last);
     buffer_printf(out, "%*s%s%*s\n", SCALE_COLUMNS, "", from, (int)(canvas.columns - strlen(from)), to);
     free(canvas.cells);
 }

@@ -114,11 +114,20 @@ struct figure {
     double x0, x1, y0, y1;
 };
 
+/* What lies beyond is drawn there: a range must not be beyond a double. */
+#define FARTHEST 1e307
+
+static double near(double value) {
+    return fmax(-FARTHEST, fmin(value, FARTHEST));
+}
+
 static double at_x(const struct figure *frame, double x) {
+    x = near(x);
     return LEFT + (x - frame->x0) / (frame->x1 - frame->x0) * (WIDTH - LEFT - RIGHT);
 }
 
 static double at_y(const struct figure *frame, double y) {
+    y = near(y); /* a mean of such values may be none */
     return HEIGHT - BOTTOM - (y - frame->y0) / (frame->y1 - frame->y0) * (HEIGHT - BOTTOM - TOP);
 }
 
@@ -139,10 +148,10 @@ static struct figure frame_of(const struct view_series *series, size_t n) {
             for (size_t k = 0; k < series[i].lines[j].n; k++) {
                 const struct view_bucket *bucket = &series[i].lines[j].buckets[k];
                 if (bucket->n == 0) continue;
-                frame.x0 = fmin(frame.x0, bucket->x);
-                frame.x1 = fmax(frame.x1, bucket->x_last);
-                frame.y0 = fmin(frame.y0, bucket->min);
-                frame.y1 = fmax(frame.y1, bucket->max);
+                frame.x0 = fmin(frame.x0, near(bucket->x));
+                frame.x1 = fmax(frame.x1, near(bucket->x_last));
+                frame.y0 = fmin(frame.y0, near(bucket->min));
+                frame.y1 = fmax(frame.y1, near(bucket->max));
             }
     widen(&frame.x0, &frame.x1);
     widen(&frame.y0, &frame.y1);

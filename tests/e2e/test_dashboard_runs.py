@@ -346,6 +346,19 @@ class Runs(DashboardCase):
         self.assert_status(2, self.trainyard("dashboard", "--storage-path", self.storage, "none", "-o", path))
         self.assert_status(2, self.trainyard("dashboard", "-o", path))
 
+    def test_any_double_in_the_file(self):
+        """A range, and the sum of a step, that are beyond a double."""
+        journal = seen.Journal(self.storage, "ends", 2)
+        journal.begin(0, 1, 2)
+        journal.reports((n * seen.SECOND, 1, rank, n, {"loss": (n - 3) * 8e307, "same": 2.0**70, "step": n}) for n in range(1, 6) for rank in range(2))
+        journal.end(9 * seen.SECOND, 1)
+        path = os.path.join(self.place, "page.html")
+        self.assert_status(0, self.trainyard("dashboard", "--storage-path", self.storage, "ends", "-o", path))
+        with open(path) as file:
+            page = file.read()
+        self.assertEqual(2, page.count("<figure>"))
+        self.assertNotRegex(page, r"(?:nan|inf)[ LMZ\"<]")
+
     def test_a_clock_that_was_put_back_in_the_file(self):
         """No attempt takes less than nothing."""
         seen.write_put_back(self.storage, "back")

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import unittest
 
 import harness
@@ -122,6 +123,24 @@ class Metrics(Case):
         self.assertTrue(all(len(line) <= 80 for line in plot.splitlines()), plot)
         dots = self.trainyard("metrics", "--storage-path", self.storage, "a", "--plot", "--metric", "loss", env={"LC_ALL": "C.UTF-8"}).out
         self.assertTrue(any("\u2800" < c <= "\u28ff" for c in dots), dots)
+
+    def test_the_clock_along_a_plot(self):
+        seen.write_a(self.storage)
+        axis = self.metrics("a", "--plot", "--metric", "loss", "--x", "time").out.splitlines()[-1].split()
+        told = lambda after: time.strftime("%H:%M:%S", time.localtime(seen.BEGAN // 10**9 + after))
+        self.assertEqual([told(0), "time", told(100)], axis)
+
+    def test_a_plot_from_end_to_end_of_a_double(self):
+        journal = seen.Journal(self.storage, "ends", 1)
+        journal.begin(0, 1, 1)
+        journal.reports((n * seen.SECOND, 1, 0, n, {"v": (n - 2) * 1.7e308, "sum": 1.7e308 if n % 2 else 0}) for n in range(1, 4))
+        journal.reports((n * seen.SECOND + 1, 1, 0, n, {"sum": 1.7e308}) for n in range(1, 4))
+        journal.end(9 * seen.SECOND, 1)
+        self.assertIn("1.7e+308", self.metrics("ends", "--plot", "--metric", "sum", "--x", "number").out)
+        rows = self.metrics("ends", "--plot", "--metric", "v").out.splitlines()[1:-1]
+        dots = ["".join(row[11:].split()) for row in rows]
+        self.assertTrue(dots[0] and dots[len(dots) // 2] and dots[-1], rows)
+        self.assertLess(rows[-1].find(dots[-1][0], 11), rows[0].rfind(dots[0][-1]))
 
     def test_curves_are_those_of_the_page(self):
         """E1, and those that are chosen when none is named."""

@@ -11,6 +11,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import time
 import xml.etree.ElementTree
 
 import pytest
@@ -384,6 +385,33 @@ def test_a_curve_of_a_sample_says_so():
         assert next(xml.etree.ElementTree.fromstring(shown.svg).itertext()) == told
         if plot._has_matplotlib():
             assert shown.figure.axes[0].get_title() == told
+
+
+def curve_of(x, values, over="step"):
+    line = {"metric": "loss", "x": x, "min": values, "mean": values, "max": values, "lost": False}
+    return plot.Plot([{"series": [line], "marks": [], "x": over, "exact": True, "scanned": 1}])
+
+
+@pytest.mark.parametrize("values", [[1e300] * 3, [2.0**70] * 3, [-1.7e308, 1, 1.7e308], [5e-324, 0, 5e-324]])
+def test_a_curve_of_any_double(values):
+    """One that does not rise where a half is nothing; one whose range is no double."""
+    shown = curve_of([1, 2, 3], values)
+    assert not re.search("nan|inf", shown.svg)
+    xml.etree.ElementTree.fromstring(shown._repr_svg_())
+    assert curve_of([2**60], [1]).svg
+
+
+def test_a_curve_over_the_clock():
+    first = 1_764_000_000
+    at = lambda seconds, form="%H:%M:%S": time.strftime(form, time.localtime(first + seconds))
+    for last, ends in ((100, [at(0), at(100)]), (400_000, [at(0, "%m-%d %H:%M"), at(400_000, "%m-%d %H:%M")])):
+        shown = curve_of([first, first + last], [1, 2], "time")
+        text = list(xml.etree.ElementTree.fromstring(shown.svg).itertext())
+        assert [text[2], text[-1]] == ends
+        if plot._has_matplotlib():
+            axes = shown.figure.axes[0]
+            axes.set_xlim(first, first + last)
+            assert axes.xaxis.get_major_formatter()(first, 0) == ends[0]
 
 
 @pytest.mark.parametrize("matplotlib", [True, False])
