@@ -3,6 +3,8 @@
  * the buckets are made in one go with that, and only what was guessed wrong is made again. From then on a
  * drawing grows: new points are buckets of their own, which are folded when there are too many, so that a
  * bucket's ends are no longer exactly where the range is divided; when the run is over it is made anew, once.
+ * Rows of a heat map cannot be folded so, as ranks are no longer told apart in them: those of a run that goes on
+ * reach some way beyond its end, and are made anew when it comes to theirs. Counts of values take one pass.
  *
  * Whoever asks grows what is ready; what is not ready is the background's, which works on all of that together
  * without the lock (`at_work`): reading takes longer than drawing does, so a piece is read once for all who
@@ -17,10 +19,17 @@
 #include "base/array.h"
 #include "base/cleanup.h"
 #include "base/str.h"
+#include "view/heat_cells.h"
 #include "view/index.h"
 #include "view/plot_lines.h"
 
-enum { DRAWINGS_MOST = 32, DRAWINGS_BYTES = 8 << 20, GUESSED_BYTES = 8 << 20, DRAWINGS_KEPT_S = 60 };
+enum {
+    DRAWINGS_MOST = 32,
+    DRAWINGS_BYTES = 8 << 20,
+    GUESSED_BYTES = 8 << 20,
+    DRAWINGS_KEPT_S = 60,
+    CELLS_AHEAD = 8
+};
 
 enum drawing_stage {
     DRAWING_NEW,
@@ -33,8 +42,10 @@ enum drawing_stage {
 
 /* What came of it. */
 struct drawn {
-    struct view_line *lines; /* n_lines, owned */
+    struct view_line *lines; /* n_lines, owned; not NULL once it is made */
     size_t n_lines, n_ranks;
+    struct heat_cells cells;    /* of VIEW_ROWS */
+    struct value_counts counts; /* of VIEW_COUNTS */
     struct drawing_told told;
     double from, to;
     int64_t last;
@@ -82,15 +93,21 @@ static void drop_making(struct drawing *drawing) {
     plot_lines_free(lines, n);
 }
 
+static void drawn_done(struct drawn *drawn) {
+    plot_lines_free(drawn->lines, drawn->n_lines);
+    heat_cells_done(&drawn->cells);
+    value_counts_done(&drawn->counts);
+    *drawn = (struct drawn){0};
+}
+
 static void forget(struct drawing *drawing) {
     drop_making(drawing);
-    plot_lines_free(drawing->now.lines, drawing->now.n_lines);
+    drawn_done(&drawing->now);
     points_before_done(&drawing->before);
     idset_done(&drawing->seen);
     idset_done(&drawing->chosen);
     free(drawing->means.items);
     free(drawing->named);
-    drawing->now = (struct drawn){0};
     drawing->named = NULL;
     drawing->means = (struct plot_means){0};
     drawing->stage = DRAWING_NEW;
@@ -100,7 +117,7 @@ static void forget(struct drawing *drawing) {
 static void free_drawing(struct drawing *drawing) {
     if (drawing == NULL) return;
     forget(drawing);
-    plot_lines_free(drawing->shown.lines, drawing->shown.n_lines);
+    drawn_done(&drawing->shown);
     idset_done(&drawing->ranks);
     free(drawing->metric);
     free(drawing->x);
@@ -128,8 +145,8 @@ void drawings_done(struct drawings *drawings) {
 static char *make_key(const struct view_query *query) {
     struct buffer key = {0};
     const char *x = query->x != NULL ? query->x : "";
-    buffer_printf(&key, "%zu:%s %zu:%s %a %a %d %d %d ", strlen(query->metric), query->metric, strlen(x), x,
-                  query->from, query->to, query->buckets, (int)query->what, (int)query->history);
+    buffer_printf(&key, "%zu:%s %zu:%s %a %a %d %d %d %d ", strlen(query->metric), query->metric, strlen(x), x,
+                  query->from, query->to, query->buckets, query->rows, (int)query->what, (int)query->history);
     if (query->ranks != NULL) {
         buffer_char(&key, '=');
         idset_format(query->ranks, &key);
@@ -183,13 +200,23 @@ static size_t bytes_of(const struct view_query *query, size_t n_lines) {
     return n_lines * (query->history == VIEW_ALL ? 2 : 1) * most_buckets(query) * sizeof(struct view_bucket);
 }
 
-/* Takes the key. */
-static bool add(struct drawings *drawings, const struct view_query *query, size_t n_workers, char *key) {
+bool drawings_fit_cells(const struct view_query *query, size_t n_workers) {
+    return bytes_of(query, n_workers) <= DRAWINGS_BYTES;
+}
+
+/* How much memory the drawing of a query takes. */
+static size_t expect_bytes(const struct view_query *query, size_t n_workers) {
+    if (query->what == VIEW_ROWS) return heat_cells_bytes(query, n_workers);
+    if (query->what == VIEW_COUNTS) return VALUE_COUNTS_MAX * sizeof(struct value_count);
     size_t n = query->what == VIEW_BAND ? 1 : query->what == VIEW_RANKS ? VIEW_LINES_MAX : n_workers;
     if (query->ranks != NULL && idset_count(query->ranks) < n) n = idset_count(query->ranks);
-    size_t bytes = bytes_of(query, n);
-    bool fits = query->what != VIEW_CELLS || bytes <= DRAWINGS_BYTES;
-    struct drawing *drawing = fits && make_room(drawings, bytes) ? calloc(1, sizeof *drawing) : NULL;
+    return bytes_of(query, n);
+}
+
+/* Takes the key. */
+static bool add(struct drawings *drawings, const struct view_query *query, size_t n_workers, char *key) {
+    size_t bytes = expect_bytes(query, n_workers);
+    struct drawing *drawing = make_room(drawings, bytes) ? calloc(1, sizeof *drawing) : NULL;
     CLEANUP(buffer_done) struct buffer ranks = {0};
     if (drawing == NULL) {
         free(key);
@@ -227,6 +254,10 @@ static bool is_of(const struct drawing *drawing, const struct view_facts *facts,
            drawing->now.last <= (int64_t)facts->reports && str_equal(drawing->named, x);
 }
 
+static bool is_over(const struct view_facts *facts) {
+    return facts->replay.end.event.time != 0;
+}
+
 /* What is not finite is told of what counts. */
 static void note_nonfinite(struct drawing_told *told, const struct points *points) {
     for (size_t i = 0; i < points->n; i++) {
@@ -252,6 +283,13 @@ static bool has_room(const struct drawing_work *work, const struct drawing *draw
     return bytes <= GUESSED_BYTES;
 }
 
+/* Of a run that goes on, with some room behind its end. */
+static int begin_cells(const struct drawing_work *work, struct drawing *drawing, size_t n_ranks, double to) {
+    double from = drawing->now.from;
+    if (!is_over(work->facts) && isnan(drawing->query.to)) to += (to - from) / CELLS_AHEAD;
+    return heat_cells_begin(&drawing->now.cells, &drawing->query, n_ranks, from, to);
+}
+
 /* Lines of all ranks that there may be, from the lowest x of the first piece on to the highest that there is:
  * reports mostly come by rising x, and the ranks of a run end at the same. */
 static int guess(const struct drawing_work *work, struct drawing *drawing) {
@@ -261,6 +299,7 @@ static int guess(const struct drawing_work *work, struct drawing *drawing) {
     if (isnan(to) && drawing->made == MADE_LAG) to = drawing->now.to; /* which was measured with the firsts */
     if (isnan(to) && !index_end(work->index, query, drawing->made != MADE_NONE, &to)) return 0;
     if (query->what == VIEW_BAND) return plot_lines_begin(&drawing->making, query, NULL, drawing->now.from, to);
+    if (query->what == VIEW_ROWS) return begin_cells(work, drawing, work->facts->replay.n_workers, to);
     size_t n = query->ranks != NULL ? idset_count(query->ranks) : work->facts->replay.n_workers;
     if (!has_room(work, drawing, n)) return 0;
     struct plot_means all = {.items = calloc(n + 1, sizeof *all.items), .n = n};
@@ -275,13 +314,29 @@ static int guess(const struct drawing_work *work, struct drawing *drawing) {
     return result;
 }
 
+/* False: not all of the points are in them. */
+static bool add_cells(struct heat_cells *cells, const struct points *points) {
+    for (size_t i = 0; i < points->n; i++) {
+        const struct point *point = &points->items[i];
+        if (point->x < cells->from || point->x > cells->to) return false;
+        if (isfinite(point->value) && !heat_cells_add(cells, point->rank, point->x, point->value, 1))
+            return false;
+    }
+    return true;
+}
+
 /* Of lags that are not known yet, all but the values. */
 static int measure(const struct drawing_work *work, struct drawing *drawing, const struct points *points) {
+    enum view_what what = drawing->query.what;
+    struct drawn *now = &drawing->now;
     widen(drawing, points);
-    int result = drawing->query.what != VIEW_BAND ? plot_means_add(&drawing->means, points) : 0;
+    bool of_ranks = what != VIEW_BAND && what != VIEW_COUNTS;
+    int result = of_ranks ? plot_means_add(&drawing->means, points) : 0;
     if (result < 0 || drawing->stage == DRAWING_FIRSTS) return result;
-    note_nonfinite(&drawing->now.told, points);
+    note_nonfinite(&now->told, points);
+    if (what == VIEW_COUNTS) return value_counts_add(&now->counts, points, drawing->query.ranks);
     if (!drawing->guessed && points->n > 0) result = guess(work, drawing);
+    if (now->cells.means != NULL && !add_cells(&now->cells, points)) heat_cells_done(&now->cells);
     if (result < 0 || drawing->making.items == NULL) return result;
     return plot_lines_add(&drawing->making, points);
 }
@@ -318,9 +373,23 @@ static int grow_line(struct drawing *drawing, struct view_line *line, const stru
     return 0;
 }
 
+static int grow_counts(struct drawing *drawing, const struct points *points) {
+    /* They are what they would be when made anew, but for lags, whose firsts may come later. */
+    drawing->grown = drawing->grown || (points->n > 0 && drawing->made == MADE_LAG);
+    return value_counts_add(&drawing->now.counts, points, drawing->query.ranks);
+}
+
+static int grow_cells(struct drawing *drawing, const struct points *points) {
+    widen(drawing, points);
+    drawing->grown = drawing->grown || points->n > 0;
+    return add_cells(&drawing->now.cells, points) ? 0 : -EAGAIN;
+}
+
 /* -EAGAIN: the lines are no longer those that are to be drawn. */
 static int grow(struct drawing *drawing, const struct points *points) {
     int result = 0;
+    if (drawing->query.what == VIEW_COUNTS) return grow_counts(drawing, points);
+    if (drawing->query.what == VIEW_ROWS) return grow_cells(drawing, points);
     for (size_t i = 0; i < points->n; i++)
         if (line_of(drawing, &points->items[i]) == NULL && !is_left_out(drawing, &points->items[i]))
             return -EAGAIN;
@@ -338,6 +407,7 @@ static int take_points(const struct drawing_work *work, struct drawing *drawing,
     case DRAWING_MEASURE:
         return measure(work, drawing, points);
     case DRAWING_FILL:
+        if (drawing->query.what == VIEW_ROWS) return add_cells(&drawing->now.cells, points) ? 0 : -E2BIG;
         return plot_lines_add(&drawing->making, points);
     case DRAWING_GROW:
         return grow(drawing, points);
@@ -358,7 +428,9 @@ static int read_piece(const struct drawing_work *work, struct drawing *drawing, 
                                .last = last,
                                .rows = work->rows,
                                .before = drawing->made != MADE_NONE ? &drawing->before : NULL};
-    if (drawing->stage == DRAWING_FILL && query.what != VIEW_BAND) query.ranks = &drawing->chosen;
+    bool chosen = query.what == VIEW_RANKS || query.what == VIEW_CELLS;
+    if (drawing->stage == DRAWING_FILL && chosen) query.ranks = &drawing->chosen;
+    if (query.what == VIEW_COUNTS) query.ranks = NULL; /* which are counted beside all */
     int result = points_gather_next(&pass, &points, err);
     if (result < 0) return result;
     result = take_points(work, drawing, &points);
@@ -407,9 +479,10 @@ static int begin(const struct drawing_work *work, struct drawing *drawing, const
 /* Lags have values only in a second pass, which is the last where these do not choose the ranks. */
 static int end_firsts(struct drawing *drawing) {
     size_t n = 0;
+    bool counts = drawing->query.what == VIEW_COUNTS;
     for (size_t rank = 0; rank < drawing->means.n; rank++)
         n += drawing->means.items[rank].there;
-    if (n <= VIEW_LINES_MAX || drawing->query.what != VIEW_RANKS) return 1;
+    if (!counts && (n <= VIEW_LINES_MAX || drawing->query.what != VIEW_RANKS)) return 1;
     free(drawing->means.items);
     drawing->means = (struct plot_means){0};
     begin_stage(drawing, DRAWING_MEASURE);
@@ -433,10 +506,27 @@ static bool guessed_right(struct drawing *drawing) {
     return drawing->query.what == VIEW_BAND || plot_lines_keep(making, &drawing->means);
 }
 
+/* Rows of all ranks are to be filled, unless they were by a guess that was right. */
+static int end_measure_rows(const struct drawing_work *work, struct drawing *drawing) {
+    struct heat_cells *cells = &drawing->now.cells;
+    size_t n = drawing->means.n;
+    double from = drawing->now.from, to = drawing->now.to;
+    double ahead = is_over(work->facts) ? 0 : 2 * (to - from) / CELLS_AHEAD;
+    bool right = cells->means != NULL && cells->n_ranks == n && cells->to - to <= ahead;
+    free(drawing->means.items);
+    drawing->means = (struct plot_means){0};
+    if (right) return end_fill(drawing);
+    heat_cells_done(cells);
+    begin_stage(drawing, DRAWING_FILL);
+    return begin_cells(work, drawing, n, to);
+}
+
 /* Which lines there are. */
-static int end_measure(struct drawing *drawing) {
+static int end_measure(const struct drawing_work *work, struct drawing *drawing) {
     enum view_what what = drawing->query.what;
     int n = 0;
+    if (what == VIEW_COUNTS) return end_fill(drawing);
+    if (what == VIEW_ROWS) return end_measure_rows(work, drawing);
     for (size_t rank = 0; rank < drawing->means.n; rank++)
         if (drawing->means.items[rank].there && idset_add(&drawing->seen, (int64_t)rank) < 0) return -ENOMEM;
     if (what != VIEW_BAND)
@@ -461,8 +551,7 @@ static int end_measure(struct drawing *drawing) {
 /* -- in the background */
 
 static bool is_wanted(const struct drawing *drawing, const struct view_facts *facts) {
-    bool over = facts->replay.end.event.time != 0;
-    return drawing->ready ? drawing->grown && over : drawing->stage != DRAWING_REFUSED;
+    return drawing->ready ? drawing->grown && is_over(facts) : drawing->stage != DRAWING_REFUSED;
 }
 
 /* Those that are worked on together: what only has to catch up comes first; and of each made metric a few, as
@@ -504,7 +593,7 @@ static int go_on(const struct drawing_work *work, struct drawing *drawing, int64
     if (result == 0 && drawing->now.last >= end && drawing->stage < DRAWING_GROW) {
         bool fills = drawing->stage == DRAWING_FILL;
         result = drawing->stage == DRAWING_FIRSTS ? end_firsts(drawing) : 1;
-        if (result > 0) result = fills ? end_fill(drawing) : end_measure(drawing);
+        if (result > 0) result = fills ? end_fill(drawing) : end_measure(work, drawing);
     }
     if (result < 0) forget(drawing); /* some of the points may have been taken */
     if (result == -E2BIG) drawing->stage = DRAWING_REFUSED;
@@ -548,7 +637,9 @@ static double share_of(const struct drawing *drawing, uint64_t there) {
 
 static size_t count_bytes(const struct drawing *drawing) {
     size_t n = drawing->before.n_last * sizeof *drawing->before.last +
-               drawing->before.n_times * sizeof *drawing->before.firsts->times;
+               drawing->before.n_times * sizeof *drawing->before.firsts->times +
+               drawing->now.counts.n * sizeof *drawing->now.counts.items;
+    if (drawing->now.cells.means != NULL) n += heat_cells_bytes(&drawing->query, drawing->now.cells.n_ranks);
     for (size_t i = 0; i < drawing->now.n_lines; i++)
         n += drawing->now.lines[i].n * sizeof *drawing->now.lines[i].buckets;
     return n;
@@ -573,8 +664,7 @@ int drawings_step(struct drawings *drawings, const char *run_path, const struct 
         n_ready += drawing->ready;
         if (drawing->ready) {
             drawing->bytes = count_bytes(drawing);
-            plot_lines_free(drawing->shown.lines, drawing->shown.n_lines);
-            drawing->shown = (struct drawn){0};
+            drawn_done(&drawing->shown);
         }
         double own = share_of(drawing, facts->reports);
         if (drawing->stage != DRAWING_REFUSED && own < *share) *share = own;
@@ -590,6 +680,12 @@ int drawings_step(struct drawings *drawings, const char *run_path, const struct 
 }
 
 /* -- asked */
+
+static int copy_rest(const struct drawing *drawing, const struct drawn *drawn, struct drawing_answer *answer) {
+    answer->told = drawn->told;
+    if (drawing->query.what == VIEW_COUNTS) return value_counts_copy(&drawn->counts, &answer->counts);
+    return drawing->query.what == VIEW_ROWS ? heat_cells_draw(&drawn->cells, drawn->to, &answer->heat) : 0;
+}
 
 static int copy_lines(const struct drawing *drawing, const struct drawn *drawn, struct view_series *series) {
     series->lines = calloc(drawn->n_lines + 1, sizeof *series->lines);
@@ -627,7 +723,7 @@ static int renew(struct drawing *drawing, const struct drawing_request *request,
 }
 
 int drawings_take(struct drawings *drawings, const struct drawing_request *request, struct view_series *series,
-                  struct drawing_told *told, ty_error *err) {
+                  struct drawing_answer *answer, ty_error *err) {
     CLEANUP_FREE char *key = make_key(request->query);
     int result = 0;
     if (key == NULL) return ty_fail_memory(err);
@@ -644,13 +740,13 @@ int drawings_take(struct drawings *drawings, const struct drawing_request *reque
     }
     if (result > 0) {
         bool grown = drawn == &drawing->shown || drawing->grown;
-        *told = drawn->told;
         series->exact = !(grown && drawing->made == MADE_LAG); /* a number's first may still come */
         series->scanned = 1;
         series->x = request->x;
         series->n_ranks = drawn->n_ranks;
         series->behind = drawn == &drawing->shown || is_wanted(drawing, request->facts);
-        if (copy_lines(drawing, drawn, series) < 0) result = ty_fail_memory(err);
+        if (copy_lines(drawing, drawn, series) < 0 || copy_rest(drawing, drawn, answer) < 0)
+            result = ty_fail_memory(err);
     }
     (void)pthread_mutex_unlock(&drawings->lock);
     return result;

@@ -1,5 +1,5 @@
-/* Lines that an index has no buckets for: of single ranks, of ranges of them, over another metric, of made
- * metrics. They are made of all reports, in passes over these: what x there is and which ranks are drawn, then
+/* What an index has no buckets for: lines of single ranks, of ranges of them, over another metric, of made
+ * metrics; heat maps and counts of values. They are made of all reports, in passes over these: what x there is and which ranks are drawn, then
  * the buckets. That takes seconds of a long run, so it is done in the background, piece by piece, and what was
  * made is kept and grows with the run. */
 #ifndef VIEW_DRAWINGS_H
@@ -15,6 +15,7 @@
 #include "view/points.h"
 #include "view/scan.h"
 #include "view/series.h"
+#include "view/value_counts.h"
 
 struct drawing; /* opaque */
 
@@ -42,10 +43,19 @@ struct drawing_told {
     uint64_t n_nonfinite;
 };
 
+/* What it is where it has no lines; owned by whoever took it. */
+struct drawing_answer {
+    struct drawing_told told;
+    struct view_heat heat;      /* of VIEW_ROWS: its cells and what they are of */
+    struct value_counts counts; /* of VIEW_COUNTS */
+};
+
 /* 1: the lines of all reports are in the series, which is exact then; 0: they were not made yet. What came
  * since is read, where that are few reports. */
 int drawings_take(struct drawings *drawings, const struct drawing_request *request, struct view_series *series,
-                  struct drawing_told *told, ty_error *err);
+                  struct drawing_answer *answer, ty_error *err);
+/* Whether the cells of so many ranks are kept as lines (VIEW_CELLS); else they are made as rows. */
+bool drawings_fit_cells(const struct view_query *query, size_t n_workers);
 /* Has them made. False where there is no room for more, or they cannot be made. */
 bool drawings_want(struct drawings *drawings, const struct drawing_request *request);
 /* Makes the next piece of all drawings that are asked for: 1 when there is more to do. One thread at a time.

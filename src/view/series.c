@@ -337,13 +337,13 @@ static int draw_series(const char *run_path, const struct view_query *query, con
     struct drawings *drawings = index_drawings(query->index);
     const struct drawing_request request = {run_path, query, facts,
                                             drawings != NULL ? index_x(query->index, query->x) : NULL};
-    struct drawing_told told = {0};
+    struct drawing_answer drawing = {0};
     struct points points = {0};
     enum answered by = ANSWER_BY_POINTS;
     int result = answer_by_index(&answer, series, &points, err);
     if (result > 0 && series->n_lines > 0) by = ANSWER_BY_INDEX;
     if (result == 0 && request.x != NULL) {
-        result = drawings_take(drawings, &request, series, &told, err);
+        result = drawings_take(drawings, &request, series, &drawing, err);
         if (result > 0) by = ANSWER_BY_DRAWING;
     }
     bool marked = facts->n_attempts > 1 || facts->n_checkpoints > 0 || facts->n_faults > 0;
@@ -356,7 +356,7 @@ static int draw_series(const char *run_path, const struct view_query *query, con
         result = add_lines(series, &points, query);
         series->behind = !series->exact && drawings != NULL && drawings_want(drawings, &request);
     }
-    if (result >= 0) result = mark(&answer, by, &points, &told, series, err);
+    if (result >= 0) result = mark(&answer, by, &points, &drawing.told, series, err);
     if (facts->reports > VIEW_WHOLE && (int64_t)facts->reports - answer.piece.last > VIEW_WHOLE / 2)
         series->behind = true;
     points_done(&points);

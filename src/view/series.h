@@ -35,7 +35,9 @@ struct view_selection {
     const struct view_index *index; /* has the sample that others took; NULL: none */
 };
 
-enum view_what { VIEW_BAND, VIEW_RANKS, VIEW_CELLS }; /* cells: a line of each rank, however many they are */
+/* Cells: a line of each rank, however many they are; rows and counts: what a heat map and a histogram of more
+ * are made of. */
+enum view_what { VIEW_BAND, VIEW_RANKS, VIEW_CELLS, VIEW_ROWS, VIEW_COUNTS };
 
 /* As view_query_new makes it: a band of all ranks over the step, from the lowest to the highest. */
 struct view_query {
@@ -47,6 +49,7 @@ struct view_query {
     enum view_history history;
     const struct idset *ranks;      /* NULL: all */
     const struct view_index *index; /* NULL: none */
+    int rows;  /* of a heat map; 0: VIEW_ROWS_MAX */
     bool near; /* of a histogram: few values that lie far above all others have the last bin for themselves */
 };
 
@@ -189,7 +192,7 @@ struct view_heat {
     uint8_t *cells; /* owned; row by row */
 };
 
-/* The query's buckets are the columns; rows 0: VIEW_ROWS_MAX. */
+/* The query's buckets are the columns, of which a run that goes on may have fewer; rows 0: VIEW_ROWS_MAX. */
 int view_heat_read(const char *run_path, const struct view_query *query, int rows, struct view_heat *heat,
                    ty_error *err);
 void view_heat_done(struct view_heat *heat);
@@ -200,8 +203,10 @@ void view_heat_encode(const struct view_heat *heat, struct buffer *out);
 struct view_histogram {
     bool exact;
     double scanned, min, max;
+    bool behind; /* as of a series */
     double near; /* where the last bin begins, unless that is one like the others: NAN */
     size_t bins;
+    double *edges;          /* owned; bins + 1; of no value none is set */
     uint64_t *all, *chosen; /* owned; of all ranks, and of the query's, NULL where it names none */
 };
 

@@ -183,6 +183,7 @@ static int answer_histogram(struct api_call *call, ty_error *err) {
         result = view_histogram_read(call->run->path, &query, query.buckets > 0 ? query.buckets : 40,
                                      &histogram, err);
     if (result < 0) return result;
+    call->behind = histogram.behind;
     view_histogram_encode(&histogram, &call->out);
     view_histogram_done(&histogram);
     return 0;

@@ -295,38 +295,31 @@ static void test_drawings_that_are_asked_for_as_they_are_made(void **state) {
     view_world_remove(path);
 }
 
-/* Whether the cells are the means of all points, each of which is read. */
-static void assert_cells(const char *path, const struct view_query *query, const struct view_heat *heat) {
-    CLEANUP(view_facts_done) struct view_facts facts;
-    CLEANUP(points_done) struct points points;
-    double means[UNLIKE_RANKS * VIEW_COLUMNS_MAX], least = NAN, greatest = NAN;
-    assert_int_equal(view_facts_read(path, &facts, NULL), 0);
-    assert_int_equal(
-        points_gather_between(path, query, heat->x, &facts, 0, (int64_t)facts.reports, &points, NULL), 0);
-    assert_int_equal(heat->columns, query->buckets);
-    assert_int_equal(heat->n_ranks, points.n_ranks);
-    assert_near(points.from, heat->from);
-    assert_near(points.to, heat->to);
+/* Whether the cells are the means of all these points, in the columns that the heat map has. */
+static void assert_means(const struct points *points, const struct view_heat *heat) {
+    size_t n = (size_t)points->n_ranks * heat->columns;
+    double *sums = calloc(n, sizeof *sums), *counts = calloc(n, sizeof *counts);
+    double *means = calloc(heat->rows * heat->columns, sizeof *means), least = NAN, greatest = NAN;
+    assert_true(sums != NULL && counts != NULL && means != NULL);
     for (size_t i = 0; i < heat->rows * heat->columns; i++)
         means[i] = NAN;
-    for (int rank = 0; rank < points.n_ranks; rank++) {
-        double sums[VIEW_COLUMNS_MAX] = {0}, counts[VIEW_COLUMNS_MAX] = {0};
-        for (size_t i = 0; i < points.n; i++) {
-            const struct point *point = &points.items[i];
-            size_t column = points_bucket(point->x, points.from, points.to, heat->columns);
-            if (point->rank != rank || isnan(point->value)) continue;
-            sums[column] += point->value;
-            counts[column]++;
-        }
-        for (size_t column = 0; column < heat->columns; column++) {
-            if (!(counts[column] > 0)) continue;
-            double mean = sums[column] / counts[column];
-            double *most = &means[(size_t)rank / heat->ranks_per_row * heat->columns + column];
-            *most = fmax(*most, mean);
-            least = fmin(least, mean);
-            greatest = fmax(greatest, mean);
-        }
+    for (size_t i = 0; i < points->n; i++) {
+        const struct point *point = &points->items[i];
+        size_t column = points_bucket(point->x, heat->from, heat->to, heat->columns);
+        if (isnan(point->value)) continue;
+        sums[(size_t)point->rank * heat->columns + column] += point->value;
+        counts[(size_t)point->rank * heat->columns + column]++;
     }
+    for (size_t i = 0; i < n; i++) {
+        if (!(counts[i] > 0)) continue;
+        double mean = sums[i] / counts[i];
+        double *most = &means[i / heat->columns / heat->ranks_per_row * heat->columns + i % heat->columns];
+        *most = fmax(*most, mean);
+        least = fmin(least, mean);
+        greatest = fmax(greatest, mean);
+    }
+    free(sums);
+    free(counts);
     assert_near(least, heat->min);
     assert_near(greatest, heat->max);
     for (size_t i = 0; i < heat->rows * heat->columns; i++) {
@@ -334,6 +327,24 @@ static void assert_cells(const char *path, const struct view_query *query, const
         if (fabs(expected - heat->cells[i]) > 1.001)
             fail_msg("cell %zu: %d is not %g", i, heat->cells[i], expected);
     }
+    free(means);
+}
+
+/* All points of a query, each of which is read. */
+static void gather_all(const char *path, const struct view_query *query, const char *x, struct points *points) {
+    CLEANUP(view_facts_done) struct view_facts facts;
+    assert_int_equal(view_facts_read(path, &facts, NULL), 0);
+    assert_int_equal(points_gather_between(path, query, x, &facts, 0, (int64_t)facts.reports, points, NULL), 0);
+}
+
+static void assert_cells(const char *path, const struct view_query *query, const struct view_heat *heat) {
+    CLEANUP(points_done) struct points points;
+    gather_all(path, query, heat->x, &points);
+    assert_int_equal(heat->columns, query->buckets);
+    assert_int_equal(heat->n_ranks, points.n_ranks);
+    assert_near(points.from, heat->from);
+    assert_near(points.to, heat->to);
+    assert_means(&points, heat);
 }
 
 /* A heat map likewise. */
@@ -373,6 +384,216 @@ static void test_cells(void **state) {
         assert_cells(path, &query, &heat);
         view_heat_done(&heat);
     }
+    view_index_close(index);
+    view_world_remove(path);
+}
+
+/* -- of so many ranks that not all of their columns are kept */
+
+enum { MANY_RANKS = 1500, MANY_NUMBERS = 80 };
+
+/* Numbers from `first` to `last` of all ranks, of which rank 0 is `behind` numbers late. */
+static void report_many(const char *path, int first, int last, int behind, bool ends) {
+    struct journal *journal = NULL;
+    char metrics[64];
+    assert_int_equal(journal_open(path, JOURNAL_APPEND, &journal, NULL), 0);
+    for (int n = first; n <= last + behind; n++)
+        for (int rank = 0; rank < MANY_RANKS; rank++) {
+            int number = rank == 0 ? n - behind : n;
+            if (number < first || number > last) continue;
+            (void)snprintf(metrics, sizeof metrics, "{\"v\":%d}",
+                           rank == 1234 && number == 40 ? 5000 : number * 10 + rank % 7);
+            view_world_report(journal, n * NS_PER_S + rank * NS_PER_MS, 1, rank, (uint64_t)number, metrics);
+        }
+    if (ends)
+        view_world_event(journal, 90000 * NS_PER_S, EVENT_RUN_END, 1, -1,
+                         "{\"outcome\": \"succeeded\", \"status\": 0}");
+    view_world_close(journal);
+}
+
+static void write_many(char path[64], int behind, bool ends) {
+    view_world_make(path);
+    struct journal *journal = view_world_open(path, MANY_RANKS);
+    view_world_event(journal, 0, EVENT_ATTEMPT, 1, -1, "{\"workers\": 1500}");
+    view_world_close(journal);
+    report_many(path, 1, MANY_NUMBERS, behind, ends);
+}
+
+static struct view_heat read_heat(const char *path, const struct view_query *query) {
+    struct view_heat heat;
+    assert_int_equal(view_heat_read(path, query, 100, &heat, NULL), 0);
+    return heat;
+}
+
+/* Exact, though a rank is some way behind the others; a sample where it is so far behind that its columns are
+ * rows already. */
+static void test_cells_of_many_ranks(void **state) {
+    (void)state;
+    static const struct {
+        const char *metric, *x;
+        int behind;
+        bool drawn;
+    } cases[] = {{"v", "number", 0, true},
+                 {"@interval", "relative", 10, true},
+                 {"@lag", "number", 10, true},
+                 {"v", "metric:v", 0, false},
+                 {"v", "number", 40, false}};
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        char path[64];
+        struct view_index *index = NULL;
+        write_many(path, cases[i].behind, true);
+        assert_int_equal(view_index_open(path, false, &index, NULL), 0);
+        struct view_query query = view_query_new(cases[i].metric);
+        query.x = cases[i].x;
+        query.buckets = 400;
+        query.index = index;
+        CLEANUP(view_heat_done) struct view_heat sample = read_heat(path, &query);
+        assert_false(sample.exact);
+        assert_true(sample.behind);
+        grow(index);
+        CLEANUP(view_heat_done) struct view_heat heat = read_heat(path, &query);
+        assert_int_equal(heat.exact, cases[i].drawn);
+        assert_false(heat.behind);
+        assert_int_equal(heat.rows, 100);
+        if (heat.exact) assert_cells(path, &query, &heat);
+        view_index_close(index);
+        view_world_remove(path);
+    }
+}
+
+static void assert_grown(const char *path, const struct view_query *query) {
+    CLEANUP(view_heat_done) struct view_heat heat = read_heat(path, query);
+    CLEANUP(points_done) struct points points;
+    gather_all(path, query, heat.x, &points);
+    assert_true(heat.exact);
+    assert_true(heat.columns <= (size_t)query->buckets && heat.columns > (size_t)query->buckets * 3 / 4);
+    assert_near(points.from, heat.from);
+    assert_true(heat.to >= points.to);
+    assert_means(&points, &heat);
+}
+
+/* What comes is in the next answer as long as there is room for it; then all is made anew, and once more when
+ * the run is over. */
+static void test_cells_of_many_ranks_that_go_on(void **state) {
+    (void)state;
+    char path[64];
+    struct view_index *index = NULL;
+    write_many(path, 0, false);
+    assert_int_equal(view_index_open(path, false, &index, NULL), 0);
+    struct view_query query = view_query_new("v");
+    query.x = "number";
+    query.buckets = 400;
+    query.index = index;
+    CLEANUP(view_heat_done) struct view_heat sample = read_heat(path, &query);
+    assert_true(sample.behind);
+    grow(index);
+    assert_grown(path, &query);
+    report_many(path, MANY_NUMBERS + 1, MANY_NUMBERS + 5, 0, false);
+    assert_grown(path, &query);
+    report_many(path, MANY_NUMBERS + 6, MANY_NUMBERS + 25, 0, false);
+    CLEANUP(view_heat_done) struct view_heat again = read_heat(path, &query);
+    assert_false(again.exact);
+    assert_true(again.behind);
+    grow(index);
+    assert_grown(path, &query);
+    report_many(path, MANY_NUMBERS + 26, MANY_NUMBERS + 30, 0, true);
+    assert_grown(path, &query);
+    grow(index);
+    CLEANUP(view_heat_done) struct view_heat heat = read_heat(path, &query);
+    assert_false(heat.behind);
+    assert_cells(path, &query, &heat);
+    view_index_close(index);
+    view_world_remove(path);
+}
+
+/* -- counts of values */
+
+/* Whether as many values lie below each edge as the bins in front of it have, as far as values are not at the
+ * edge itself. */
+static void assert_bins(const struct points *points, const struct idset *ranks,
+                        const struct view_histogram *histogram, const uint64_t *counts) {
+    uint64_t found = 0;
+    for (size_t edge = 0; edge <= histogram->bins; edge++) {
+        uint64_t below = 0, at = 0;
+        for (size_t i = 0; i < points->n; i++) {
+            const struct point *point = &points->items[i];
+            if (!isfinite(point->value) || (ranks != NULL && !idset_has(ranks, point->rank))) continue;
+            below += point->value < histogram->edges[edge];
+            at += point->value <= histogram->edges[edge];
+        }
+        if (edge == histogram->bins) at = below = at; /* the greatest value is in the last bin */
+        if (found < below || found > at)
+            fail_msg("%llu values below edge %zu, %g, and not %llu", (unsigned long long)found, edge,
+                     histogram->edges[edge], (unsigned long long)below);
+        if (edge < histogram->bins) found += counts[edge];
+    }
+}
+
+static void assert_counted(const char *path, const struct view_query *query) {
+    struct view_histogram histogram;
+    struct view_query all = *query;
+    CLEANUP(points_done) struct points points;
+    const char *x = query->x != NULL ? query->x : "step";
+    all.ranks = NULL;
+    gather_all(path, &all, x, &points);
+    assert_int_equal(view_histogram_read(path, query, 30, &histogram, NULL), 0);
+    assert_true(histogram.exact);
+    assert_near(1, histogram.scanned);
+    assert_bins(&points, NULL, &histogram, histogram.all);
+    if (query->ranks != NULL) assert_bins(&points, query->ranks, &histogram, histogram.chosen);
+    double width = (histogram.max - histogram.min) / 30;
+    for (size_t i = 0; i <= 30 && !query->near; i++)
+        if (fabs(histogram.edges[i] - (histogram.min + width * (double)i)) > width / 10)
+            fail_msg("edge %zu of %g to %g is %g", i, histogram.min, histogram.max, histogram.edges[i]);
+    view_histogram_done(&histogram);
+}
+
+/* A sample at once, then all, and what comes is in the next answer. */
+static void test_counts_of_values(void **state) {
+    (void)state;
+    char path[64];
+    struct view_index *index = NULL;
+    struct view_bucket expected[2][UNLIKE_XS] = {0};
+    CLEANUP(idset_done) struct idset one = {0};
+    static const struct {
+        const char *metric, *x;
+        enum view_history history;
+        double from;
+        bool near;
+    } cases[] = {{"loss", NULL, VIEW_EFFECTIVE, NAN, false},
+                 {"loss", NULL, VIEW_EFFECTIVE, NAN, true},
+                 {"step", "number", VIEW_ALL, 300, false},
+                 {"@interval", "number", VIEW_EFFECTIVE, NAN, true},
+                 {"@lag", "relative", VIEW_ALL, NAN, false}};
+    struct view_query queries[ARRAY_SIZE(cases)];
+    assert_int_equal(idset_add(&one, 3), 0);
+    view_world_make(path);
+    write_unlike(path, expected);
+    assert_int_equal(view_index_open(path, false, &index, NULL), 0);
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct view_histogram sample;
+        queries[i] = view_query_new(cases[i].metric);
+        queries[i].x = cases[i].x;
+        queries[i].history = cases[i].history;
+        queries[i].from = cases[i].from;
+        queries[i].near = cases[i].near;
+        queries[i].ranks = i % 2 > 0 ? &one : NULL;
+        queries[i].index = index;
+        assert_int_equal(view_histogram_read(path, &queries[i], 30, &sample, NULL), 0);
+        assert_false(sample.exact);
+        assert_true(sample.behind);
+        view_histogram_done(&sample);
+    }
+    grow(index);
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
+        assert_counted(path, &queries[i]);
+    report_more(path, 0, 299, 500000, false); /* values that none was as great as */
+    for (size_t i = 0; i + 1 < ARRAY_SIZE(cases); i++)
+        assert_counted(path, &queries[i]);
+    report_more(path, 300, 310, 0, true);
+    grow(index);
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
+        assert_counted(path, &queries[i]);
     view_index_close(index);
     view_world_remove(path);
 }
@@ -473,6 +694,9 @@ int main(void) {
         cmocka_unit_test(test_drawings_that_are_asked_for_as_they_are_made),
         cmocka_unit_test(test_which_ranks_are_drawn),
         cmocka_unit_test(test_cells),
+        cmocka_unit_test(test_cells_of_many_ranks),
+        cmocka_unit_test(test_cells_of_many_ranks_that_go_on),
+        cmocka_unit_test(test_counts_of_values),
         cmocka_unit_test(test_lags_of_any_numbers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -83,7 +83,7 @@ export async function ranks({ run, main, controls, news, onEnd }) {
     h("div", { class: "split" }, h("div", {}, h("h2", {}, "Ranks, the slowest first"), h("table", {}, h("thead", {}, h("tr", {}, head.map((name, i) => h("th", { class: i === 0 || i > 3 ? "num" : "" }, name)))), body), more),
       h("div", {}, chartHead, chart)));
   document.body.append(tip);
-  let heat = null, cells = null, over = false, chosen = state().rank ? +state().rank : null, from = 0;
+  let heat = null, cells = null, counts = null, over = false, chosen = state().rank ? +state().rank : null, from = 0;
 
   const drawHeat = async () => {
     const metric = state().heat || "@interval", x = state().heatx || "number";
@@ -151,7 +151,8 @@ export async function ranks({ run, main, controls, news, onEnd }) {
     const metric = state().heat || "@interval";
     fill(chartHead, label(select.selectedOptions[0]?.textContent ?? metric, 40, ""), ` of rank ${rank} against all`);
     try {
-      fill(chart, histogram(metric, rank, await api(`runs/${run.id}/histogram`, { metric, rank, bins: 40, near: 1 })));
+      counts = await api(`runs/${run.id}/histogram`, { metric, rank, bins: 40, near: 1 });
+      fill(chart, histogram(metric, rank, counts));
     } catch (error) {
       fill(chart, h("div", { class: "error" }, error.message));
     }
@@ -167,11 +168,11 @@ export async function ranks({ run, main, controls, news, onEnd }) {
   });
   let due = 0;
   news((event, data) => {
-    const whole = event === "index" && data.scanned >= 1 && heat && !heat.exact;
+    const sampled = counts && !counts.exact, whole = event === "index" && data.scanned >= 1 && heat && (!heat.exact || sampled);
     if (!(event === "reports" || whole) || due) return;
     due = setTimeout(() => {
       due = 0;
-      if (!over) Promise.all([drawHeat(), drawRanks(from)]).catch(() => {});
+      if (!over) Promise.all([drawHeat(), drawRanks(from), whole && sampled && choose(chosen, false)]).catch(() => {});
     }, LIVE_MS);
   });
   onEnd(() => ((over = true), clearTimeout(due), tip.remove()));
