@@ -56,6 +56,11 @@ static void begin_attempt(struct run_replay *replay, const struct run_event *eve
     forget(&replay->wait);
     replay->lost_node = false;
     if (replay->began == 0) replay->began = event->time;
+    forget(&replay->last_start.node);
+    replay->last_start = (struct replay_start){
+        .began = event->time, .planned = replay->plan_waits, .plan_seconds = replay->plan_waits_seconds};
+    replay->plan_waits = false;
+    replay->plan_waits_seconds = 0;
     if (replay->run.event.time != 0) keep(replay, &replay->attempt_run, &replay->run.event);
     if (told->nodes != EVENT_UNKNOWN) replay->nodes = told->nodes;
     if (ARRAY_GROW(replay->attempts, replay->n_attempts) < 0)
@@ -72,6 +77,8 @@ static void begin_attempt(struct run_replay *replay, const struct run_event *eve
         replay->workers[i].state = WORKER_PLANNED;
         replay->workers[i].stopped = replay->workers[i].failed = false;
     }
+    for (size_t i = 0; i < replay->n_workers; i++)
+        replay->workers[i].last = (struct worker_start){0};
 }
 
 /* The attempt that goes on, or NULL. */
@@ -125,13 +132,16 @@ static void note_worker(struct replay_worker *worker, const struct run_event *ev
         worker->state = WORKER_STARTED;
         worker->pid = event->of.started.pid;
         worker->executed = event->time;
+        worker->last = (struct worker_start){.started = event->time};
         if (first) worker->started = event->time;
         break;
     case EVENT_READY:
         worker->state = WORKER_READY;
+        worker->last.ready = event->time;
         if (first) worker->ready = event->time;
         break;
     case EVENT_RENDEZVOUS:
+        worker->last.rendezvous = event->time;
         if (first) worker->rendezvous = event->time;
         break;
     case EVENT_EXITED:
@@ -156,9 +166,21 @@ static void note_worker(struct replay_worker *worker, const struct run_event *ev
 static void note_plan(struct run_replay *replay, const struct run_event *event) {
     double took = event->of.plan.seconds;
     keep(replay, &replay->plan, event);
-    if (event->attempt > 1 || !(took >= 0 && took < 1e9)) return;
+    if (!(took >= 0 && took < 1e9)) return;
+    if (took > replay->plan_waits_seconds) replay->plan_waits_seconds = took;
+    replay->plan_waits = true;
+    if (event->attempt > 1) return;
     if (took > replay->plan_seconds) replay->plan_seconds = took;
     replay->planned = true;
+}
+
+static void note_node(struct run_replay *replay, const struct run_event *event) {
+    if (event->attempt <= 1) keep(replay, &replay->node, event);
+    if (replay->last_start.began > 0) keep(replay, &replay->last_start.node, event);
+    if (event->node < 0 || event->node >= NODES_MAX) return;
+    if (make_room(replay, &replay->node_events, &replay->n_node_events, (size_t)event->node + 1,
+                  sizeof *replay->node_events))
+        keep(replay, &replay->node_events[event->node], event);
 }
 
 void replay_note(struct run_replay *replay, const struct run_event *event) {
@@ -189,11 +211,7 @@ void replay_note(struct run_replay *replay, const struct run_event *event) {
         begin_attempt(replay, event);
         break;
     case EVENT_NODE:
-        if (event->attempt <= 1) keep(replay, &replay->node, event);
-        if (event->node < 0 || event->node >= NODES_MAX) break;
-        if (make_room(replay, &replay->node_events, &replay->n_node_events, (size_t)event->node + 1,
-                      sizeof *replay->node_events))
-            keep(replay, &replay->node_events[event->node], event);
+        note_node(replay, event);
         break;
     case EVENT_NODE_LOST:
         if (current(replay) != NULL) replay->lost_node = true;
@@ -203,6 +221,7 @@ void replay_note(struct run_replay *replay, const struct run_event *event) {
         break;
     case EVENT_LAUNCHED:
         if (replay->launched == 0) replay->launched = event->time;
+        if (replay->last_start.launched == 0) replay->last_start.launched = event->time;
         break;
     case EVENT_ATTEMPT_END:
         end_attempt(replay, event);
@@ -219,8 +238,9 @@ void replay_note(struct run_replay *replay, const struct run_event *event) {
 }
 
 void replay_done(struct run_replay *replay) {
-    struct kept_event *const kept[] = {&replay->run,     &replay->attempt_run, &replay->plan, &replay->wait,
-                                       &replay->network, &replay->hardware,    &replay->end,  &replay->node};
+    struct kept_event *const kept[] = {&replay->run,  &replay->attempt_run, &replay->plan,
+                                       &replay->wait, &replay->network,     &replay->hardware,
+                                       &replay->end,  &replay->node,        &replay->last_start.node};
     for (size_t i = 0; i < ARRAY_SIZE(kept); i++)
         forget(kept[i]);
     attempts_free(replay->attempts, replay->n_attempts);

@@ -22,6 +22,9 @@ struct replay_worker {
     int64_t pid;                            /* there; 0: not told */
     nanoseconds executed;                   /* there: when it was */
     nanoseconds started, ready, rendezvous; /* in the first attempt; 0: not yet */
+    struct worker_start {
+        nanoseconds started, ready, rendezvous;
+    } last; /* in the last one */
 };
 
 /* Zero-initialised: nothing happened yet. */
@@ -42,10 +45,18 @@ struct run_replay {
     int64_t nodes;                 /* of the last attempt */
     struct replay_worker *workers; /* n_workers: as many as any attempt had; owned */
     size_t n_workers;
-    nanoseconds began, launched;    /* of the first attempt: its begin, and when the nodes got their orders */
-    double plan_seconds;            /* that the first plan took */
-    bool planned;                   /* it told that */
-    struct kept_event node;         /* the last one to come up in the first attempt */
+    nanoseconds began, launched; /* of the first attempt: its begin, and when the nodes got their orders */
+    double plan_seconds;         /* that the first plan took */
+    bool planned;                /* it told that */
+    struct kept_event node;      /* the last one to come up in the first attempt */
+    struct replay_start {
+        nanoseconds began, launched;
+        bool planned;
+        double plan_seconds;
+        struct kept_event node;
+    } last_start;    /* the same of the last attempt */
+    bool plan_waits; /* a plan was made whose attempt has not begun, and took */
+    double plan_waits_seconds;
     struct kept_event *node_events; /* n_node_events, owned; the last of each node, by its number */
     size_t n_node_events;
     nanoseconds last; /* of the last event */

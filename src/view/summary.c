@@ -143,24 +143,27 @@ static void note_phase(struct start_phase *phase, nanoseconds duration, int rank
 }
 
 /* Since when a worker can report. */
-static nanoseconds able_of(const struct replay_worker *worker) {
-    if (worker->rendezvous > 0) return worker->rendezvous;
-    return worker->ready > 0 ? worker->ready : worker->started;
+static nanoseconds able_of(const struct worker_start *start) {
+    if (start->rendezvous > 0) return start->rendezvous;
+    return start->ready > 0 ? start->ready : start->started;
 }
 
+/* Of the last attempt. */
 static void measure_phases(struct view_summary *summary) {
     const struct run_replay *replay = &summary->replay;
+    const struct replay_start *start = &replay->last_start;
+    const struct kept_event *node = &start->node;
     struct start_phase *phases = summary->phases;
-    if (replay->planned)
-        note_phase(&phases[PHASE_PLAN], (nanoseconds)(replay->plan_seconds * (double)NS_PER_S), -1);
-    if (replay->node.event.time != 0) {
-        note_phase(&phases[PHASE_AGENT], replay->node.event.time - replay->began, -1);
-        phases[PHASE_AGENT].node_name = replay->node.event.of.node.name;
+    if (start->planned)
+        note_phase(&phases[PHASE_PLAN], (nanoseconds)(start->plan_seconds * (double)NS_PER_S), -1);
+    if (node->event.time != 0) {
+        note_phase(&phases[PHASE_AGENT], node->event.time - start->began, -1);
+        phases[PHASE_AGENT].node_name = node->event.of.node.name;
     }
     for (size_t i = 0; i < replay->n_workers; i++) {
-        const struct replay_worker *worker = &replay->workers[i];
-        if (worker->started > 0 && replay->launched > 0)
-            note_phase(&phases[PHASE_SPAWN], worker->started - replay->launched, (int)i);
+        const struct worker_start *worker = &replay->workers[i].last;
+        if (worker->started > 0 && start->launched > 0)
+            note_phase(&phases[PHASE_SPAWN], worker->started - start->launched, (int)i);
         if (worker->ready > 0 && worker->started > 0)
             note_phase(&phases[PHASE_LOADER], worker->ready - worker->started, (int)i);
         if (worker->rendezvous > 0 && worker->ready > 0)
@@ -181,7 +184,7 @@ static int on_first(void *context, const struct journal_report *report) {
     struct view_summary *summary = reading->summary;
     bool known = report->rank >= 0 && (size_t)report->rank < summary->replay.n_workers;
     if (report->attempt != summary->attempts || !known || reading->made[report->rank]) return 0;
-    nanoseconds able = able_of(&summary->replay.workers[report->rank]);
+    nanoseconds able = able_of(&summary->replay.workers[report->rank].last);
     reading->made[report->rank] = true;
     if (able > 0) note_phase(&summary->phases[PHASE_REPORT], report->time - able, report->rank);
     return ++reading->n == summary->replay.n_workers;

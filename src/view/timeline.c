@@ -131,15 +131,16 @@ static int measure_ranks(struct view_timeline *timeline) {
     CLEANUP_FREE double *room = calloc(n + 1, sizeof *room);
     if (starts == NULL || room == NULL) return -ENOMEM;
     for (size_t i = 0; i < n; i++) {
-        const struct replay_worker *worker = &replay->workers[i];
+        const struct worker_start *worker = &replay->workers[i].last;
+        nanoseconds launched = replay->last_start.launched;
         nanoseconds last = worker->rendezvous > 0 ? worker->rendezvous
                            : worker->ready > 0    ? worker->ready
                                                   : worker->started;
         starts[i] = (struct view_rank_start){.rank = (int)i,
-                                             .spawn = between(replay->launched, worker->started),
+                                             .spawn = between(launched, worker->started),
                                              .loader = between(worker->started, worker->ready),
                                              .rendezvous = between(worker->ready, worker->rendezvous),
-                                             .total = between(replay->launched, last)};
+                                             .total = between(launched, last)};
     }
     timeline->spawn = take_quantiles(starts, n, offsetof(struct view_rank_start, spawn), room);
     timeline->loader = take_quantiles(starts, n, offsetof(struct view_rank_start, loader), room);

@@ -356,7 +356,7 @@ class Runs(DashboardCase):
         self.assert_status(0, self.trainyard("dashboard", "--storage-path", self.storage, "ends", "-o", path))
         with open(path) as file:
             page = file.read()
-        self.assertEqual(2, page.count("<figure>"))
+        self.assertEqual(3, page.count("<figure>"))
         self.assertNotRegex(page, r"(?:nan|inf)[ LMZ\"<]")
 
     def test_a_clock_that_was_put_back_in_the_file(self):

@@ -156,8 +156,8 @@ class Hangs(RunCase):
     @unittest.skipUnless((3, 11) <= sys.version_info < (3, 14), "no version whose memory is read")
     @unittest.skipIf(os.getuid() != 0 and os.path.exists(YAMA), "who looks may have to be root")
     def test_lines_of_a_python_that_registered_nothing(self):
-        self.write("train.py", textwrap.dedent(self.TRAINS))
-        process = self.start_run("--name", "run", "-n", 4, "--", PYTHON, "train.py")
+        train = self.write("train.py", textwrap.dedent(self.TRAINS))
+        process = self.start_run("--name", "run", "-n", 4, "--", PYTHON, train)
         self.wait_for_files(process, *("there.%d" % rank for rank in range(4)))
         stacks = lambda *options: self.assert_status(0, self.trainyard("stacks", "--storage-path", self.storage, "run", *options)).out
         told = self.wait_for(lambda: (text := stacks()).count("all_reduce") > 2 and "load_batch" in text and text, "the lines", process)

@@ -11,7 +11,6 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-import time
 import xml.etree.ElementTree
 
 import pytest
@@ -403,7 +402,7 @@ def test_a_curve_of_any_double(values):
 
 def test_a_curve_over_the_clock():
     first = 1_764_000_000
-    at = lambda seconds, form="%H:%M:%S": time.strftime(form, time.localtime(first + seconds))
+    at = lambda seconds, form="%H:%M:%S": datetime.datetime.fromtimestamp(first + seconds).strftime(form)
     for last, ends in ((100, [at(0), at(100)]), (400_000, [at(0, "%m-%d %H:%M"), at(400_000, "%m-%d %H:%M")])):
         shown = curve_of([first, first + last], [1, 2], "time")
         text = list(xml.etree.ElementTree.fromstring(shown.svg).itertext())

@@ -591,6 +591,13 @@ static void test_counts_of_values(void **state) {
     for (size_t i = 0; i + 1 < ARRAY_SIZE(cases); i++)
         assert_counted(path, &queries[i]);
     report_more(path, 300, 310, 0, true);
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct view_histogram grown;
+        assert_int_equal(view_histogram_read(path, &queries[i], 30, &grown, NULL), 0);
+        assert_int_equal(grown.exact, i + 1 < ARRAY_SIZE(cases)); /* a number's first may still come */
+        assert_int_equal(grown.behind, !grown.exact);
+        view_histogram_done(&grown);
+    }
     grow(index);
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
         assert_counted(path, &queries[i]);
