@@ -190,15 +190,6 @@ static bool say_join(const struct node_run *run, struct channel *channel) {
 
 /* -- whether workers can go on */
 
-static bool worker_can_go_on(const struct node_run *run, size_t index) {
-    const struct worker_process *worker = &run->workers[index];
-    const Wire__LaunchWorker *body = run->launch.body->workers[index];
-    uint64_t unfinished = speaker_unfinished(&worker->speaker);
-    return worker->stage == PROCESS_RUNNING && worker->stop == STOP_NONE && !worker->told && !worker->hung &&
-           !body->input && !body->pty && !speaker_waits_for_sum(&worker->speaker) &&
-           (unfinished == 0 || unfinished > worker->speaker.dropped);
-}
-
 /* Whatever the numbers of reports come to. */
 static bool can_be_told(const struct node_run *run) {
     CLEANUP(free_told) struct told told = {0};
@@ -217,8 +208,16 @@ static bool can_go_on(const struct node_run *run) {
     if (run->n_started < run->n_workers || run->storage.state == STORAGE_APART || run->channels.values.lost ||
         stacks_busy(&run->stacks))
         return false;
-    for (size_t i = 0; i < run->n_workers; i++)
-        if (!worker_can_go_on(run, i)) return false;
+    for (size_t i = 0; i < run->n_workers; i++) {
+        const struct worker_process *worker = &run->workers[i];
+        const Wire__LaunchWorker *body = run->launch.body->workers[i];
+        uint64_t unfinished = speaker_unfinished(&worker->speaker);
+        bool lives = worker->stage == PROCESS_RUNNING && worker->stop == STOP_NONE;
+        if (!lives || worker->told || worker->hung || body->input || body->pty ||
+            speaker_waits_for_sum(&worker->speaker) ||
+            (unfinished > 0 && unfinished <= worker->speaker.dropped))
+            return false;
+    }
     return run->n_workers > 0 && can_be_told(run);
 }
 
@@ -253,19 +252,6 @@ static void tell_workers(struct node_run *run) {
     outbox_send(&run->outbox, &WIRE_MESSAGE(EVENTS, events, &body));
 }
 
-/* What workers did meanwhile comes at the end of the turn. */
-static void be_adopted(struct node_run *run) {
-    struct channel *channel = TAKE(run->adrift.channel);
-    adrift_end(run);
-    run->outbox.adrift = false;
-    node_run_follow(run, channel);
-    tell_workers(run);
-    outbox_send_kept(&run->outbox);
-    for (size_t i = 0; i < run->n_workers; i++)
-        speaker_ask_again(&run->workers[i].speaker);
-    outbox_wake(&run->outbox);
-}
-
 /* -- on the way to another controller */
 
 static void look_for_another(struct node_run *run, nanoseconds proven, bool fault);
@@ -273,11 +259,21 @@ static void look_for_another(struct node_run *run, nanoseconds proven, bool faul
 static void on_message(void *context, const Wire__Message *message) {
     struct node_run *run = context;
     if (!run->adrift.on) return;
-    if (message->body_case == WIRE__MESSAGE__BODY_START && message->start->adopt)
-        be_adopted(run);
-    else if (message->body_case == WIRE__MESSAGE__BODY_DISMISSAL ||
-             message->body_case == WIRE__MESSAGE__BODY_START)
+    bool starts = message->body_case == WIRE__MESSAGE__BODY_START;
+    if (starts && message->start->adopt) {
+        struct channel *channel = TAKE(run->adrift.channel);
+        adrift_end(run);
+        run->outbox.adrift = false;
+        node_run_follow(run, channel);
+        tell_workers(run);
+        /* What workers did meanwhile comes at the end of the turn. */
+        outbox_send_kept(&run->outbox);
+        for (size_t i = 0; i < run->n_workers; i++)
+            speaker_ask_again(&run->workers[i].speaker);
+        outbox_wake(&run->outbox);
+    } else if (starts || message->body_case == WIRE__MESSAGE__BODY_DISMISSAL) {
         node_run_lose(run, ", and another one begins anew", STOP_TOLD);
+    }
 }
 
 static void on_output(void *context, uint32_t rank, int stream, const uint8_t *bytes, size_t size) {

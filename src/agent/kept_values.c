@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "base/cleanup.h"
 #include "base/str.h"
 
 /* Of a Wire__AdriftValue: tags and lengths, or a sum in place of a value. */
@@ -27,26 +28,20 @@ void kept_values_lose(struct kept_values *values) {
     values->lost = true;
 }
 
-/* NULL without memory. */
-static struct kept_value *add_key(struct kept_values *values, const char *key) {
-    char *copy = strdup(key);
-    if (values->keys == NULL) values->keys = hash_create();
-    if (copy == NULL || values->keys == NULL || ARRAY_GROW(values->items, values->n) < 0 ||
-        hash_set(values->keys, key, values->n) < 0) {
-        free(copy);
-        return NULL;
-    }
-    struct kept_value *value = &values->items[values->n++];
-    *value = (struct kept_value){.key = copy};
-    values->bytes += strlen(key) + EACH_TAKES;
-    return value;
-}
-
 /* Of this key, which may be new; NULL: all are lost, since a value of so many bytes is too much. */
 static struct kept_value *make_room(struct kept_values *values, const char *key, size_t size) {
     if (values->lost) return NULL;
     const uintptr_t *index = values->keys != NULL ? hash_get(values->keys, key) : NULL;
-    struct kept_value *value = index != NULL ? &values->items[*index] : add_key(values, key);
+    struct kept_value *value = index != NULL ? &values->items[*index] : NULL;
+    char *copy = index != NULL ? NULL : strdup(key);
+    if (copy != NULL && values->keys == NULL) values->keys = hash_create();
+    if (copy != NULL && values->keys != NULL && ARRAY_GROW(values->items, values->n) == 0 &&
+        hash_set(values->keys, key, values->n) >= 0) {
+        value = &values->items[values->n++];
+        *value = (struct kept_value){.key = TAKE(copy)};
+        values->bytes += strlen(key) + EACH_TAKES;
+    }
+    free(copy);
     if (value != NULL && values->bytes - value->size + size <= KEPT_VALUES_MAX) return value;
     kept_values_lose(values);
     return NULL;

@@ -52,12 +52,6 @@ static void tell_read(struct node_run *run, const struct worker_process *worker)
                command ? "--stdin RANK" : "`stdin`, the rank that is to get it,");
 }
 
-/* A worker that asked to be traced by its parent (PTRACE_TRACEME) stops at each signal until that lets it go
- * on. It is traced no longer, and gets the signal, unless that only tells of its exec. */
-static void let_go(pid_t pid, int signal_number) {
-    (void)ptrace(PTRACE_DETACH, pid, NULL, (void *)(intptr_t)(signal_number == SIGTRAP ? 0 : signal_number));
-}
-
 /* Everything that ended is reaped here, workers and the orphans that this process adopted. A worker's pid is
  * ours until then, so no signal ever reaches a stranger. */
 static void on_child_signal(void *context, int signal_number) {
@@ -67,7 +61,11 @@ static void on_child_signal(void *context, int signal_number) {
     struct rusage usage;
     for (pid_t pid; (pid = wait4(-1, &status, WNOHANG, &usage)) > 0;) {
         if (WIFSTOPPED(status)) {
-            let_go(pid, WSTOPSIG(status));
+            /* A worker that asked to be traced by its parent (PTRACE_TRACEME) stops at each signal until the
+             * parent lets it go on. It is traced no longer, and gets the signal, unless that only tells of its
+             * exec. */
+            int signal = WSTOPSIG(status) == SIGTRAP ? 0 : WSTOPSIG(status);
+            (void)ptrace(PTRACE_DETACH, pid, NULL, (void *)(intptr_t)signal);
             continue;
         }
         if (template_reaped(run->service->template, pid, status, &usage)) continue;

@@ -107,10 +107,8 @@ static void add_native(const struct saving *saving, pid_t pid) {
 
 void stack_save(int fd, pid_t worker, const char *rank, const char *attempt, bool hung) {
     const struct saving asked = {.fd = fd, .hung = hung}, *saving = &asked;
-    struct tm local;
-    char when[32] = "";
-    time_t seconds = time(NULL);
-    if (localtime_r(&seconds, &local) != NULL) (void)strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S", &local);
+    char when[CLOCK_TEXT];
+    (void)clock_format(time(NULL), when);
     say(saving, "==== %s, attempt %s: rank %s%s\n", when, attempt, rank, hung ? ", which hangs" : "");
     (void)setenv("DEBUGINFOD_URLS", "", 1); /* a debugger is to ask nobody */
     pid_t pids[PROCESSES_MAX];

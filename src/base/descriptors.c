@@ -113,17 +113,11 @@ static void begin_child(void) {
         if (is_intact(file, (int)fd)) (void)close((int)fd);
         file->state = FILE_GONE;
     }
-    (void)pthread_mutex_init(&table.lock, NULL);
+    (void)pthread_mutex_init(&table.lock, NULL); /* held since before the fork, by a thread of the parent */
 }
 
 static void watch_forks(void) {
     (void)pthread_atfork(lock_table, unlock_table, begin_child);
-}
-
-/* Under the lock. False without memory. */
-static bool make_room(size_t fd) {
-    if (fd < table.room) return true;
-    return ARRAY_REACH(table.files, table.room, 2 * fd + 32) == 0;
 }
 
 void descriptors_withhold(int fd) {
@@ -137,7 +131,8 @@ void descriptors_withhold(int fd) {
     (void)pthread_once(&once, watch_forks);
     lock_table();
     /* Without memory a child may hold the descriptor, and it counts as intact. */
-    if (make_room((size_t)fd)) table.files[fd] = file;
+    bool fits = (size_t)fd < table.room || ARRAY_REACH(table.files, table.room, 2 * (size_t)fd + 32) == 0;
+    if (fits) table.files[fd] = file;
     unlock_table();
 }
 

@@ -166,3 +166,11 @@ nanoseconds clock_wall(void) {
 nanoseconds clock_thread(void) {
     return read_clock(CLOCK_THREAD_CPUTIME_ID);
 }
+
+bool clock_format(time_t seconds, char text[CLOCK_TEXT]) {
+    struct tm local;
+    bool dated =
+        localtime_r(&seconds, &local) != NULL && strftime(text, CLOCK_TEXT, "%Y-%m-%d %H:%M:%S", &local) > 0;
+    if (!dated) text[0] = '\0';
+    return dated;
+}

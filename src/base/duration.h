@@ -5,7 +5,9 @@
 #ifndef BASE_DURATION_H
 #define BASE_DURATION_H
 
+#include <stdbool.h>
 #include <stdint.h>
+#include <time.h>
 
 #include "base/buffer.h"
 #include "base/error.h"
@@ -38,5 +40,9 @@ nanoseconds clock_monotonic(void); /* CLOCK_MONOTONIC; drives every decision */
 nanoseconds clock_boot(void);      /* CLOCK_BOOTTIME: goes on while the machine is suspended; for leases */
 nanoseconds clock_wall(void);      /* CLOCK_REALTIME since the epoch; only stored and shown */
 nanoseconds clock_thread(void);    /* CLOCK_THREAD_CPUTIME_ID: what the calling thread has used of processors */
+
+/* "2026-01-31 23:59:59", by the clock of this place. False, with "", for a time that has no date. */
+enum { CLOCK_TEXT = 32 };
+bool clock_format(time_t seconds, char text[CLOCK_TEXT]);
 
 #endif

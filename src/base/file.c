@@ -124,12 +124,23 @@ bool file_has_no_links(int code) {
     return code == EPERM || code == ENOSYS || code == EOPNOTSUPP;
 }
 
+bool file_is_same(const struct stat *one, const struct stat *other) {
+    return one->st_dev == other->st_dev && one->st_ino == other->st_ino;
+}
+
+static bool is_of_one_time(const struct stat *one, const struct stat *other) {
+    return one->st_mtim.tv_sec == other->st_mtim.tv_sec && one->st_mtim.tv_nsec == other->st_mtim.tv_nsec;
+}
+
+bool file_is_unchanged(const struct stat *one, const struct stat *other) {
+    return file_is_same(one, other) && one->st_size == other->st_size && is_of_one_time(one, other);
+}
+
 /* By its time as well: its number may be another file's by now. */
 int file_remove_own(const char *path, const struct stat *made) {
     struct stat now;
     if (lstat(path, &now) < 0) return errno == ENOENT ? 0 : -errno;
-    bool own = now.st_dev == made->st_dev && now.st_ino == made->st_ino &&
-               now.st_mtim.tv_sec == made->st_mtim.tv_sec && now.st_mtim.tv_nsec == made->st_mtim.tv_nsec;
+    bool own = file_is_same(&now, made) && is_of_one_time(&now, made);
     return own && unlink(path) < 0 && errno != ENOENT ? -errno : 0;
 }
 

@@ -50,6 +50,12 @@ int file_draft_close(struct file_draft *draft, int result);
  * systems when they are mounted. */
 bool file_has_no_links(int code);
 
+/* Whether both tell of one file. The number of a file that is gone may be another's by now, unless somebody has
+ * that file open. */
+bool file_is_same(const struct stat *one, const struct stat *other);
+/* And nobody has written to it in between: it is as large and as old. */
+bool file_is_unchanged(const struct stat *one, const struct stat *other);
+
 /* Removes what has this name, where that is still the file of which `made` was told: what somebody else has put
  * there since stays. 0, or -errno. */
 int file_remove_own(const char *path, const struct stat *made);

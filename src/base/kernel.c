@@ -9,8 +9,11 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -44,6 +47,42 @@ int kernel_memory_file(const char *name) {
 int kernel_seal(int fd) {
     if (fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) == 0) return 0;
     return errno == EINVAL || errno == EPERM ? 0 : -1; /* a plain file has none */
+}
+
+/* A thread begins with the mask of the one that starts it: set before, no signal ever finds the new one open.
+ */
+int kernel_thread(pthread_t *thread, size_t stack, void *(*work)(void *context), void *context) {
+    pthread_t unnamed;
+    pthread_attr_t attributes;
+    sigset_t all, before;
+    int code = pthread_attr_init(&attributes);
+    if (code != 0) return -code;
+    if (stack > 0) (void)pthread_attr_setstacksize(&attributes, stack);
+    if (thread == NULL) (void)pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    code = pthread_create(thread != NULL ? thread : &unnamed, &attributes, work, context);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    (void)pthread_attr_destroy(&attributes);
+    return -code;
+}
+
+void kernel_condition(pthread_cond_t *condition) {
+    pthread_condattr_t attributes;
+    (void)pthread_condattr_init(&attributes);
+    (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(condition, &attributes);
+    (void)pthread_condattr_destroy(&attributes);
+}
+
+int kernel_random_digits(char *text, size_t n) {
+    unsigned char bytes[32];
+    text[0] = '\0';
+    if (getrandom(bytes, n, 0) != (ssize_t)n) return errno > 0 ? -errno : -EIO;
+    for (size_t i = 0; i < n; i++)
+        (void)snprintf(text + 2 * i, 3, "%02x", bytes[i]);
+    explicit_bzero(bytes, sizeof bytes);
+    return 0;
 }
 
 static void close_one(int fd, bool on_exec) {

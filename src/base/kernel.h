@@ -1,7 +1,9 @@
-/* System calls that kernels before 5.9 or the filter of a container may lack, each with what does instead. */
+/* System calls that kernels before 5.9 or the filter of a container may lack, each with what does instead; and
+ * what is made in the same way everywhere: threads that take no signals, conditions, random digits. */
 #ifndef BASE_KERNEL_H
 #define BASE_KERNEL_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <sys/types.h>
 
@@ -9,6 +11,16 @@
  * written: then nobody can change it, where the kernel can see to that. -1 with errno. */
 int kernel_memory_file(const char *name);
 int kernel_seal(int fd); /* 0 or -1 with errno */
+
+/* Starts a thread in which no signal is handled: those are the program's, or its loop's. `thread` NULL: nobody
+ * joins it. `stack` 0: as large as usual. 0, or -errno. */
+int kernel_thread(pthread_t *thread, size_t stack, void *(*work)(void *context), void *context);
+
+/* Makes a condition whose time-outs are times of clock_monotonic: to set the clock moves none of them. */
+void kernel_condition(pthread_cond_t *condition);
+
+/* `n` random bytes, at most 32, fit for secrets, as 2 n hexadecimal digits. 0, or -errno with "". */
+int kernel_random_digits(char *text, size_t n);
 
 /* Closes all descriptors from `first` on, or marks them close-on-exec. Safe between fork and exec. */
 void kernel_close_from(int first, bool on_exec);

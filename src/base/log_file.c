@@ -82,15 +82,6 @@ static int open_path(const struct log_file *file) {
     return fd < 0 ? -errno : fd;
 }
 
-static int open_file(struct log_file *file) {
-    int fd = open_path(file);
-    if (fd < 0) return fd;
-    file->fd = fd;
-    int result = file->limit > 0 ? look(file) : 0;
-    if (result < 0) log_file_close(file);
-    return result;
-}
-
 void log_file_close(struct log_file *file) {
     if (file->fd >= 0) (void)close(TAKE_FD(file->fd));
 }
@@ -175,13 +166,6 @@ static int shorten(struct log_file *file, const char *bytes, size_t size) {
     return result;
 }
 
-/* Whoever wants the room of a log may cut it: what comes then stands behind what is left. */
-static int look_again(struct log_file *file) {
-    struct stat status;
-    if (fstat(file->fd, &status) < 0) return -errno;
-    return status.st_size != file->size ? look(file) : 0;
-}
-
 /* What is written to a file without a name is lost with the descriptor: another one begins with what was
  * written since. Not at once: whoever removes the whole run removes its directories next, which must be empty
  * then. */
@@ -208,9 +192,23 @@ static int keep_name(struct log_file *file) {
 }
 
 int log_file_write(struct log_file *file, const char *bytes, size_t size) {
+    struct stat status;
+    int result = 0;
     file->anew = false;
-    int result = file->fd < 0 ? open_file(file) : keep_name(file);
-    if (result == 0 && file->limit > 0) result = look_again(file);
+    if (file->fd >= 0) {
+        result = keep_name(file);
+    } else {
+        int fd = open_path(file);
+        if (fd < 0) return fd;
+        file->fd = fd;
+        if (file->limit > 0) result = look(file);
+        if (result < 0) log_file_close(file);
+    }
+    /* Whoever wants the room of a log may cut it: what comes then stands behind what is left. */
+    if (result == 0 && file->limit > 0) {
+        if (fstat(file->fd, &status) < 0) return -errno;
+        if (status.st_size != file->size) result = look(file);
+    }
     if (result < 0 || size == 0) return result;
     if (file->limit == 0) return file_write_all(file->fd, bytes, size);
     if (file->size + (int64_t)size <= file->limit) return append(file, bytes, size);

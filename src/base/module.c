@@ -19,17 +19,6 @@
 
 #define MODULE_DIRECTORY "trainyard-modules"
 
-/* The loader's name of the object that holds this code; for the main program that name is empty, or whatever
- * argv[0] said, so the kernel is asked instead. */
-static bool own_path(char path[PATH_MAX]) {
-    Dl_info info;
-    struct link_map *map = NULL;
-    if (dladdr1((const void *)own_path, &info, (void **)&map, RTLD_DL_LINKMAP) == 0 || map == NULL)
-        return false;
-    bool main_program = map->l_name == NULL || map->l_name[0] == '\0';
-    return realpath(main_program ? "/proc/self/exe" : map->l_name, path) != NULL;
-}
-
 /* Takes the last name off an absolute path; "/" stays. */
 static void cut_name(char *path) {
     char *slash = strrchr(path, '/');
@@ -38,8 +27,14 @@ static void cut_name(char *path) {
 
 static char home[PATH_MAX];
 
+/* By the loader's name of the object that holds this code; for the main program that name is empty, or whatever
+ * argv[0] said, so the kernel is asked instead. */
 static void find_home(void) {
-    if (!own_path(home)) {
+    Dl_info info;
+    struct link_map *map = NULL;
+    bool found = dladdr1((const void *)find_home, &info, (void **)&map, RTLD_DL_LINKMAP) != 0 && map != NULL;
+    bool main_program = found && (map->l_name == NULL || map->l_name[0] == '\0');
+    if (!found || realpath(main_program ? "/proc/self/exe" : map->l_name, home) == NULL) {
         home[0] = '\0';
         return;
     }

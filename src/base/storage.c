@@ -106,6 +106,7 @@ static void finish(struct storage *storage, struct storage_job *job) {
  * stays as it is until the process ends. */
 static void end_left_behind(struct storage *storage, bool held) {
     struct storage **link = &left_behind.first;
+    /* Under the lock of the list: the end of the process may be looking for the locks of runs in it. */
     (void)pthread_mutex_lock(&left_behind.lock);
     descriptors_close(&storage->run_lock);
     while (!held && *link != storage)
@@ -115,7 +116,8 @@ static void end_left_behind(struct storage *storage, bool held) {
     if (!held) destroy(storage);
 }
 
-/* CUT_SHORT: the exit status. */
+/* CUT_SHORT: the exit status. STAY: how long the process of a series waits for its next job; starting one costs
+ * more than most jobs do. */
 enum { CUT_SHORT = 100 };
 #define STAY (20 * NS_PER_MS)
 
@@ -130,6 +132,8 @@ static struct storage_job *go_on(struct storage *storage, struct storage_job *jo
     const struct timespec until = {.tv_sec = end / NS_PER_S, .tv_nsec = end % NS_PER_S};
     (void)pthread_mutex_lock(&storage->lock);
     finish(storage, job);
+    /* This process has all in common with the thread, the queue and its lock among it: what is posted meanwhile
+     * wakes it as it would wake the thread, which stands still. */
     while (storage->posted.first == NULL && !storage->closing && !storage->left && !storage->held)
         if (pthread_cond_timedwait(&storage->changed, &storage->lock, &until) != 0) break;
     job = storage->posted.first;
@@ -201,7 +205,6 @@ static void *work(void *context) {
 /* -- on the loop */
 
 int storage_open(int lock, struct storage **out, ty_error *err) {
-    pthread_condattr_t attributes;
     struct storage *storage = calloc(1, sizeof *storage);
     if (storage == NULL) return ty_fail_memory(err);
     int result = 0;
@@ -221,23 +224,14 @@ int storage_open(int lock, struct storage **out, ty_error *err) {
     storage->posted.end = &storage->posted.first;
     storage->finished.end = &storage->finished.first;
     (void)pthread_mutex_init(&storage->lock, NULL);
-    (void)pthread_condattr_init(&attributes);
-    (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    (void)pthread_cond_init(&storage->changed, &attributes);
-    (void)pthread_condattr_destroy(&attributes);
+    kernel_condition(&storage->changed);
     *out = storage;
     return 0;
 }
 
 void storage_post(struct storage *storage, struct storage_job *job) {
     storage->n_open++;
-    if (!storage->started) { /* no signal of the program's is handled in our thread */
-        sigset_t all, before;
-        sigfillset(&all);
-        (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-        storage->started = pthread_create(&storage->thread, NULL, work, storage) == 0;
-        (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    }
+    if (!storage->started) storage->started = kernel_thread(&storage->thread, 0, work, storage) == 0;
     bool ready = storage->started;
     if (!ready) job->work(job);
     (void)pthread_mutex_lock(&storage->lock);
@@ -407,6 +401,8 @@ static void part(void) {
     struct parting parting = {.lock = PTHREAD_MUTEX_INITIALIZER};
     pthread_t thread;
     (void)pthread_mutex_lock(&parting.lock);
+    /* This thread takes a copy of the descriptors; the other one, which still shares them with what hangs, then
+     * closes them there. */
     if (pthread_create(&thread, NULL, close_shared, &parting) != 0) return;
     parting.parted = kernel_part_descriptors();
     (void)pthread_mutex_unlock(&parting.lock);
@@ -421,6 +417,8 @@ void storage_close(struct storage *storage, nanoseconds limit) {
     storage->closing = idle;
     bool started = storage->started;
     if (!idle) {
+        /* As soon as the lock is free the thread may end, and free the storage: that is in the list before,
+         * where the thread looks for it. */
         storage->left = true;
         (void)pthread_detach(storage->thread);
         (void)pthread_mutex_lock(&left_behind.lock);

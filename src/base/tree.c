@@ -14,17 +14,6 @@
 
 /* -- plain scalars: the core schema of YAML, narrowed to decimal numbers -- */
 
-/* A whole number that an integer cannot hold becomes a real. */
-static json_t *number(const char *text, const char **problem) {
-    int64_t integer;
-    double real;
-    if (str_to_int64(text[0] == '+' ? text + 1 : text, INT64_MIN, INT64_MAX, &integer))
-        return json_integer(integer);
-    if (str_to_double(text, &real)) return json_real(real);
-    *problem = "is too large a number";
-    return NULL;
-}
-
 /* NULL with *problem when the text is refused, without when memory is short. */
 static json_t *plain_scalar(const char *text, const char **problem) {
     static const char *const nulls[] = {"", "~", "null", "Null", "NULL"};
@@ -34,8 +23,16 @@ static json_t *plain_scalar(const char *text, const char **problem) {
     if (str_find(text, nulls, ARRAY_SIZE(nulls)) >= 0) return json_null();
     if (str_find(text, trues, ARRAY_SIZE(trues)) >= 0) return json_true();
     if (str_find(text, falses, ARRAY_SIZE(falses)) >= 0) return json_false();
-    if (str_is_decimal(text)) return number(text, problem);
     bool has_sign = *text == '+' || *text == '-';
+    if (str_is_decimal(text)) { /* a whole number that an integer cannot hold becomes a real */
+        int64_t integer;
+        double real;
+        if (str_to_int64(*text == '+' ? text + 1 : text, INT64_MIN, INT64_MAX, &integer))
+            return json_integer(integer);
+        if (str_to_double(text, &real)) return json_real(real);
+        *problem = "is too large a number";
+        return NULL;
+    }
     if (str_find(text + has_sign, not_finite, ARRAY_SIZE(not_finite)) < 0) return json_string(text);
     *problem = "is no finite number";
     return NULL;

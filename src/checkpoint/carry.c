@@ -82,14 +82,6 @@ static int add_listed(struct carry_reader *reader, int top) {
     return result;
 }
 
-static int find_files(struct carry_reader *reader, int top) {
-    reader->paths = calloc(1, sizeof *reader->paths);
-    reader->room = malloc(CARRY_PIECE);
-    if (reader->paths == NULL || reader->room == NULL) return ty_fail_memory(&reader->err);
-    if (reader->list != NULL && add_listed(reader, top) < 0) return ty_fail_memory(&reader->err);
-    return reader->n > 0 ? 0 : tree_walk(top, reader->top, found, reader, &reader->err);
-}
-
 /* The next piece of the file at hand; of an empty one that is its only one. */
 static int read_piece(struct carry_reader *reader, int top) {
     const char *path = reader->paths[reader->at];
@@ -121,9 +113,19 @@ static void read_next(struct storage_job *job) {
     struct carry_reader *reader = ((struct read_job *)job)->reader;
     reader->piece.path = NULL;
     CLEANUP_FD int top = tree_open(AT_FDCWD, reader->top, false, &reader->err);
-    if (top < 0 || (reader->paths == NULL && find_files(reader, top) < 0)) return;
-    if (reader->at == reader->n) return;
-    int result = read_piece(reader, top);
+    if (top < 0) return;
+    int result = 0;
+    if (reader->paths == NULL) { /* the first piece: which files are to be read is found out now */
+        reader->paths = calloc(1, sizeof *reader->paths);
+        reader->room = malloc(CARRY_PIECE);
+        if (reader->paths == NULL || reader->room == NULL ||
+            (reader->list != NULL && add_listed(reader, top) < 0))
+            result = ty_fail_memory(&reader->err);
+        else if (reader->n == 0)
+            result = tree_walk(top, reader->top, found, reader, &reader->err);
+    }
+    if (result < 0 || reader->at == reader->n) return;
+    result = read_piece(reader, top);
     if (result < 0)
         (void)ty_fail(&reader->err, result, "cannot read %s/%s: %s", reader->top, reader->paths[reader->at],
                       strerror(-result));
@@ -253,7 +255,8 @@ struct put_job {
     ty_error err;
 };
 
-/* Opens, and makes, the directory that the path lies in; `*name` is what is left of the path. */
+/* Opens, and makes, the directory that the path lies in; `*name` is what is left of the path. Step by step, and
+ * through no link: the path is another machine's word. */
 static int open_parent(const char *top, const char *path, const char **name) {
     if (mkdir(top, 0755) < 0 && errno != EEXIST) return -errno;
     int at = tree_open(AT_FDCWD, top, false, NULL);

@@ -68,10 +68,6 @@ static int take_file(struct copy *copy, const struct tree_entry *entry, struct d
 
 /* -- what was copied */
 
-static bool is_same(const struct stat *one, const struct stat *other) {
-    return one->st_dev == other->st_dev && one->st_ino == other->st_ino;
-}
-
 static int copy_link(struct copy *copy, const struct tree_entry *entry, struct copied *copied, ty_error *err) {
     char target[PATH_MAX];
     int result = tree_read_link(entry->directory, entry->name, target);
@@ -97,9 +93,10 @@ static int copy_entry(void *context, enum tree_visit visit, const struct tree_en
     *copied = (struct copied){.path = path};
     if (S_ISDIR(entry->status.st_mode)) {
         copied->directory = true;
-        if (is_same(&entry->status, &copy->own_status))
+        if (file_is_same(&entry->status, &copy->own_status))
             return ty_fail(err, TY_EUSAGE, "the checkpoint %s holds the directory %s into which it is copied",
                            copy->source, copy->staging);
+        /* Whatever its mode is, its own files are to come into it. */
         if (mkdirat(copy->own, entry->path, (entry->status.st_mode & 0777) | 0700) == 0) return 0;
         return fail(copy, entry, errno, err);
     }
@@ -186,14 +183,15 @@ static int copy_tree(struct copy *copy, int from, ty_error *err) {
         return ty_fail(err, -errno, "cannot read %s: %s", copy->source, strerror(errno));
     if (fstat(copy->own, &copy->own_status) < 0)
         return ty_fail(err, -errno, "cannot read %s: %s", copy->staging, strerror(errno));
-    if (lstat(copy->staging, &staging) == 0 && is_same(&status, &staging))
+    if (lstat(copy->staging, &staging) == 0 && file_is_same(&status, &staging))
         return ty_fail(err, TY_EUSAGE, "the checkpoint %s is the directory into which it is to be copied",
                        copy->source);
     int result = tree_walk(from, copy->source, copy_entry, copy, err);
     return result < 0 ? result : sync_copied(copy, err);
 }
 
-/* A directory of this rank's own, beside the staging directory. The caller frees its path. */
+/* A directory of this rank's own, beside the staging directory, so that nothing of another rank's is written
+ * over, and all goes at once where the copy fails. The caller frees its path. */
 static int make_own(struct copy *copy, char **path, ty_error *err) {
     unsigned number = 0;
     if (getrandom(&number, sizeof number, 0) != (ssize_t)sizeof number)

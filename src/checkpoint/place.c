@@ -11,6 +11,7 @@
 
 #include "base/array.h"
 #include "base/cleanup.h"
+#include "base/file.h"
 #include "base/str.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/mark.h"
@@ -86,7 +87,7 @@ static int check_run(const struct look *look, ty_error *err) {
     int result = trace(look->run_path, &above);
     if (result == 0 && (fstat(top, &run) < 0 || stat(look->place, &place) < 0)) result = -errno;
     if (result < 0) return ty_fail(err, result, "cannot look at %s: %s", look->run_path, strerror(-result));
-    bool same = run.st_dev == place.st_dev && run.st_ino == place.st_ino;
+    bool same = file_is_same(&run, &place);
     if (same || holds(&above, &place))
         return ty_fail(err, TY_EUSAGE, "the place %s %s: report a directory of your own", look->place,
                        same ? "is the run's own directory" : "holds the run's directory, journal and logs");

@@ -127,32 +127,25 @@ static int fail_merge(const struct merging *merging, const char *path, int code,
     return ty_fail(err, -code, "cannot take over %s/%s: %s", merging->from, path, strerror(code));
 }
 
-/* TREE_SKIP where the ranks brought something else under this name: a link is not followed. */
-static int make_directory(const struct merging *merging, const struct tree_entry *entry, ty_error *err) {
-    struct stat there;
-    if (mkdirat(merging->top, entry->path, (entry->status.st_mode & 0777) | S_IRWXU) == 0) return 0;
-    if (errno != EEXIST || fstatat(merging->top, entry->path, &there, AT_SYMLINK_NOFOLLOW) < 0)
-        return fail_merge(merging, entry->path, errno, err);
-    return S_ISDIR(there.st_mode) ? 0 : TREE_SKIP;
-}
-
-static bool is_linked(const struct merging *merging, const struct tree_entry *entry) {
-    struct stat there;
-    return fstatat(merging->top, entry->path, &there, AT_SYMLINK_NOFOLLOW) == 0 &&
-           there.st_dev == entry->status.st_dev && there.st_ino == entry->status.st_ino;
-}
-
-/* What the ranks brought stays; a file is linked, so that not a byte is copied. One that is there may have been
- * linked by an earlier try: what is said of it holds all the same. */
+/* What the ranks brought stays; a file is linked, so that not a byte is copied. */
 static int take_over(void *context, enum tree_visit visit, const struct tree_entry *entry, ty_error *err) {
     const struct merging *merging = context;
+    struct stat there;
     bool ours = str_equal(entry->path, MANIFEST_NAME) || str_prefix(entry->name, PART_PREFIX, NULL);
     if (visit == TREE_LEAVE || ours) return 0;
-    if (S_ISDIR(entry->status.st_mode)) return make_directory(merging, entry, err);
+    if (S_ISDIR(entry->status.st_mode)) {
+        if (mkdirat(merging->top, entry->path, (entry->status.st_mode & 0777) | S_IRWXU) == 0) return 0;
+        if (errno != EEXIST || fstatat(merging->top, entry->path, &there, AT_SYMLINK_NOFOLLOW) < 0)
+            return fail_merge(merging, entry->path, errno, err);
+        return S_ISDIR(there.st_mode) ? 0 : TREE_SKIP; /* a link that the ranks brought is not followed */
+    }
     if (json_object_get(merging->awaited, entry->path) != NULL) return 0;
     if (linkat(entry->directory, entry->name, merging->top, entry->path, 0) < 0) {
         if (errno != EEXIST) return fail_merge(merging, entry->path, errno, err);
-        if (!is_linked(merging, entry)) return 0;
+        /* A file that an earlier try has linked is ours all the same, and what is said of it holds. */
+        bool is_linked = fstatat(merging->top, entry->path, &there, AT_SYMLINK_NOFOLLOW) == 0 &&
+                         file_is_same(&there, &entry->status);
+        if (!is_linked) return 0;
     }
     json_t *said = json_object_get(merging->said, entry->path);
     if (said == NULL || json_object_set(merging->awaited, entry->path, said) == 0) return 0;
@@ -224,24 +217,14 @@ static int take_stock(struct gathering *gathering, int run, int top, const struc
                    json_object_iter_key(missing));
 }
 
-/* In one step: where there is a manifest of ours all that comes before it was done. */
-static int set_down_manifest(int top, const char *text) {
-    static const char draft[] = PART_PREFIX "manifest";
-    enum { DRAFT_FLAGS = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC };
-    CLEANUP_FD int fd = openat(top, draft, DRAFT_FLAGS, 0644);
-    if (fd < 0 && errno == EEXIST && unlinkat(top, draft, 0) == 0) fd = openat(top, draft, DRAFT_FLAGS, 0644);
-    if (fd < 0) return -errno;
-    int result = file_write_all(fd, text, strlen(text));
-    if (result < 0) return result;
-    return fsync(fd) < 0 || renameat(top, draft, top, MANIFEST_NAME) < 0 ? -errno : tree_sync(top);
-}
-
 /* The manifest stays in a checkpoint that has metadata of the user's. */
 static void choose_place(struct gathering *gathering, const json_t *metadata) {
     if (json_object_size(metadata) > 1) gathering->beside = false;
 }
 
 static int write_manifest(struct gathering *gathering, int top, ty_error *err) {
+    static const char draft[] = PART_PREFIX "manifest";
+    enum { DRAFT_FLAGS = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC };
     CLEANUP_FREE char *text = NULL;
     CLEANUP_JSON json_t *metadata = NULL;
     int result = manifest_read(top, gathering->staging, &metadata, err);
@@ -255,7 +238,13 @@ static int write_manifest(struct gathering *gathering, int top, ty_error *err) {
     choose_place(gathering, metadata);
     text = json_format(metadata, JSON_INDENT(1) | JSON_ENSURE_ASCII);
     if (text == NULL) return ty_fail_memory(err);
-    result = set_down_manifest(top, text);
+    /* The manifest comes in one step, by a rename: where there is one of ours all that comes before it was
+     * done. */
+    CLEANUP_FD int fd = openat(top, draft, DRAFT_FLAGS, 0644);
+    if (fd < 0 && errno == EEXIST && unlinkat(top, draft, 0) == 0) fd = openat(top, draft, DRAFT_FLAGS, 0644);
+    result = fd < 0 ? -errno : file_write_all(fd, text, strlen(text));
+    if (result == 0 && (fsync(fd) < 0 || renameat(top, draft, top, MANIFEST_NAME) < 0)) result = -errno;
+    if (result == 0) result = tree_sync(top);
     if (result == 0) return 0;
     return ty_fail(err, result, "cannot write %s/" MANIFEST_NAME ": %s", gathering->staging, strerror(-result));
 }
@@ -276,17 +265,6 @@ static int find_manifest(struct gathering *gathering, int top, const char *name)
 
 /* -- into its place */
 
-/* The lock that the controller holds on the run must do where the file system knows no rename without
- * replacing; one that cannot let two names change places leaves the older checkpoint as it is. */
-static int rename_to(const struct gathering *gathering, int run) {
-    const char *from = gathering->staging, *to = gathering->name;
-    unsigned how = gathering->exchanges ? RENAME_EXCHANGE : RENAME_NOREPLACE;
-    if (renameat2(AT_FDCWD, from, run, to, how) == 0) return 0;
-    if (errno != EINVAL) return -errno;
-    if (faccessat(run, to, F_OK, AT_SYMLINK_NOFOLLOW) == 0) return -EEXIST;
-    return renameat(AT_FDCWD, from, run, to) < 0 ? -errno : 0;
-}
-
 /* Behind the rename. A checkpoint whose name may not have reached the disk gets its old name back. */
 static int settle(const struct gathering *gathering, int run, ty_error *err) {
     const char *staging = gathering->staging, *name = gathering->name;
@@ -302,11 +280,17 @@ static int settle(const struct gathering *gathering, int run, ty_error *err) {
 
 static int commit(const struct gathering *gathering, int run, ty_error *err) {
     const char *staging = gathering->staging, *run_path = gathering->run_path, *name = gathering->name;
-    int result = rename_to(gathering, run);
-    if (result == 0) return settle(gathering, run, err);
-    if (result == -EEXIST)
-        return ty_fail(err, result, "%s/%s exists already: choose another name", run_path, name);
-    return ty_fail(err, result, "cannot rename %s to %s/%s: %s", staging, run_path, name, strerror(-result));
+    unsigned how = gathering->exchanges ? RENAME_EXCHANGE : RENAME_NOREPLACE;
+    int code = renameat2(AT_FDCWD, staging, run, name, how) < 0 ? errno : 0;
+    /* The lock that the controller holds on the run must do where the file system knows no rename without
+     * replacing; one that cannot let two names change places leaves the older checkpoint as it is. */
+    if (code == EINVAL && faccessat(run, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+        code = EEXIST;
+    else if (code == EINVAL)
+        code = renameat(AT_FDCWD, staging, run, name) < 0 ? errno : 0;
+    if (code == 0) return settle(gathering, run, err);
+    if (code == EEXIST) return ty_fail(err, -code, "%s/%s exists already: choose another name", run_path, name);
+    return ty_fail(err, -code, "cannot rename %s to %s/%s: %s", staging, run_path, name, strerror(code));
 }
 
 /* Lists have been read for the last time. */
@@ -350,24 +334,21 @@ static int find_published(struct gathering *gathering, int run, ty_error *err) {
     return result < 0 ? result : 1;
 }
 
-/* Something of somebody else's has the name; what this run published under its number has it for good. */
-static bool is_squatted(int run, const char *name, const struct checkpoint_parts *parts) {
-    struct stat status;
-    if (fstatat(run, name, &status, AT_SYMLINK_NOFOLLOW) < 0) return false;
-    struct mark_found found = mark_find(run, name, parts->run);
-    return !found.original || found.number != parts->number;
-}
-
-/* That which is given, or one by the number, with a further one where that is squatted. */
+/* The name that is given, or one by the number, with a further number behind it where something of somebody
+ * else's has that name; what this run published under the number has it for good. */
 static const char *choose_name(int run, const struct checkpoint_parts *parts,
                                char chosen[2 * CHECKPOINT_NAME_SIZE]) {
     enum { NAMES_TRIED = 1000 };
+    struct stat status;
     char plain[CHECKPOINT_NAME_SIZE];
     if (parts->name != NULL) return parts->name;
     checkpoint_name(parts->number, plain);
     (void)snprintf(chosen, CHECKPOINT_NAME_SIZE, "%s", plain);
-    for (int i = 2; i < NAMES_TRIED && is_squatted(run, chosen, parts); i++)
+    for (int i = 2; i < NAMES_TRIED && fstatat(run, chosen, &status, AT_SYMLINK_NOFOLLOW) == 0; i++) {
+        struct mark_found found = mark_find(run, chosen, parts->run);
+        if (found.original && found.number == parts->number) break;
         (void)snprintf(chosen, 2 * CHECKPOINT_NAME_SIZE, "%s-%d", plain, i);
+    }
     return chosen;
 }
 

@@ -29,15 +29,6 @@ static void note(struct checkpoint_names *names, const char *name) {
     names->n++;
 }
 
-static bool is_known(const char *name, const struct checkpoint_known *known) {
-    for (size_t i = 0; i < known->n; i++) {
-        const char *kept = known->names[i];
-        if (str_equal(kept, name) || (str_prefix(kept, PLACE_PREFIX, &kept) && str_equal(kept, name)))
-            return true;
-    }
-    return false;
-}
-
 /* The number of a name that a checkpoint gets by itself; 0 for another. */
 static uint64_t number_of_name(const char *name) {
     int64_t number;
@@ -57,7 +48,13 @@ static int fail(const struct checkpoint_sweep *sweep, const char *name, int resu
 static int sweep_published(const struct checkpoint_sweep *sweep, const struct tree_entry *entry,
                            ty_error *err) {
     const struct checkpoint_known *known = sweep->known;
-    if (entry->name[0] == '.' || is_known(entry->name, known)) return TREE_SKIP;
+    bool is_known = entry->name[0] == '.';
+    for (size_t i = 0; i < known->n && !is_known; i++) {
+        const char *kept = known->names[i];
+        is_known = str_equal(kept, entry->name) ||
+                   (str_prefix(kept, PLACE_PREFIX, &kept) && str_equal(kept, entry->name));
+    }
+    if (is_known) return TREE_SKIP;
     struct mark_found found = mark_find(entry->directory, entry->name, known->run);
     uint64_t number = found.number > 0 ? found.number : number_of_name(entry->name);
     if (number <= known->last) return TREE_SKIP;

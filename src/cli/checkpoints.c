@@ -57,10 +57,8 @@ static void add_row(struct survey *survey, const struct journal_checkpoint *row,
         if (attribute != NULL) table_take(table, &text);
         table_cell(table, "METRICS");
     }
-    char when[32] = "";
-    struct tm parts;
-    time_t seconds = (time_t)(row->time / NS_PER_S);
-    if (localtime_r(&seconds, &parts) != NULL) (void)strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S", &parts);
+    char when[CLOCK_TEXT];
+    (void)clock_format((time_t)(row->time / NS_PER_S), when);
     table_cell(table, row->name);
     buffer_printf(&text, "%d", row->attempt);
     table_take(table, &text);

@@ -93,7 +93,7 @@ static int put_before(int file) {
 void outlets_open(void) {
     struct stat files[2] = {0};
     bool one = fstat(STDOUT_FILENO, &files[0]) == 0 && fstat(STDERR_FILENO, &files[1]) == 0 &&
-               files[0].st_dev == files[1].st_dev && files[0].st_ino == files[1].st_ino;
+               file_is_same(&files[0], &files[1]);
     for (int i = 0; i < 2; i++) {
         if (i == 1 && one && channels[0] >= 0)
             (void)dup2(STDOUT_FILENO, STDERR_FILENO);

@@ -20,12 +20,8 @@
 enum { LIST_SHOWN = 100 }; /* runs */
 
 static void format_time(nanoseconds wall, struct buffer *out) {
-    time_t seconds = (time_t)(wall / NS_PER_S);
-    struct tm local;
-    char text[32];
-    if (localtime_r(&seconds, &local) == NULL || strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &local) == 0)
-        return;
-    buffer_text(out, text);
+    char text[CLOCK_TEXT];
+    if (clock_format((time_t)(wall / NS_PER_S), text)) buffer_text(out, text);
 }
 
 /* "loss 0.31, step 40", without what Python notes beside them ("$types", "$validation"). */

@@ -20,6 +20,7 @@
 #include "base/cleanup.h"
 #include "base/descriptors.h"
 #include "base/document.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/process.h"
 #include "base/str.h"
@@ -326,7 +327,7 @@ void lease_abandoned(int fd) {
     while (entries != NULL && (entry = readdir(entries)) != NULL) {
         if (entry->d_ino != held.st_ino || !is_lease_name(entry->d_name, "")) continue;
         if (fstatat(dirfd(entries), entry->d_name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
-            held.st_dev == named.st_dev && held.st_ino == named.st_ino)
+            file_is_same(&held, &named))
             (void)unlinkat(dirfd(entries), entry->d_name, 0);
     }
     if (entries != NULL) (void)closedir(entries);
@@ -399,11 +400,8 @@ void lease_describe(const struct lease_holder *holder, struct buffer *out) {
         const struct lease_claim *claim = &holder->claims[i];
         (void)resources_set(&held, claim->resource, resources_get(&held, claim->resource) + claim->amount);
     }
-    time_t seconds = (time_t)(holder->since / NS_PER_S);
-    struct tm local = {0};
-    char since[32];
-    (void)localtime_r(&seconds, &local);
-    (void)strftime(since, sizeof since, "%Y-%m-%d %H:%M:%S", &local);
+    char since[CLOCK_TEXT];
+    (void)clock_format((time_t)(holder->since / NS_PER_S), since);
     buffer_printf(out, "run %s of %s", holder->run, holder->user);
     if (holder->pid > 0) buffer_printf(out, " (pid %d)", holder->pid);
     buffer_text(out, " has held ");

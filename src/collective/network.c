@@ -3,12 +3,12 @@
  * other communicators must go on, is made by a thread, the carrier, in the order of the calls. */
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/kernel.h"
 #include "base/module.h"
 #include "collective/comm.h"
 #include "collective/sockets.h"
@@ -80,20 +80,13 @@ static void *carry(void *context) {
 
 /* Hands a collective call to the carrier. */
 static void post(struct network *network, struct ty_request *request) {
-    int error = 0;
-    if (!network->has_carrier) { /* which takes none of the program's signals */
-        sigset_t all, before;
-        (void)sigfillset(&all);
-        (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-        error = pthread_create(&network->carrier, NULL, carry, network);
-        (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-        network->has_carrier = error == 0;
-    }
-    if (error != 0) {
+    int code = network->has_carrier ? 0 : kernel_thread(&network->carrier, 0, carry, network);
+    if (code < 0) {
         network->way.failed = request;
-        (void)ty_fail(&network->way.error, -error, "cannot start a thread: %s", strerror(error));
+        (void)ty_fail(&network->way.error, code, "cannot start a thread: %s", strerror(-code));
         return;
     }
+    network->has_carrier = true;
     request->posted = true;
     (void)pthread_mutex_lock(&network->mutex);
     request_list_append(&network->calls, request);

@@ -39,7 +39,9 @@ static int set_shared(void *context, const char *name, const char *value) {
     return environment_set(context, name, value);
 }
 
-/* Ranks sorted by node, in rank order within one: a counting sort. */
+/* Ranks sorted by node, in rank order within one: a counting sort. The counts stand two places further on: as
+ * ranks are put in, the beginning of each node moves on to that of the next, and comes to lie at its own place.
+ */
 static int group_ranks(struct launch *launch) {
     const struct plan *plan = launch->run->prepared.plan;
     launch->first = calloc(plan->n_nodes_used + 2, sizeof *launch->first);
@@ -51,16 +53,6 @@ static int group_ranks(struct launch *launch) {
         launch->first[node + 2] += launch->first[node + 1];
     for (size_t rank = 0; rank < plan->n_workers; rank++)
         launch->ranks[launch->first[plan->workers[rank].node_rank + 1]++] = (uint32_t)rank;
-    return 0;
-}
-
-static int find_addresses(struct launch *launch) {
-    const struct ty_run *run = launch->run;
-    launch->addresses = calloc(run->prepared.plan->n_workers, sizeof *launch->addresses);
-    if (launch->addresses == NULL) return -1;
-    for (size_t rank = 0; rank < run->prepared.plan->n_workers; rank++)
-        launch->addresses[rank] = run->agents.peers[run->agents.node_of[rank]].address;
-    launch->framework.addresses = launch->addresses;
     return 0;
 }
 
@@ -126,7 +118,11 @@ int launch_create(const struct ty_run *run, int attempt, struct launch **out, ty
     };
     int result = file_working_directory(launch->directory, sizeof launch->directory, err);
     if (run->prepared.engine->adopts) adoption_name_work(run, launch->directory, &launch->work);
-    if (result >= 0 && (group_ranks(launch) < 0 || find_addresses(launch) < 0)) result = ty_fail_memory(err);
+    launch->framework.addresses = launch->addresses =
+        calloc(run->prepared.plan->n_workers, sizeof *launch->addresses);
+    if (result >= 0 && (group_ranks(launch) < 0 || launch->addresses == NULL)) result = ty_fail_memory(err);
+    for (size_t rank = 0; result >= 0 && rank < run->prepared.plan->n_workers; rank++)
+        launch->addresses[rank] = run->agents.peers[run->agents.node_of[rank]].address;
     if (result >= 0) result = choose_argv(launch, err);
     if (result >= 0) result = fill_shared(launch, err);
     if (result < 0) {

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include "agent/adrift.h"
@@ -113,12 +112,9 @@ static int await_left(const struct ty_run *run, ty_error *err) {
 
 /* `n` random bytes, of two digits each. */
 static int draw_digits(char *text, size_t n, ty_error *err) {
-    unsigned char bytes[16];
-    if (getrandom(bytes, n, 0) != (ssize_t)n)
-        return ty_fail(err, -EIO, "cannot draw random numbers for the run: %s", strerror(errno));
-    for (size_t i = 0; i < n; i++)
-        (void)snprintf(text + 2 * i, 3, "%02x", bytes[i]);
-    return 0;
+    int result = kernel_random_digits(text, n);
+    if (result == 0) return 0;
+    return ty_fail(err, -EIO, "cannot draw random numbers for the run: %s", strerror(-result));
 }
 
 static int open_directory(struct ty_run *run, ty_error *err) {

@@ -12,6 +12,7 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/metrics.h"
 #include "base/str.h"
 #include "controller/result.h"
@@ -152,7 +153,7 @@ static int tell_gone(int directory, const char *path, ty_error *err) {
     if (fstat(directory, &held) < 0 || held.st_nlink == 0 || faccessat(directory, "run.db", F_OK, 0) < 0)
         return ty_fail(err, -ENOENT,
                        "%s was removed while the run went on: run.db, logs and checkpoints are lost", path);
-    bool same = stat(path, &there) == 0 && there.st_dev == held.st_dev && there.st_ino == held.st_ino;
+    bool same = stat(path, &there) == 0 && file_is_same(&there, &held);
     return same ? 0 : ty_fail(err, -ENOENT, "%s was moved away while the run went on", path);
 }
 

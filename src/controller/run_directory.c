@@ -73,14 +73,13 @@ char *run_directory_path(const char *storage_path, const char *name, enum face f
         fail_no_storage(storage_path, option, err);
         return NULL;
     }
-    if (!utf8_valid(
-            storage,
-            strlen(storage))) { /* it is part of results, of reports and of what workers are told: JSON */
+    /* The path is part of results, of reports and of what workers are told: JSON, and lines. */
+    if (!utf8_valid(storage, strlen(storage))) {
         (void)ty_fail(err, TY_EUSAGE, "the storage path %s is not UTF-8: give another with %s", storage,
                       option);
         return NULL;
     }
-    if (strchr(storage, '\n') != NULL) { /* workers are told of places in it in lines */
+    if (strchr(storage, '\n') != NULL) {
         (void)ty_fail(err, TY_EUSAGE, "the storage path %s has a line end in it: give another with %s", storage,
                       option);
         return NULL;
@@ -232,12 +231,6 @@ void run_directory_remove(const char *path) {
 
 /* -- found */
 
-/* What begins with a dot is no run, nor what a file system keeps for itself. */
-static bool may_be_run(const struct dirent *entry) {
-    bool directory = entry->d_type == DT_DIR || entry->d_type == DT_LNK || entry->d_type == DT_UNKNOWN;
-    return directory && entry->d_name[0] != '.' && !str_equal(entry->d_name, "lost+found");
-}
-
 static int list(const char *directory, bool looked, char ***names, size_t *n, ty_error *err) {
     DIR *stream = opendir(directory);
     if (stream == NULL && errno == ENOENT) return 0;
@@ -245,7 +238,10 @@ static int list(const char *directory, bool looked, char ***names, size_t *n, ty
     int result = 0;
     for (struct dirent *entry = readdir(stream); entry != NULL && result >= 0; entry = readdir(stream)) {
         CLEANUP_FREE char *path = NULL;
-        if (!may_be_run(entry)) continue;
+        bool directory_or_link =
+            entry->d_type == DT_DIR || entry->d_type == DT_LNK || entry->d_type == DT_UNKNOWN;
+        /* What begins with a dot is no run, nor what a file system keeps for itself. */
+        if (!directory_or_link || entry->d_name[0] == '.' || str_equal(entry->d_name, "lost+found")) continue;
         if (looked && asprintf(&path, "%s/%s", directory, entry->d_name) < 0) path = NULL;
         if (looked && (path == NULL || journal_exists(path) <= 0)) continue;
         char *copy = ARRAY_GROW(*names, *n) < 0 ? NULL : strdup(entry->d_name);
@@ -381,8 +377,7 @@ int run_directory_hold(const char *path) {
 /* An inode that is open keeps its number. */
 bool run_directory_is_still(int held, const char *path) {
     struct stat own, now;
-    return fstat(held, &own) == 0 && stat(path, &now) == 0 && own.st_dev == now.st_dev &&
-           own.st_ino == now.st_ino;
+    return fstat(held, &own) == 0 && stat(path, &now) == 0 && file_is_same(&own, &now);
 }
 
 int run_directory_rank(const char *name, const char *ending) {

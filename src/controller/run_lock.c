@@ -163,13 +163,11 @@ static int name_of(const char *run_path, char path[PATH_MAX]) {
 }
 
 static int refuse(const char *run_path, const struct holder *holder, double age, ty_error *err) {
-    char when[64] = "?";
-    struct tm time;
-    time_t since = (time_t)holder->since;
+    char when[CLOCK_TEXT];
     if (holder->pid == 0)
         return ty_fail(err, TY_EEXISTS, "the run %s goes on: its controller lives, and is only just beginning",
                        run_path);
-    if (localtime_r(&since, &time) != NULL) (void)strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S", &time);
+    if (!clock_format((time_t)holder->since, when)) strcpy(when, "?");
     if (is_near(holder) && !lives_near(holder))
         return ty_fail(err, TY_EEXISTS,
                        "the run %s is held: its controller, process %lld on %s, is dead, but a process that it "
@@ -295,8 +293,7 @@ int run_lock_interrupt(const char *run_path, ty_error *err) {
 
 static bool is_named(int fd, const char *path) {
     struct stat held, named;
-    return fstat(fd, &held) == 0 && lstat(path, &named) == 0 && held.st_dev == named.st_dev &&
-           held.st_ino == named.st_ino;
+    return fstat(fd, &held) == 0 && lstat(path, &named) == 0 && file_is_same(&held, &named);
 }
 
 /* Removes the file where nothing holds it on: a thread that storage hangs on may have a copy of the descriptor.
@@ -321,23 +318,22 @@ static void destroy(struct run_lock *lock) {
     free(lock);
 }
 
-/* Which of them is read is the file system's to say: an inode may have the number of one that is gone. */
-static bool reads_alike(int fd, int there) {
-    char own[TEXT_MAX], text[TEXT_MAX];
-    ssize_t size = pread(fd, own, sizeof own, 0);
-    return size >= 0 && pread(there, text, sizeof text, 0) == size && memcmp(own, text, (size_t)size) == 0;
-}
-
 /* Whoever took the run over has put a file of his own in the place of ours, and may have ended and removed it
  * since. Where locks are seen by everybody nobody does: a file that was removed there is nobody's, nor is one
  * whose directory is gone. */
 static bool is_replaced(int fd, const char *run_path, const char *path) {
     struct stat held;
+    char own[TEXT_MAX], text[TEXT_MAX];
     CLEANUP_FD int there = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (there < 0 && errno != ENOENT) return false; /* nobody can tell */
     if (there < 0) return !file_is_local(fd) && access(run_path, F_OK) == 0;
     if (fstat(fd, &held) < 0) return errno == ESTALE; /* another machine has removed it */
-    return !is_named(fd, path) || (!file_is_local(there) && !reads_alike(fd, there));
+    if (!is_named(fd, path)) return true;
+    if (file_is_local(there)) return false;
+    /* Which of the two is read is the file system's to say: an inode may have the number of one that is gone.
+     */
+    ssize_t size = pread(fd, own, sizeof own, 0);
+    return size < 0 || pread(there, text, sizeof text, 0) != size || memcmp(own, text, (size_t)size) != 0;
 }
 
 int run_lock_check(int fd, const char *run_path, ty_error *err) {
@@ -372,15 +368,6 @@ static void *beat(void *context) {
     return left ? NULL : remove_file(lock);
 }
 
-static bool start_thread(struct run_lock *lock, void *(*work)(void *context)) {
-    sigset_t all, before;
-    sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    bool started = pthread_create(&lock->thread, NULL, work, lock) == 0;
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return started;
-}
-
 /* On a local file system everybody sees the locks, and nothing need be written. */
 static bool is_seen(struct run_lock *lock, const char *run_path) {
     struct flock shared = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
@@ -398,7 +385,7 @@ void run_lock_release(struct run_lock *lock, bool leave) {
     lock->left = leave;
     (void)pthread_cond_broadcast(&lock->changed);
     (void)pthread_mutex_unlock(&lock->lock);
-    if (!lock->beats && (leave || !start_thread(lock, remove_file))) {
+    if (!lock->beats && (leave || kernel_thread(&lock->thread, 0, remove_file, lock) < 0)) {
         if (!leave) (void)remove_file(lock);
         destroy(lock);
         return;
@@ -543,13 +530,9 @@ int run_lock_take(const char *run_path, struct run_lock **out, ty_error *err) {
     descriptors_withhold(lock->fd);
     ssize_t size = pread(lock->fd, lock->text, sizeof lock->text - 1, 0);
     lock->text[size > 0 ? size : 0] = '\0';
-    pthread_condattr_t attributes;
     (void)pthread_mutex_init(&lock->lock, NULL);
-    (void)pthread_condattr_init(&attributes);
-    (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    (void)pthread_cond_init(&lock->changed, &attributes);
-    (void)pthread_condattr_destroy(&attributes);
-    lock->beats = !is_seen(lock, run_path) && start_thread(lock, beat);
+    kernel_condition(&lock->changed);
+    lock->beats = !is_seen(lock, run_path) && kernel_thread(&lock->thread, 0, beat, lock) == 0;
     *out = lock;
     return 0;
 }

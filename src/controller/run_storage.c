@@ -64,16 +64,6 @@ void run_storage_linger(struct ty_run *run) {
 
 /* -- what is written */
 
-/* Nothing of it is this controller's any more: its workers end. */
-static void give_up(struct ty_run *run) {
-    (void)ty_fail(&run->error, TY_EEXISTS,
-                  "the run %s ends here: another controller has taken it over while this one stood still, see "
-                  "%s/" LOCK_NAME,
-                  run->path, run->path);
-    progress_hide(&run->output.progress);
-    interrupt_by_force(run);
-}
-
 bool run_storage_is_lost(const struct ty_run *run) {
     return run->storage.lost || records_error(run->records)->code == TY_EEXISTS ||
            (run->lock != NULL && run_lock_is_lost(run->lock));
@@ -87,7 +77,13 @@ void run_storage_commit(struct ty_run *run) {
     const ty_error *error = records_error(run->records);
     if (run->phase >= PHASE_LINGERING || run->error.code < 0) return;
     if (run_storage_is_lost(run)) {
-        give_up(run);
+        /* Nothing of it is this controller's any more: its workers end. */
+        (void)ty_fail(&run->error, TY_EEXISTS,
+                      "the run %s ends here: another controller has taken it over while this one stood still, "
+                      "see %s/" LOCK_NAME,
+                      run->path, run->path);
+        progress_hide(&run->output.progress);
+        interrupt_by_force(run);
         return;
     }
     if (error->code == 0 || run->storage.unrecorded) return;

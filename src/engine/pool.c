@@ -116,8 +116,7 @@ bool pool_take(const char *command, uint64_t inheritance, struct engine_handle *
         (void)snprintf(link, sizeof link, "/proc/%d/exe", handle->pid);
         bool intact = descriptors_intact(handle->channel_fd) && descriptors_intact(handle->pidfd);
         bool same = intact && handle->inheritance == inheritance && !has_ended(handle, 0) &&
-                    stat(link, &running) == 0 && stat(command, &wanted) == 0 &&
-                    running.st_dev == wanted.st_dev && running.st_ino == wanted.st_ino;
+                    stat(link, &running) == 0 && stat(command, &wanted) == 0 && file_is_same(&running, &wanted);
         if (same) return true;
         pool_drop(handle);
     }

@@ -60,7 +60,8 @@ static struct held *held_of(sqlite3_file *file) {
 /* ----------------------------------------------------------------------------------------------------------
  * locks */
 
-/* A kernel may have none that belong to open files; the process's own are better than none then. */
+/* The locks belong to an open file: those of a process would be gone as soon as it closes any descriptor of
+ * that file, be it another library's. A kernel may have none; the process's own are better than none then. */
 static int set_lock(int fd, short type, off_t first, off_t size) {
     static _Atomic bool by_process;
     struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_start = first, .l_len = size};
@@ -79,6 +80,7 @@ static int set_lock(int fd, short type, off_t first, off_t size) {
     return SQLITE_IOERR_LOCK;
 }
 
+/* The pending byte is passed through: a writer that waits for readers to end holds it, so that none begins. */
 static int lock_shared(const struct held *held) {
     int rc = set_lock(held->fd, F_RDLCK, PENDING_BYTE, 1);
     if (rc != SQLITE_OK) return rc;
@@ -320,8 +322,7 @@ int journal_files_init(void) {
 
 static bool is_named(int fd, const char *path) {
     struct stat open_file, named;
-    return fstat(fd, &open_file) == 0 && stat(path, &named) == 0 && open_file.st_dev == named.st_dev &&
-           open_file.st_ino == named.st_ino;
+    return fstat(fd, &open_file) == 0 && stat(path, &named) == 0 && file_is_same(&open_file, &named);
 }
 
 static const struct held *find_held(sqlite3 *db, int which) {

@@ -53,17 +53,10 @@ int journal_look(const char *path, struct journal_look *look, ty_error *err) {
     return 0;
 }
 
-static bool is_same(const struct stat *a, const struct stat *b) {
-    return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
-}
-
 bool journal_look_stays(const struct journal_look *look, const char *path) {
     struct journal_look now;
     if (journal_look(path, &now, NULL) < 0) return false;
-    const struct stat *a = &look->file, *b = &now.file;
-    bool unchanged = is_same(a, b) && a->st_size == b->st_size && a->st_mtim.tv_sec == b->st_mtim.tv_sec &&
-                     a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
-    if (!unchanged) return false;
+    if (!file_is_unchanged(&look->file, &now.file)) return false;
     if (look->way == JOURNAL_ALONE || now.way == JOURNAL_ALONE) return look->way == now.way;
-    return is_same(&look->log, &now.log) && memcmp(look->head, now.head, sizeof now.head) == 0;
+    return file_is_same(&look->log, &now.log) && memcmp(look->head, now.head, sizeof now.head) == 0;
 }

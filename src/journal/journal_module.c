@@ -50,21 +50,19 @@ static int code_of(sqlite3 *db, int rc) {
     }
 }
 
-/* Of a path that is too long SQLite says that it is unable to open it, and no more. Its limit is that of its
- * files, on the whole path without links, with what is added for the names beside it. */
-static int check_length(const char *path, ty_error *err) {
-    CLEANUP_FREE char *real = realpath(path, NULL);
-    size_t length = real != NULL ? strlen(real) : 0;
-    size_t most = (size_t)sqlite3_vfs_find(NULL)->mxPathname - strlen("-journal");
-    if (length <= most) return 0;
-    return ty_fail(err, TY_EUSAGE,
-                   "the path %s has %zu bytes: SQLite opens at most %zu; choose a shorter place", path, length,
-                   most);
-}
-
 int sqlite_fail(struct journal *journal, int rc, const char *verb, ty_error *err) {
     int code = code_of(journal->db, rc);
-    if ((rc & 0xff) == SQLITE_CANTOPEN && check_length(journal->path, err) < 0) return TY_EUSAGE;
+    if ((rc & 0xff) == SQLITE_CANTOPEN) {
+        /* Of a path that is too long SQLite says that it is unable to open it, and no more. Its limit is that
+         * of its files, on the whole path without links, with what is added for the names beside it. */
+        CLEANUP_FREE char *real = realpath(journal->path, NULL);
+        size_t length = real != NULL ? strlen(real) : 0;
+        size_t most = (size_t)sqlite3_vfs_find(NULL)->mxPathname - strlen("-journal");
+        if (length > most)
+            return ty_fail(err, TY_EUSAGE,
+                           "the path %s has %zu bytes: SQLite opens at most %zu; choose a shorter place",
+                           journal->path, length, most);
+    }
     const char *why = sqlite3_errmsg(journal->db);
     if ((rc & 0xff) == SQLITE_IOERR || (rc & 0xff) == SQLITE_CANTOPEN) why = strerror(-code);
     return ty_fail(err, code, "cannot %s %s: %s", verb, journal->path, why);

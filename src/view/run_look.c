@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +13,8 @@
 
 #include "base/cleanup.h"
 #include "base/duration.h"
+#include "base/file.h"
+#include "base/kernel.h"
 #include "base/str.h"
 #include "controller/run_directory.h"
 #include "controller/run_lock.h"
@@ -29,11 +30,6 @@ struct looking {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-
-static bool is_same_file(const struct stat *a, const struct stat *b) {
-    return a->st_dev == b->st_dev && a->st_ino == b->st_ino && a->st_size == b->st_size &&
-           a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
-}
 
 static void note_error(struct run_look *look, int result, const ty_error *err) {
     if (result < 0) look->error = strdup(err->message);
@@ -60,8 +56,8 @@ static void look_at(struct run_look *look) {
     if (there > 0 && stat(name, &look->files.file) < 0) return; /* gone meanwhile */
     (void)snprintf(name, sizeof name, "%s/run.db-wal", look->real);
     if (there > 0) (void)stat(name, &look->files.log);
-    bool same = is_same_file(&look->files.file, &look->known.file) &&
-                is_same_file(&look->files.log, &look->known.log) && look->files.held == look->known.held &&
+    bool same = file_is_unchanged(&look->files.file, &look->known.file) &&
+                file_is_unchanged(&look->files.log, &look->known.log) && look->files.held == look->known.held &&
                 look->files.denied == look->known.denied;
     look->found = same ? FOUND_SAME : FOUND_NEWS;
     if (look->found == FOUND_SAME) return;
@@ -134,20 +130,10 @@ static void *make_looks(void *context) {
     return NULL;
 }
 
-/* Under the lock. Signals are the program's. */
+/* Under the lock. */
 static bool start_thread(struct looking *looking) {
     enum { LOOK_STACK = 512 << 10 };
-    pthread_attr_t attributes;
-    pthread_t thread;
-    sigset_t all, before;
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    (void)pthread_attr_init(&attributes);
-    (void)pthread_attr_setstacksize(&attributes, LOOK_STACK);
-    (void)pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    bool started = pthread_create(&thread, &attributes, make_looks, looking) == 0;
-    (void)pthread_attr_destroy(&attributes);
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    bool started = kernel_thread(NULL, LOOK_STACK, make_looks, looking) == 0;
     looking->n_threads += started;
     looking->users += started;
     return started;
@@ -177,7 +163,6 @@ static void wait_for_looks(struct looking *looking) {
 }
 
 int run_looks_make(struct run_look *const *looks, size_t n, ty_error *err) {
-    pthread_condattr_t attributes;
     struct looking *looking = calloc(1, sizeof *looking);
     if (looking != NULL) looking->looks = malloc((n + 1) * sizeof(struct run_look *));
     if (looking == NULL || looking->looks == NULL) {
@@ -187,10 +172,7 @@ int run_looks_make(struct run_look *const *looks, size_t n, ty_error *err) {
     if (n > 0) memcpy(looking->looks, looks, n * sizeof(struct run_look *));
     looking->n = n;
     looking->users = 1;
-    (void)pthread_condattr_init(&attributes);
-    (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    (void)pthread_cond_init(&looking->ended, &attributes);
-    (void)pthread_condattr_destroy(&attributes);
+    kernel_condition(&looking->ended);
     pthread_mutex_lock(&lock);
     wait_for_looks(looking);
     looking->n = looking->next; /* what was not begun is not begun any more */

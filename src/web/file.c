@@ -101,11 +101,8 @@ static void put_seconds(struct buffer *out, double seconds) {
 }
 
 static void put_time(struct buffer *out, double wall) {
-    time_t seconds = (time_t)wall;
-    struct tm local;
-    char text[32] = "-";
-    if (localtime_r(&seconds, &local) != NULL) (void)strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &local);
-    buffer_text(out, text);
+    char text[CLOCK_TEXT];
+    buffer_text(out, clock_format((time_t)wall, text) ? text : "-");
 }
 
 /* -- a plot */

@@ -7,20 +7,16 @@
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/kernel.h"
 #include "base/str.h"
 
 int guard_make_token(char token[TOKEN_SIZE], ty_error *err) {
-    unsigned char bytes[(TOKEN_SIZE - 1) / 2];
-    if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
-        return ty_fail(err, -errno, "cannot draw a token: %s", strerror(errno));
-    for (size_t i = 0; i < sizeof bytes; i++)
-        (void)snprintf(token + 2 * i, 3, "%02x", bytes[i]);
-    return 0;
+    int result = kernel_random_digits(token, (TOKEN_SIZE - 1) / 2);
+    return result < 0 ? ty_fail(err, result, "cannot draw a token: %s", strerror(-result)) : 0;
 }
 
 /* Any port is fine: a tunnel changes it. */

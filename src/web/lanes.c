@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/kernel.h"
 
 struct lanes {
     struct loop *loop;
@@ -89,18 +89,9 @@ static void *thread_main(void *context) {
     return NULL;
 }
 
-/* Signals are the loop's. */
 static bool start_thread(struct lanes *lanes) {
     enum { STACK_BYTES = 2 << 20 }; /* SQLite follows 200 links that lead in a circle, 4 KiB each */
-    pthread_attr_t attributes;
-    sigset_t all, before;
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    (void)pthread_attr_init(&attributes);
-    (void)pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    bool started = pthread_create(&lanes->threads[lanes->n_started], &attributes, thread_main, lanes) == 0;
-    (void)pthread_attr_destroy(&attributes);
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    bool started = kernel_thread(&lanes->threads[lanes->n_started], STACK_BYTES, thread_main, lanes) == 0;
     if (started) lanes->n_threads = ++lanes->n_started;
     return started;
 }

@@ -6,14 +6,13 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/kernel.h"
 
 enum { DRAWN_BYTES = 32 };
 
@@ -22,13 +21,9 @@ void key_forget(struct run_key *key) {
 }
 
 int key_make(struct run_key *key, ty_error *err) {
-    unsigned char bytes[DRAWN_BYTES];
-    if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
-        return ty_fail(err, -EIO, "cannot draw random numbers for a key: %s", strerror(errno));
-    for (size_t i = 0; i < sizeof bytes; i++)
-        (void)snprintf(key->text + 2 * i, 3, "%02x", bytes[i]);
-    explicit_bzero(bytes, sizeof bytes);
-    return 0;
+    int result = kernel_random_digits(key->text, DRAWN_BYTES);
+    if (result == 0) return 0;
+    return ty_fail(err, -EIO, "cannot draw random numbers for a key: %s", strerror(-result));
 }
 
 static int set(struct run_key *key, const char *text, ty_error *err) {

@@ -10,13 +10,20 @@
 
 enum { TAG = 16, IV = 12, VERSION = 3, LEAST_INSIDE = 1, MOST_INSIDE = RECORD_PLAIN + 1 };
 
-/* HKDF-Expand-Label of TLS 1.3, without a context. */
+bool record_derive(const char *function, const OSSL_PARAM *parameters, uint8_t *key, size_t size) {
+    EVP_KDF *kdf = EVP_KDF_fetch(NULL, function, NULL);
+    EVP_KDF_CTX *context = kdf != NULL ? EVP_KDF_CTX_new(kdf) : NULL;
+    bool derived = context != NULL && EVP_KDF_derive(context, key, size, parameters) > 0;
+    EVP_KDF_CTX_free(context);
+    EVP_KDF_free(kdf);
+    return derived;
+}
+
+/* HKDF-Expand-Label of TLS 1.3 (RFC 8446, 7.1), without a context. */
 static bool expand(const uint8_t secret[RECORD_SECRET], const char *label, uint8_t *to, size_t size) {
     static char digest[] = "SHA256", prefix[] = "tls13 ";
     int mode = EVP_KDF_HKDF_MODE_EXPAND_ONLY;
-    EVP_KDF *kdf = EVP_KDF_fetch(NULL, "TLS13-KDF", NULL);
-    EVP_KDF_CTX *context = kdf != NULL ? EVP_KDF_CTX_new(kdf) : NULL;
-    OSSL_PARAM parameters[] = {
+    const OSSL_PARAM parameters[] = {
         OSSL_PARAM_construct_int(OSSL_KDF_PARAM_MODE, &mode),
         OSSL_PARAM_construct_utf8_string(OSSL_KDF_PARAM_DIGEST, digest, 0),
         OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_KEY, (void *)secret, RECORD_SECRET),
@@ -24,10 +31,7 @@ static bool expand(const uint8_t secret[RECORD_SECRET], const char *label, uint8
         OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_LABEL, (void *)label, strlen(label)),
         OSSL_PARAM_construct_end(),
     };
-    bool expanded = context != NULL && EVP_KDF_derive(context, to, size, parameters) > 0;
-    EVP_KDF_CTX_free(context);
-    EVP_KDF_free(kdf);
-    return expanded;
+    return record_derive("TLS13-KDF", parameters, to, size);
 }
 
 bool record_begin(struct record_way *way, const uint8_t secret[RECORD_SECRET]) {

@@ -25,6 +25,10 @@ struct record_way {
     uint64_t sequence; /* records of this key that have passed */
 };
 
+/* A key of `size` bytes by HKDF, or a function made of it, of OpenSSL's ("HKDF", "TLS13-KDF"). False without
+ * memory. */
+bool record_derive(const char *function, const OSSL_PARAM *parameters, uint8_t *key, size_t size);
+
 /* Keys from a traffic secret; record_next_key goes on to the next one, after a KeyUpdate. False without
  * memory. */
 bool record_begin(struct record_way *way, const uint8_t secret[RECORD_SECRET]);

@@ -7,7 +7,6 @@
 #include <limits.h>
 #include <openssl/core_names.h>
 #include <openssl/err.h>
-#include <openssl/kdf.h>
 #include <openssl/params.h>
 #include <openssl/ssl.h>
 #include <pthread.h>
@@ -84,30 +83,21 @@ static int fail_openssl(ty_error *err, const char *what) {
 
 /* -- the key of a node */
 
-static bool derive(const struct run_key *key, const char *identity, unsigned char psk[PSK_SIZE]) {
+/* What OpenSSL takes for a key: a session that never was. */
+static SSL_SESSION *make_session(SSL *ssl, const struct run_key *key, const char *identity) {
+    static const unsigned char AES_128_GCM_SHA256[] = {0x13, 0x01};
     static char digest[] = "SHA256", salt[] = "trainyard";
-    EVP_KDF *kdf = EVP_KDF_fetch(NULL, "HKDF", NULL);
-    EVP_KDF_CTX *context = kdf != NULL ? EVP_KDF_CTX_new(kdf) : NULL;
-    OSSL_PARAM parameters[] = {
+    unsigned char psk[PSK_SIZE];
+    const OSSL_PARAM parameters[] = {
         OSSL_PARAM_construct_utf8_string(OSSL_KDF_PARAM_DIGEST, digest, 0),
         OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_KEY, (char *)key->text, strlen(key->text)),
         OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_SALT, salt, strlen(salt)),
         OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_INFO, (char *)identity, strlen(identity)),
         OSSL_PARAM_construct_end(),
     };
-    bool derived = context != NULL && EVP_KDF_derive(context, psk, PSK_SIZE, parameters) > 0;
-    EVP_KDF_CTX_free(context);
-    EVP_KDF_free(kdf);
-    return derived;
-}
-
-/* What OpenSSL takes for a key: a session that never was. */
-static SSL_SESSION *make_session(SSL *ssl, const struct run_key *key, const char *identity) {
-    static const unsigned char AES_128_GCM_SHA256[] = {0x13, 0x01};
-    unsigned char psk[PSK_SIZE];
     const SSL_CIPHER *cipher = SSL_CIPHER_find(ssl, AES_128_GCM_SHA256);
     SSL_SESSION *session = SSL_SESSION_new();
-    bool made = session != NULL && cipher != NULL && derive(key, identity, psk) &&
+    bool made = session != NULL && cipher != NULL && record_derive("HKDF", parameters, psk, sizeof psk) &&
                 SSL_SESSION_set1_master_key(session, psk, sizeof psk) == 1 &&
                 SSL_SESSION_set_cipher(session, cipher) == 1 &&
                 SSL_SESSION_set_protocol_version(session, TLS1_3_VERSION) == 1;
@@ -117,26 +107,21 @@ static SSL_SESSION *make_session(SSL *ssl, const struct run_key *key, const char
     return NULL;
 }
 
-/* The rank that a client says it has. */
-static bool read_identity(const unsigned char *bytes, size_t size, char identity[IDENTITY_SIZE],
-                          uint32_t *node_rank) {
-    int64_t rank;
+/* The session of the rank that a client says it has. Where the client says something else there is none, and
+ * the handshake ends, as there is no certificate either. */
+static int find_session(SSL *ssl, const unsigned char *bytes, size_t size, SSL_SESSION **session) {
+    struct tls *tls = SSL_get_app_data(ssl);
+    char identity[IDENTITY_SIZE];
     size_t prefix = strlen(IDENTITY);
-    if (size <= prefix || size >= IDENTITY_SIZE || memcmp(bytes, IDENTITY, prefix) != 0) return false;
+    int64_t rank;
+    *session = NULL;
+    if (size <= prefix || size >= sizeof identity || memcmp(bytes, IDENTITY, prefix) != 0) return 1;
     memcpy(identity, bytes, size);
     identity[size] = '\0';
-    if (strlen(identity) != size || !str_to_int64(identity + prefix, 0, UINT32_MAX, &rank)) return false;
-    *node_rank = (uint32_t)rank;
-    return true;
-}
-
-static int find_session(SSL *ssl, const unsigned char *bytes, size_t size, SSL_SESSION **session) {
-    char identity[IDENTITY_SIZE];
-    struct tls *tls = SSL_get_app_data(ssl);
-    *session = NULL;
-    if (read_identity(bytes, size, identity, &tls->node_rank))
-        *session = make_session(ssl, &tls->handshake->key, identity);
-    return 1; /* without one the handshake ends, as there is no certificate */
+    if (strlen(identity) != size || !str_to_int64(identity + prefix, 0, UINT32_MAX, &rank)) return 1;
+    tls->node_rank = (uint32_t)rank;
+    *session = make_session(ssl, &tls->handshake->key, identity);
+    return 1;
 }
 
 static int use_session(SSL *ssl, const EVP_MD *digest, const unsigned char **id, size_t *size,
@@ -247,20 +232,9 @@ static void make_way(void) {
     way = NULL;
 }
 
-static bool begin_handshake(struct tls *tls, SSL_CTX *context) {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    (void)pthread_once(&once, make_way);
-    tls->handshake->ssl = SSL_new(context);
-    BIO *bio = tls->handshake->ssl != NULL && way != NULL ? BIO_new(way) : NULL;
-    if (bio == NULL) return false;
-    BIO_set_data(bio, tls);
-    BIO_set_init(bio, 1);
-    SSL_set_bio(tls->handshake->ssl, bio, bio);
-    return SSL_set_app_data(tls->handshake->ssl, tls) == 1;
-}
-
 static int make_connection(SSL_CTX *context, const struct run_key *key, int fd, struct tls **tls,
                            ty_error *err) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     struct tls *made = calloc(1, sizeof *made);
     struct handshake *handshake = calloc(1, sizeof *handshake);
     if (made == NULL || handshake == NULL) {
@@ -270,7 +244,15 @@ static int make_connection(SSL_CTX *context, const struct run_key *key, int fd, 
     }
     handshake->key = *key;
     *made = (struct tls){.fd = fd, .handshake = handshake};
-    if (!begin_handshake(made, context)) {
+    (void)pthread_once(&once, make_way);
+    handshake->ssl = SSL_new(context);
+    BIO *bio = handshake->ssl != NULL && way != NULL ? BIO_new(way) : NULL;
+    if (bio != NULL) {
+        BIO_set_data(bio, made);
+        BIO_set_init(bio, 1);
+        SSL_set_bio(handshake->ssl, bio, bio);
+    }
+    if (bio == NULL || SSL_set_app_data(handshake->ssl, made) != 1) {
         end_handshake(made);
         free(made);
         return fail_openssl(err, "cannot begin TLS");
@@ -308,24 +290,21 @@ static int connect_to(const struct run_key *key, uint32_t node_rank, int fd, str
     return 0;
 }
 
-static bool begin_records(struct tls *tls) {
-    const struct handshake *handshake = tls->handshake;
-    bool serves = SSL_is_server(handshake->ssl) == 1;
-    const uint8_t *ours = serves ? handshake->server : handshake->client;
-    const uint8_t *theirs = serves ? handshake->client : handshake->server;
-    return handshake->told_client && handshake->told_server && record_begin(&tls->writing, ours) &&
-           record_begin(&tls->reading, theirs);
-}
-
 static int shake_hands(struct tls *tls, bool *writable, ty_error *err) {
-    SSL *ssl = tls->handshake->ssl;
+    const struct handshake *handshake = tls->handshake;
+    SSL *ssl = handshake->ssl;
     ERR_clear_error();
     int result = SSL_do_handshake(ssl);
     *writable = false;
     if (result == 1) {
         if (SSL_session_reused(ssl) != 1)
             return ty_fail(err, TY_EPROTOCOL, "the peer did not prove that it has the key of the run");
-        if (!begin_records(tls)) return fail_openssl(err, "cannot go on after the handshake");
+        bool serves = SSL_is_server(ssl) == 1;
+        const uint8_t *ours = serves ? handshake->server : handshake->client;
+        const uint8_t *theirs = serves ? handshake->client : handshake->server;
+        if (!handshake->told_client || !handshake->told_server || !record_begin(&tls->writing, ours) ||
+            !record_begin(&tls->reading, theirs))
+            return fail_openssl(err, "cannot go on after the handshake");
         end_handshake(tls);
         if (tls->in.size == 0) buffer_done(&tls->in);
         return 1;
@@ -355,28 +334,6 @@ static void end_reading(struct tls *tls, int fault) {
     tls->fault = fault;
 }
 
-/* What is opened already. */
-static size_t hand_on(struct tls *tls, char *to, size_t size) {
-    size_t n = tls->opened < size ? tls->opened : size;
-    if (n == 0) return 0;
-    memcpy(to, tls->in.data, n);
-    buffer_consume(&tls->in, n);
-    tls->opened -= n;
-    if (tls->in.size == 0) buffer_done(&tls->in);
-    return n;
-}
-
-/* What a record says to this end rather than to the caller: that the peer ends, or goes on with its next
- * key. Nothing else is ever said by ours. */
-static bool take_note(struct tls *tls, enum record_type type, const uint8_t *bytes, size_t size) {
-    if (type == RECORD_ALERT && size == sizeof CLOSE_NOTIFY && memcmp(bytes, CLOSE_NOTIFY, size) == 0) {
-        end_reading(tls, 0);
-        return true;
-    }
-    return type == RECORD_HANDSHAKE && size == sizeof KEY_UPDATE && memcmp(bytes, KEY_UPDATE, size) == 0 &&
-           record_next_key(&tls->reading);
-}
-
 static bool is_whole(const uint8_t *bytes, size_t n) {
     ssize_t size = record_size(bytes, n);
     return size < 0 || (size > 0 && (size_t)size <= n);
@@ -392,7 +349,14 @@ static ssize_t open_record(struct tls *tls, EVP_CIPHER_CTX *cipher, uint8_t *rec
     ssize_t opened = record_open(&tls->reading, cipher, record, size, plain, &type);
     if (opened < 0) return opened;
     size_t n = (size_t)opened, given = n < room ? n : room;
-    if (type != RECORD_DATA) return take_note(tls, type, plain, n) ? 0 : -EBADMSG;
+    if (type != RECORD_DATA) {
+        /* A record that speaks to this end rather than to the caller: the peer ends, or goes on with its next
+         * key. Nothing else is ever said by ours. */
+        bool ends = type == RECORD_ALERT && n == sizeof CLOSE_NOTIFY && memcmp(plain, CLOSE_NOTIFY, n) == 0;
+        bool renews = type == RECORD_HANDSHAKE && n == sizeof KEY_UPDATE && memcmp(plain, KEY_UPDATE, n) == 0;
+        if (ends) end_reading(tls, 0);
+        return ends || (renews && record_next_key(&tls->reading)) ? 0 : -EBADMSG;
+    }
     if (fits) return opened;
     memcpy(to, plain, given);
     tls->opened = n - given;
@@ -428,8 +392,14 @@ static size_t open_all(struct tls *tls, uint8_t *bytes, size_t n, char *to, size
  * nothing. An error, or the end, behind bytes that are read is told by the next call. */
 static ssize_t read_some(struct tls *tls, void *to, size_t size) {
     static _Thread_local uint8_t bytes[READ_AHEAD];
-    size_t done = hand_on(tls, to, size), taken = 0;
+    size_t done = tls->opened < size ? tls->opened : size, taken = 0;
     bool more = true;
+    if (done > 0) { /* what was opened by a call before */
+        memcpy(to, tls->in.data, done);
+        buffer_consume(&tls->in, done);
+        tls->opened -= done;
+        if (tls->in.size == 0) buffer_done(&tls->in);
+    }
     while (more && done < size && taken < size && !tls->ended) {
         size_t n = tls->in.size;
         if (n > 0) memcpy(bytes, tls->in.data, n);
@@ -513,15 +483,13 @@ static ssize_t write_some(struct tls *tls, const void *from, size_t size) {
     return n;
 }
 
-static void say_goodbye(struct tls *tls) {
-    EVP_CIPHER_CTX *cipher = send_out(tls) == 0 ? record_cipher(&tls->writing, true) : NULL;
-    if (cipher != NULL && seal(tls, cipher, RECORD_ALERT, CLOSE_NOTIFY, sizeof CLOSE_NOTIFY))
-        (void)send_out(tls);
-    EVP_CIPHER_CTX_free(cipher);
-}
-
 static void destroy(struct tls *tls, bool goodbye) {
-    if (goodbye && tls->handshake == NULL) say_goodbye(tls);
+    if (goodbye && tls->handshake == NULL) {
+        EVP_CIPHER_CTX *cipher = send_out(tls) == 0 ? record_cipher(&tls->writing, true) : NULL;
+        if (cipher != NULL && seal(tls, cipher, RECORD_ALERT, CLOSE_NOTIFY, sizeof CLOSE_NOTIFY))
+            (void)send_out(tls);
+        EVP_CIPHER_CTX_free(cipher);
+    }
     end_handshake(tls);
     ERR_clear_error();
     buffer_done(&tls->in);

@@ -4,7 +4,6 @@
 
 #include <inttypes.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +11,7 @@
 
 #include "base/buffer.h"
 #include "base/cleanup.h"
+#include "base/kernel.h"
 #include "base/str.h"
 #include "checkpoint/checkpoint.h"
 #include "worker/link.h"
@@ -156,27 +156,15 @@ static int make_ready(ty_error *err) {
     if (uploads.pid == getpid()) return 0;
     forget();
     int rc = link_open_own(&uploads.link, err);
-    if (rc < 0) {
-        link_close(TAKE(uploads.link));
-        return rc;
+    if (rc == 0) {
+        rc = kernel_thread(NULL, 0, work, NULL);
+        if (rc < 0) (void)ty_fail(err, rc, "cannot start a thread for checkpoints: %s", strerror(-rc));
     }
-    /* No signal of the program's is handled in our thread. */
-    sigset_t all, before;
-    pthread_t thread;
-    pthread_attr_t attributes;
-    sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    (void)pthread_attr_init(&attributes);
-    (void)pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    int code = pthread_create(&thread, &attributes, work, NULL);
-    (void)pthread_attr_destroy(&attributes);
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (code != 0) {
+    if (rc < 0)
         link_close(TAKE(uploads.link));
-        return ty_fail(err, -code, "cannot start a thread for checkpoints: %s", strerror(code));
-    }
-    uploads.pid = getpid();
-    return 0;
+    else
+        uploads.pid = getpid();
+    return rc;
 }
 
 /* Under the lock. */

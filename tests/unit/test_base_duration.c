@@ -121,10 +121,25 @@ static void a_clock_has_hours_and_days(void **state) {
     }
 }
 
+static void a_time_has_a_date_where_there_can_be_one(void **state) {
+    (void)state;
+    char text[CLOCK_TEXT];
+    assert_true(clock_format(0, text));
+    assert_int_equal(strlen(text), strlen("1970-01-01 00:00:00"));
+    assert_true(clock_format(1769903999, text));
+    assert_int_equal(strncmp(text, "2026-0", 6), 0);
+    assert_false(clock_format(INT64_MAX, text));
+    assert_string_equal(text, "");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_clock_has_hours_and_days), cmocka_unit_test(refuses),    cmocka_unit_test(parses),
-        cmocka_unit_test(formats_three_figures),      cmocka_unit_test(clocks_run),
+        cmocka_unit_test(a_clock_has_hours_and_days),
+        cmocka_unit_test(refuses),
+        cmocka_unit_test(parses),
+        cmocka_unit_test(formats_three_figures),
+        cmocka_unit_test(clocks_run),
+        cmocka_unit_test(a_time_has_a_date_where_there_can_be_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

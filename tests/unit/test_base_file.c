@@ -250,6 +250,25 @@ static void absolute_paths(void **state) {
     expect_absolute("", directory);
 }
 
+static void a_file_is_known_by_more_than_its_name(void **state) {
+    (void)state;
+    struct stat first, again, other;
+    CLEANUP_FD int fd = open("known", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    assert_true(fd >= 0);
+    assert_int_equal(fstat(fd, &first), 0);
+    assert_int_equal(link("known", "linked"), 0);
+    assert_int_equal(stat("linked", &again), 0);
+    assert_true(file_is_same(&first, &again));
+    assert_true(file_is_unchanged(&first, &again));
+    assert_int_equal(file_write_all(fd, "more", 4), 0);
+    assert_int_equal(fstat(fd, &again), 0);
+    assert_true(file_is_same(&first, &again));
+    assert_false(file_is_unchanged(&first, &again));
+    assert_int_equal(stat(".", &other), 0);
+    assert_false(file_is_same(&first, &other));
+    assert_int_equal(unlink("known") | unlink("linked"), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reading_names_what_is_wrong),
@@ -260,6 +279,7 @@ int main(void) {
         cmocka_unit_test(an_output_stays_as_private_as_it_was),
         cmocka_unit_test(links_of_others_are_not_followed),
         cmocka_unit_test(only_what_was_made_is_removed),
+        cmocka_unit_test(a_file_is_known_by_more_than_its_name),
         cmocka_unit_test(what_is_no_file_is_written_in_place),
         cmocka_unit_test(makes_every_directory),
         cmocka_unit_test(absolute_paths),

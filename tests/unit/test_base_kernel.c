@@ -11,6 +11,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <signal.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -182,12 +183,47 @@ static void without_close_range_those_that_are_open_are_closed(void **state) {
     }
 }
 
+static void *note_mask(void *context) {
+    (void)pthread_sigmask(SIG_SETMASK, NULL, context);
+    return NULL;
+}
+
+static void a_thread_takes_no_signals(void **state) {
+    (void)state;
+    pthread_t thread;
+    sigset_t within, before, after;
+    (void)pthread_sigmask(SIG_SETMASK, NULL, &before);
+    (void)sigemptyset(&within);
+    assert_int_equal(kernel_thread(&thread, 512 << 10, note_mask, &within), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    (void)pthread_sigmask(SIG_SETMASK, NULL, &after);
+    static const int signals[] = {SIGTERM, SIGINT, SIGCHLD, SIGUSR1, SIGALRM};
+    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++) {
+        assert_int_equal(sigismember(&within, signals[i]), 1);
+        assert_int_equal(sigismember(&after, signals[i]), sigismember(&before, signals[i]));
+    }
+}
+
+static void random_digits_are_as_many_as_asked_for(void **state) {
+    (void)state;
+    char one[65], other[65];
+    assert_int_equal(kernel_random_digits(one, 32), 0);
+    assert_int_equal(kernel_random_digits(other, 32), 0);
+    assert_int_equal(strlen(one), 64);
+    assert_int_equal(strspn(one, "0123456789abcdef"), 64);
+    assert_string_not_equal(one, other);
+    assert_int_equal(kernel_random_digits(one, 2), 0);
+    assert_int_equal(strlen(one), 4);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_end_is_seen_with_a_pidfd),
         cmocka_unit_test(an_end_is_seen_without_a_pidfd),
         cmocka_unit_test(a_signal_does_not_end_the_wait),
         cmocka_unit_test(no_number_means_more_than_one_process),
+        cmocka_unit_test(a_thread_takes_no_signals),
+        cmocka_unit_test(random_digits_are_as_many_as_asked_for),
         cmocka_unit_test(a_sealed_file_cannot_be_written),
         cmocka_unit_test(a_plain_file_need_not_be_sealed),
         cmocka_unit_test(descriptors_are_closed_from_a_number_on),
