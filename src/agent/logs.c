@@ -259,6 +259,7 @@ void logs_close(struct logs *logs) {
         log_close(log);
     }
     logs_lose(logs);
+    /* Where it was given up already, nobody waits for it a second time. */
     (void)storage_wait(logs->storage, logs->given_up ? 0 : SLOW);
     loop_watch_stop(logs->loop, &logs->watch);
     loop_timer_stop(logs->loop, &logs->slow);
@@ -303,6 +304,8 @@ static void mark_gap(struct log *log) {
 void log_add(struct log *log, const char *bytes, size_t size) {
     if (log == NULL || size == 0) return;
     struct logs *logs = log->logs;
+    /* Workers are held up while the logs are full (logs_full), but neither at their end nor by storage that
+     * does not answer: then bytes are left out, and their place is marked. */
     if (logs->waiting + size > ROOM && (logs->hurried || is_slow(logs))) {
         log->gap += size;
         log->unlogged += size;

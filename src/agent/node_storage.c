@@ -53,6 +53,7 @@ static int claim(struct preparing *preparing) {
     CLEANUP_FD int directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     CLEANUP_FD int mark =
         openat(directory, MARK_NAME, O_RDWR | O_NOFOLLOW | O_CLOEXEC | (made ? O_CREAT : 0), 0600);
+    /* All agents of a run hold its mark together. Whoever gets it for himself knows that none of them lives. */
     if (mark < 0 || flock(mark, LOCK_SH | LOCK_NB) < 0) return 0;
     ssize_t size = pread(mark, there, sizeof there, 0);
     if (size == 0 && !made) return 0; /* it is being written */

@@ -36,6 +36,7 @@ int pty_make(unsigned rows, unsigned columns, int *master_fd, int *slave_fd, ty_
     struct termios modes;
     if (slave < 0 || tcgetattr(slave, &modes) < 0)
         return ty_fail(err, TY_ESTART, "cannot make a terminal for a worker: %s", strerror(errno));
+    /* A terminal puts CR before each NL: the log is to have what the worker wrote. */
     modes.c_oflag &= ~(tcflag_t)ONLCR;
     (void)tcsetattr(slave, TCSANOW, &modes);
     pty_resize(slave, rows, columns);
@@ -144,6 +145,7 @@ static void write_typed(struct pty *pty) {
         ssize_t n = write(pty->master_fd, pty->typed.data, pty->typed.size);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0 && errno == EAGAIN) break;
+        /* Where nobody has the other end open any more what was typed is nobody's. */
         buffer_consume(&pty->typed, n < 0 ? pty->typed.size : (size_t)n);
     }
     (void)loop_watch_start(pty->outbox->loop, &pty->master, pty->master_fd,
@@ -268,6 +270,8 @@ void pty_show(struct pty *pty, const void *bytes, size_t size) {
         write_shown(pty);
 }
 
+/* A master whose slave nobody has open is at its end (EIO), be it only between two processes of the worker: so
+ * the agent has the slave open as well, and lets go of it when nothing of the worker is left. */
 void pty_hang_up(struct pty *pty) {
     if (pty->outbox == NULL || pty->slave_fd < 0) return;
     (void)close(TAKE_FD(pty->slave_fd));

@@ -76,6 +76,8 @@ IN_CHILD static bool place_descriptors(const int *fds) {
 
 IN_CHILD static enum step set_up_and_execute(struct spawning *child) {
     const struct spawn *spawn = child->spawn;
+    /* The parent stands still until this process executes, or ends: when it goes on the group is there, and
+     * what it sends to the group misses nobody. */
     if ((spawn->session ? setsid() : setpgid(0, 0)) < 0) return STEP_GROUP;
     /* The parent may have died before the kernel was told. */
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0) return STEP_GROUP;
@@ -86,7 +88,9 @@ IN_CHILD static enum step set_up_and_execute(struct spawning *child) {
     if (spawn->directory != NULL && chdir(spawn->directory) < 0) return STEP_DIRECTORY;
     if (spawn->cpus != NULL && sched_setaffinity(0, sizeof *spawn->cpus, spawn->cpus) < 0) return STEP_CPUS;
     if (spawn->pid_text != NULL) write_pid(spawn->pid_text, getpid());
+    /* A policy is inherited, and it is the agent that gives way, not its workers. */
     if (gives_way) (void)sched_setscheduler(0, SCHED_OTHER, &(struct sched_param){0});
+    /* Last: until here all signals are held. */
     reset_signals();
     (void)execve(spawn->path, spawn->argv, spawn->envp);
     return STEP_EXECUTE;
@@ -124,6 +128,7 @@ static int start_once(struct spawning *child, pid_t *pid, ty_error *err) {
     child->step = STEP_NONE;
     pid_t started = clone(run_child, stack + STACK_SIZE, CLONE_VM | CLONE_VFORK | SIGCHLD, child);
     int code = errno;
+    /* A child that could not execute is reaped at once: nobody else knows of it. */
     if (started > 0 && child->step != STEP_NONE)
         while (waitpid(started, NULL, 0) < 0 && errno == EINTR) {
         }

@@ -194,6 +194,8 @@ static void take_bytes(struct worker_channel *channel, char *bytes, size_t size)
         size = 0;
         if (is_open(channel) && (channel->in.failed || channel->out.failed)) channel_cut(channel, ENOMEM);
         if (channel->in.size == 0) buffer_done(&channel->in);
+        /* Lines were left because there were answers enough: they go on as soon as the socket has taken those.
+         */
         early = channel->out.size >= OUT_MAX;
         send_out(channel);
     } while (early && channel->in.size > 0 && is_open(channel) && !has_more(channel));
@@ -284,7 +286,8 @@ static void on_ready(void *context, unsigned events) {
     release(channel);
 }
 
-/* A free place in the table: its index, or negative. */
+/* A free place in the table: its index, or negative. Looked for behind the last one that was given, so that a
+ * place is used again as late as can be. */
 static long find_slot(struct worker_channels *all) {
     for (size_t i = 0; i < all->n_slots; i++)
         if (all->slots[(all->opened + i) % all->n_slots] == NULL)
@@ -304,6 +307,8 @@ int channel_open(struct speaker *speaker, int fd) {
     if (slot < 0) return (int)slot;
     int code = outbox_watch(all->outbox, &channel->source, fd, on_ready, channel);
     if (code < 0) return code;
+    /* The place in the table, and behind it how many channels were opened before: an answer that comes late
+     * finds no other channel in that place. */
     channel->number = (uint32_t)slot | ++all->opened << 16;
     all->slots[slot] = channel;
     if (speaker->finishing) begin_end(channel);
@@ -417,6 +422,7 @@ static void answer_one(struct worker_channel *channel, Wire__Answer__Status stat
 }
 
 void worker_channels_answer(struct worker_channels *all, const Wire__Answer *answer) {
+    /* A large answer comes in parts, each with the size of the whole, and no other comes between them. */
     struct arriving *part = &all->arriving;
     if (part->have == 0 && answer->size > 0) {
         part->over = answer->size > WORKER_ANSWERS_MAX - all->answer_bytes;

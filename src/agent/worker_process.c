@@ -517,6 +517,7 @@ static void words_told(void *context, const struct last_words_found *found) {
 void worker_process_reaped(struct worker_process *worker, int wait_status, const struct rusage *used) {
     disturb_forget(&worker->disturbance);
     feed_end(&worker->feed);
+    /* What lies in its pipes and its socket was said before its end, and counts before it. */
     relay_take(&worker->relay);
     speaker_take(&worker->speaker);
     Wire__WorkerEvent event = new_event(worker, WIRE__WORKER_EVENT__KIND__EXITED);

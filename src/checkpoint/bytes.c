@@ -97,6 +97,8 @@ static int step(struct pass *pass, int64_t most) {
     int64_t room = pass->direct ? BYTES_ROOM : COPY_PIECE;
     if (pass->bytes->enough != NULL && *pass->bytes->enough) return -ECANCELED;
     size_t size = (size_t)(most < room ? most : room), have = 0;
+    /* A whole piece, also where the file system gives less at once: what goes past the page cache is written in
+     * multiples of DIRECT_ALIGN. */
     while (have < size) {
         ssize_t n = read(pass->from, pass->bytes->room + have, size - have);
         if (n < 0 && errno != EINTR) return -errno;
@@ -128,6 +130,7 @@ static int pass_sparse(struct pass *pass, int64_t size) {
             (void)XXH3_128bits_update(&pass->hash, pass->bytes->room, (size_t)zeros);
             pass->at += zeros;
         }
+        /* To look for data or a hole moves the place from which is read. */
         if (lseek(pass->from, pass->at, SEEK_SET) < 0) return -errno;
         if (pass->to >= 0 && lseek(pass->to, pass->at, SEEK_SET) < 0) return -errno;
         int64_t hole = lseek(pass->from, pass->at, SEEK_HOLE);
@@ -158,6 +161,7 @@ int bytes_copy(struct bytes *bytes, int from, const struct stat *status, int to,
     /* Shared blocks cost nothing to copy; then the copy itself is read for the checksum. */
     if (!bytes->cannot_clone && status->st_size >= CLONE_MIN) {
         if (ioctl(to, FICLONE, from) == 0) return bytes_digest(bytes, to, digest);
+        /* Nor will the next file of this checkpoint: all of them lie on the same file systems. */
         bytes->cannot_clone = true;
     }
     return pass_all(bytes, from, to, status, digest);

@@ -85,6 +85,8 @@ int copy_gather(struct copy *copy, const char *own, ty_error *err) {
         copy->to = TAKE_FD(copy->own);
         return 0;
     }
+    /* EINVAL: the file system knows no rename without replacing, and all ranks move their entries one by one.
+     */
     bool exists = errno == EEXIST || (errno == EINVAL && (mkdir(copy->staging, 0755) == 0 || errno == EEXIST));
     if (!exists) return ty_fail(err, -errno, "cannot make directory %s: %s", copy->staging, strerror(errno));
     copy->to = tree_open(AT_FDCWD, copy->staging, false, err);

@@ -39,6 +39,7 @@ static int visit(struct walk *walk, int directory, const char *name, int depth, 
         return ty_fail(err, TY_EUSAGE,
                        "%s/%s is nested too deep: at most %d directories within each other are allowed",
                        walk->name, entry.path, TREE_DEPTH);
+    /* A link that has come in its place meanwhile is not followed; what is gone by now was never there. */
     int fd = openat(directory, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0 && errno != ENOENT) return fail_at(walk, "open", errno, err);
     result = fd < 0 ? 0 : walk_directory(walk, fd, depth + 1, err);
@@ -92,11 +93,13 @@ int tree_open(int at, const char *path, bool follow, ty_error *err) {
     return fd;
 }
 
+/* Nothing that takes the place of a file holds up its open: a FIFO waits for a writer. */
 int tree_open_file(int at, const char *path) {
     int fd = openat(at, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     return fd < 0 ? -errno : fd;
 }
 
+/* EINVAL: a file system that cannot sync a directory, where nothing more can be done. */
 int tree_sync(int directory) {
     return fsync(directory) < 0 && errno != EINVAL ? -errno : 0;
 }
@@ -125,6 +128,7 @@ int tree_check_entry(const char *name, const struct tree_entry *entry, ty_error 
     return 0;
 }
 
+/* ".." behind a name is refused: the name may be a link itself, and then leads up from elsewhere. */
 static bool leads_inside(const char *target, int depth) {
     if (target[0] == '/') return false;
     bool named = false;

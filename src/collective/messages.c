@@ -129,6 +129,7 @@ static bool place(struct messages *messages, struct inbox *inbox) {
         inbox->bytes = request->bytes;
         return true;
     }
+    /* What a header says is the peer's word: what it announces must be a size that memory can have. */
     size_t width = comm_type_size((ty_data_type)header->type);
     struct aside *kept = NULL;
     if (width > 0 && header->count <= PTRDIFF_MAX / 2 / width)
@@ -202,6 +203,7 @@ void messages_begin(struct messages *messages, struct ty_request *request) {
         request_list_append(&messages->sends[peer], request);
         return;
     }
+    /* One that is still coming is handed over when it is whole. */
     for (struct aside *kept = messages->inboxes[peer].first; kept != NULL; kept = kept->next)
         if (kept->complete && kept->header.tag == request->call.tag) {
             hand_over(messages, kept, request);

@@ -39,6 +39,7 @@ static struct posting *posting_of(const struct segment *segment, const struct ty
     return &segment->seats[rank].postings[request->call.number & 1];
 }
 
+/* From 1 on: memory that nobody has posted to is 0. */
 static uint32_t posted_number(const struct ty_request *request) {
     return (uint32_t)request->call.number + 1;
 }
@@ -58,11 +59,13 @@ bool rounds_await(const struct segment *segment, const struct ty_request *reques
     if (request->step < 2)
         return atomic_load_explicit(&posting_of(segment, request, rank)->number, memory_order_acquire) !=
                posted_number(request);
+    /* The difference: counts of rounds begin anew after 2^32. */
     return (int32_t)(atomic_load_explicit(&segment->seats[rank].rounds, memory_order_acquire) -
                      segment->rounds) < 0;
 }
 
-/* Whether every rank has come to where this one is. */
+/* Whether every rank has come to where this one is. The cursor stays at the first that has not: for that one
+ * this rank sleeps. */
 static bool all_are_here(const struct segment *segment, struct ty_request *request) {
     for (; request->cursor < segment->size; request->cursor++)
         if (request->cursor != segment->rank && rounds_await(segment, request, request->cursor)) return false;
@@ -231,6 +234,9 @@ static bool work(struct segment *segment, struct ty_request *request, size_t rou
     return round + 1 == chunks + depth;
 }
 
+/* `step`: 0, nothing is posted; 1, the call is, and those of the others are awaited; from 2 on the rounds.
+ * `posted`: what this rank does in the round at hand is done. The call is advanced again and again while the
+ * others are behind. */
 bool rounds_advance(struct segment *segment, struct ty_request *request) {
     if (request->step == 0) {
         struct posting *own = posting_of(segment, request, segment->rank);

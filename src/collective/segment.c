@@ -71,6 +71,8 @@ static void name_machine(const char *given, struct whereabouts *place) {
 static int open_memory(const struct segment *segment) {
     int fd = kernel_memory_file("trainyard-collective");
     if (fd < 0) return -1;
+    /* A file that anybody could cut short under the mappings of the others would end them all by SIGBUS: it is
+     * sealed. Where there are no seals its pages are at least there, also when the file system fills up. */
     off_t size = (off_t)segment->map_size;
     if (ftruncate(fd, size) == 0 && (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0 ||
                                      posix_fallocate(fd, 0, size) == 0)) /* of a file system that may be full */
@@ -122,6 +124,8 @@ static int attach(const struct comm_config *config, struct segment *segment, con
     return rc < 0 ? rc : attached;
 }
 
+/* The bell counts: a rank that has read it, and is about to sleep when it is rung, does not sleep, as the
+ * kernel compares. */
 static void wake(struct seat *seat) {
     (void)atomic_fetch_add(&seat->bell, 1);
     (void)syscall(SYS_futex, &seat->bell, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
@@ -149,6 +153,8 @@ static struct byte_stream *stream_of(const struct segment *segment, int from, in
 static size_t write_stream(void *context, int to, const void *bytes, size_t size) {
     struct segment *segment = context;
     struct byte_stream *stream = stream_of(segment, segment->rank, to);
+    /* The head is this rank's alone. It moves behind the bytes, so that the reader never finds room that is not
+     * filled yet; the tail is looked at first, so that nothing is written over that is still to be read. */
     uint64_t head = atomic_load_explicit(&stream->head, memory_order_relaxed);
     size_t room = segment->stream_bytes - (size_t)(head - atomic_load(&stream->tail));
     if (size > room) size = room;
@@ -182,6 +188,8 @@ static const struct message_streams streams = {.write = write_stream, .read = re
 
 /* Says for a rank that it takes part no longer, once, and wakes all who may wait for it. */
 static void mark_left(struct segment *segment, int rank, int code) {
+    /* The first reason stands: several ranks may find at once that one is dead, and it may be leaving just now.
+     */
     uint32_t none = 0;
     if (!atomic_compare_exchange_strong(&segment->seats[rank].left, &none, (uint32_t)-code)) return;
     for (int other = 0; other < segment->size; other++)
@@ -192,6 +200,7 @@ static void leave(struct way *way, int code) {
     struct segment *segment = (struct segment *)way;
     struct seat *seat = &segment->seats[segment->rank];
     if (atomic_load(&seat->left) != 0) return;
+    /* Written before `left`, which the others look at first. */
     if (code != 0 && way->failed != NULL) {
         seat->failed = (uint32_t)way->failed->call.number + 1;
         seat->suspect = way->vote.suspect;
@@ -237,6 +246,7 @@ static struct ty_request *waiting_for(const struct segment *segment, int rank) {
     return messages_waiting_for(&segment->messages, rank);
 }
 
+/* By the time of its start as well: the number may be another process's by now. */
 static bool is_alive(const struct comrade *comrade) {
     struct process now;
     if (!process_read(comrade->pid, &now) || now.started != comrade->started) return false;
@@ -320,6 +330,7 @@ static bool wait_until_done(struct way *way, struct ty_request *request, bool (*
             atomic_store(&seat->awaits, whom);
             progress(way);
             const struct timespec nap = {.tv_nsec = others ? SHORT_NAP : NAP};
+            /* What moved may have changed for whom this rank waits, and only that one rings. */
             if (!request->done && way->failed == NULL && awaited(segment) == whom)
                 (void)syscall(SYS_futex, &seat->bell, FUTEX_WAIT, bell, &nap, NULL, 0);
             atomic_store(&seat->awaits, 0);

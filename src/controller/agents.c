@@ -117,6 +117,7 @@ static struct channel *take_channel(struct peer *peer) {
     return TAKE(peer->channel);
 }
 
+/* What the agent is told from here on leaves when the rows that were taken so far are written. */
 void peer_hold(struct peer *peer) {
     const struct records *records = peer->run->records;
     peer->held_for = records_count(records);

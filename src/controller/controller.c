@@ -30,6 +30,7 @@ enum { TURNS_MAX = 16 };
 
 /* -- a turn */
 
+/* Rows first: what is sent behind them, and must not come before them, is held in its channel (peer_hold). */
 static void end_turn(void *context) {
     struct ty_run *run = context;
     run_storage_commit(run);

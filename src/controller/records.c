@@ -89,6 +89,8 @@ static int write_row(struct batch *batch, struct row *row, ty_error *err) {
         row->of.report.metrics = data;
         return journal_report(journal, &row->of.report, err);
     case ROW_CHECKPOINT:
+        /* The metrics of a checkpoint are those of rank 0's report of its number, which is on record, perhaps
+         * by this very batch; what came with the checkpoint stands in where there is none. */
         free(TAKE(batch->metrics));
         if (journal_find_report(journal, checkpoint->attempt, 0, checkpoint->number, &batch->metrics, NULL) !=
                 1 &&
@@ -116,6 +118,8 @@ int records_check_lock(int lock, const char *path, struct journal *journal, ty_e
 static void write_batch(struct storage_job *job) {
     struct batch *batch = (struct batch *)job;
     ty_error *err = &batch->error;
+    /* Before each batch: a controller that stood still for long may have been taken over, and a journal has one
+     * writer. */
     int result = records_check_lock(batch->lock, job->path, batch->journal, err);
     for (size_t i = 0; i < batch->n && result >= 0; i++)
         result = write_row(batch, &batch->rows[i], err);
@@ -162,7 +166,8 @@ static void free_batch(struct storage_job *job) {
     free(batch);
 }
 
-/* Nothing more is written, whatever becomes of the batch in the thread's hands. */
+/* Nothing more is written, whatever becomes of the batch in the thread's hands. All rows count as settled: what
+ * waits for them, a launch or the answer to a worker, must not wait for ever. */
 static void fail_with(struct records *records, const ty_error *error) {
     records->error = *error;
     free_batch((struct storage_job *)TAKE(records->gathered));
@@ -182,6 +187,7 @@ static void fail(struct records *records, int code, const char *why) {
 
 static void call_back(struct records *records, const char *metrics) {
     if (records->then == NULL || !records_have(records, records->then_count)) return;
+    /* Taken first: whoever is called may ask for the next one. */
     void (*then)(void *context, const char *metrics) = TAKE(records->then);
     then(records->then_context, metrics);
 }
@@ -318,6 +324,7 @@ static void take(struct records *records, struct row row, const char *data, size
         return;
     }
     batch->job.apart |= !is_beginning(&row);
+    /* A worker, or the user, relies on a checkpoint that is told, or gone: such rows are synced. */
     batch->durable |= row.kind >= ROW_CHECKPOINT;
     records->n_taken++;
     records->finished = false;

@@ -130,6 +130,7 @@ static void settle_all(struct run *run) {
     for (struct pending *pending = run->pending, *next; pending != NULL; pending = next) {
         next = pending->next;
         if (pending->publishing) break;
+        /* One that has failed holds up nobody, though some ranks may still be writing for it. */
         if (is_settled(run, pending) ? settle(run, pending) : pending->error[0] == '\0') break;
     }
     answer_lists(run);
@@ -299,6 +300,7 @@ void run_on_hear(struct run *run, const struct run_input *input) {
     struct pending *pending;
     struct list_waiter *waiter;
     run->words++;
+    /* Of an attempt before this one: an agent told it late. */
     if (report->number <= run->report_base && report->kind != REPORT_LIST) return;
     switch (report->kind) {
     case REPORT_BEGIN:

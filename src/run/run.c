@@ -142,6 +142,7 @@ void run_begin_attempt(struct run *run) {
         run->workers[i] = (struct run_worker){.state = WORKER_PLANNED, .reports = run->report_base};
     }
     run->ops->set_timer(run->context, TIMER_START, run->config.start_limit);
+    /* A node that cannot be started may end the attempt at once. */
     for (uint32_t node = 0; node < run->config.n_nodes && run->state == RUN_STARTING; node++)
         if (run->nodes[node].n_workers > 0) start_node(run, node);
     launch_when_up(run);
@@ -247,6 +248,7 @@ bool retry_next(struct retry *retry, const struct failure_policy *policy, enum f
     for (int i = 2; i < retry->row && whole < RETRY_LONGEST_PAUSE; i++)
         whole *= 2;
     if (whole > RETRY_LONGEST_PAUSE) whole = RETRY_LONGEST_PAUSE;
+    /* Up to half of it is left to chance: runs that failed together do not come back together. */
     *pause = whole - (nanoseconds)(random % (uint64_t)(whole / 2 + 1));
     return true;
 }
