@@ -99,18 +99,15 @@ static int follow_log(struct kind *kind, struct kind_table *table, const struct 
 }
 
 static uint32_t scan_best(const struct kind *kind, const struct classes *classes) {
-    uint32_t best = NONE;
-    struct score best_score = {.score = -1};
+    struct score best = {.score = -1, .first = NONE};
     for (uint32_t s = 0; s < kind->n_shapes; s++) {
         uint32_t slot = classes->shapes[kind->shapes[s]].first_class;
         for (; slot != NONE; slot = class_at(classes, slot)->next) {
             struct score standing = score_of(kind, classes, slot);
-            if (standing.score < 0 || (best != NONE && !is_better(&standing, &best_score))) continue;
-            best = slot;
-            best_score = standing;
+            if (standing.score >= 0 && (best.first == NONE || is_better(&standing, &best))) best = standing;
         }
     }
-    return best;
+    return best.first;
 }
 
 uint32_t kind_best(struct kind *kind, struct kind_table *table, const struct classes *classes, bool keep,
@@ -120,5 +117,8 @@ uint32_t kind_best(struct kind *kind, struct kind_table *table, const struct cla
         *failed = -ENOMEM;
         return NONE;
     }
-    return kind->winner[1];
+    uint32_t best = kind->winner[1];
+    if (best == NONE) return NONE;
+    __builtin_prefetch(class_at(classes, best)); /* as far away as what is known of the node */
+    return kind->scores[best].first;
 }

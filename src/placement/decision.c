@@ -99,8 +99,7 @@ void decision_grant(struct decision *decision, uint32_t bundle) {
 
 uint32_t decision_best(struct decision *decision, struct kind *kind) {
     bool keep = decision->gang->n_kinds <= KINDS_WITH_TOURNAMENT;
-    uint32_t slot = kind_best(kind, decision->table, decision->classes, keep, &decision->failed);
-    return slot == NONE ? NONE : class_at(decision->classes, slot)->first;
+    return kind_best(kind, decision->table, decision->classes, keep, &decision->failed);
 }
 
 void decision_end(struct decision *decision, bool placed) {

@@ -79,8 +79,8 @@ int64_t kind_count_on(const struct kind *kind, const struct classes *classes, co
  * accelerator type); total->n for none. */
 size_t kind_resource_index(const struct resources *total, const char *want);
 
-/* The class whose lowest node is the best for the kind, unused ones first; NONE when nothing fits. -ENOMEM is
- * answered in `*failed`. `keep` is false for one of very many kinds, for which a tournament does not pay. */
+/* The node that is the best for the kind, unused ones first; NONE when nothing fits. -ENOMEM is answered in
+ * `*failed`. `keep` is false for one of very many kinds, for which a tournament does not pay. */
 uint32_t kind_best(struct kind *kind, struct kind_table *table, const struct classes *classes, bool keep,
                    int *failed);
 
