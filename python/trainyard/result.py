@@ -161,7 +161,9 @@ class _Dataframe:
     def __set__(self, result: Result, given: Any) -> None:
         vars(result)["metrics_dataframe"] = given
 
-    def __get__(self, result: Result, _: type) -> Any:
+    def __get__(self, result: Result | None, _: type) -> Any:
+        if result is None:
+            return self
         given = vars(result)["metrics_dataframe"]
         if given is not None or not result.best_checkpoints:
             return given

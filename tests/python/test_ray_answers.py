@@ -1,5 +1,6 @@
 """What Ray Train's users ask of a run and its result, answered as Ray answers; in a program of theirs, or of Trainyard's own."""
 
+import inspect
 import os
 import pathlib
 import pickle
@@ -406,6 +407,7 @@ def test_a_result_may_be_made_with_its_data_frame():
     given = Result(metrics=None, checkpoint=None, error=None, path="/run", metrics_dataframe=frame, best_checkpoints=[])
     assert given.metrics_dataframe is frame and given == Result(None, None, None, "/run", [])
     assert pickle.loads(pickle.dumps(Result({"a": 1}, None, None, "/run"))).metrics_dataframe is None
+    assert "metrics_dataframe" in dict(inspect.getmembers(Result)), "as help() asks for it"
 
 
 def test_the_storage_of_a_run_says_where_checkpoints_go(storage):
