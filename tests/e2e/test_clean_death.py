@@ -459,8 +459,9 @@ class RandomKills(DeathCase):
         agents = children(process.pid)
         try_kill(victim, signal.SIGKILL)
         for kind in kinds[1:]:
-            # Where the controller and the agent are killed at once, nobody is left to clear up.
-            if kind != "controller" or victim not in agents:
+            # Where the controller and the agent are killed at once, nobody is left to clear up. Before there was an agent the controller was
+            # the victim, whatever was asked for.
+            if victim != process.pid and (kind != "controller" or victim not in agents):
                 try_kill(self.victim(kind, random, process), signal.SIGKILL)
         time.sleep(0.01 * random.random())
         if process.poll() is None:
