@@ -124,6 +124,36 @@ class Page(harness.Case):
         page = self.open(server, f"&run={server.ids()['c']}&tab=ranks&heat=loss")
         expect(page.locator(".card .legend")).to_have_text(re.compile(r"sampled [\d.]+ %$"))
 
+    def test_marks_of_numbers_of_any_size(self):
+        """An axis has its marks, however far apart they are."""
+        journal = seen.Journal(self.storage, "ends", 1)
+        journal.begin(0, 1, 1)
+        journal.reports((n * seen.SECOND, 1, 0, n, {"large": n * 2.0**70, "whole": (n - 3) * 8e307, "small": n / 1e12}) for n in range(1, 6))
+        journal.end(9 * seen.SECOND, 1)
+        server = self.serve()
+        page = self.browser.new_page()
+        self.addCleanup(page.close)
+        page.add_init_script("""window.written = []; const write = CanvasRenderingContext2D.prototype.fillText;
+            CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) { written.push(String(text)); return write.call(this, text, ...rest); };""")
+        page.goto(server.url + "&run=" + server.ids()["ends"])
+        for mark in ("4.00e21", "5.00e307", "4.00e-12"):
+            page.wait_for_function("(mark) => written.includes(mark)", arg=mark)
+
+    def test_a_narrow_page(self):
+        """What is wide moves in a box of its own, and never the page."""
+        make_a(self.storage)
+        make_b(self.storage)
+        make_usage(os.path.join(self.storage, "a"), [(second, "n1", what, number, 0.5) for second in range(3) for what, number in (("node_cpu", -1), ("device_power", 0), ("device_power", 1))])
+        server = self.serve()
+        ids = server.ids()
+        page = self.open(server)
+        page.set_viewport_size({"width": 360, "height": 740})
+        for state in ("", *(f"run={ids[run]}&tab={part}" for run in "ab" for part in PARTS), f"compare={ids['a']},{ids['b']}"):
+            page.goto(page.url.split("#")[0] + "#" + state)
+            expect(page.locator("#main > *:visible").first).to_be_visible()
+            page.wait_for_function("!document.querySelector('#main .note')?.textContent.includes('…')")
+            self.assertLessEqual(page.evaluate("document.documentElement.scrollWidth"), 360, state)
+
     def test_metrics_in_one_plot(self):
         """Those that a regular expression leaves; the link has it."""
         run = Journal(self.storage, "several")

@@ -7,6 +7,9 @@ import { onState, set, state } from "./state.js";
 
 const NAMES = 200, HEIGHT = 178, LIVE_MS = 1000, SAMPLED_MS = 3000, TOGETHER = 16;
 const axes = ["step", "epoch", "number", "relative", "time"];
+const MOST = 8e307;
+/* What marks of an axis lie apart: uPlot's own end at 5e15. */
+const STEPS = Array.from({ length: 324 }, (_, i) => [1, 2, 2.5, 5].map((digit) => Number(`${digit}e${i - 16}`))).flat();
 
 export function plotControls(place, metrics = []) {
   const now = state();
@@ -191,7 +194,7 @@ export class Plot {
       cursor: { sync: { key: "x", scales: ["x", null] }, drag: { x: true, y: false, setScale: false }, points: { size: 5, width: 1 }, y: false },
       scales: { x: { time: isTime, auto: false }, y: { distr: isLog ? 3 : 1, range: (u, low, high) => this.range(low, high, isLog) } },
       axes: [{ ...axis, size: 26, values: (u, marks, at, space, apart) => marks.map((mark) => (isTime ? timeMark(mark, apart) : this.reply.x === "relative" ? seconds(mark) : number(mark, 6))) },
-        { ...axis, size: this.axis ?? 54, values: (u, marks) => marks.map((mark) => (mark === null ? "" : this.value(mark, 3))) }],
+        { ...axis, size: this.axis ?? 54, incrs: isLog ? undefined : STEPS, values: (u, marks) => marks.map((mark) => (mark === null ? "" : this.value(mark, 3))) }],
       series: series.map((one) => ({ spanGaps: true, points: several ? { show: false } : { size: 3 }, ...one })),
       hooks: { draw: [(u) => this.marks(u)], setCursor: [(u) => this.cursor(u)], setSelect: [(u) => this.select(u)],
         ready: [(u) => {
@@ -207,8 +210,10 @@ export class Plot {
     if (low === null || low === undefined || !Number.isFinite(low)) return isLog ? [0.1, 1] : [0, 1];
     if (isLog) return [10 ** Math.floor(Math.log10(Math.max(low, 1e-12))), 10 ** Math.ceil(Math.log10(Math.max(high, 1e-11)))];
     if (low === high) return low === 0 ? [-1, 1] : [low - Math.abs(low) / 10, high + Math.abs(high) / 10];
-    const room = (high - low) * 0.06;
-    return [low - room, high + room];
+    const room = Math.min(high * 0.06 - low * 0.06, MOST); // half of the range may be beyond a double
+    let first = +(low - room).toPrecision(12);
+    if (first >= 1e16 && first < 1e21) first = 0; // uPlot marks no axis whose beginning has more than 17 digits
+    return [Math.max(first < low ? first : low - room, -MOST), Math.min(high + room, MOST)];
   }
 
   select(u) {
