@@ -2,9 +2,11 @@
  * anything. Whether something is shown at all is the caller's. */
 #include "cli/terminal.h"
 
+#include <locale.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <wchar.h>
 
 #include "base/cleanup.h"
 #include "base/str.h"
@@ -43,11 +45,24 @@ void table_done(struct text_table *table) {
     buffer_done(&table->cells);
 }
 
-/* Columns that a text takes, one for each character. */
+size_t terminal_columns(uint32_t character) {
+    static locale_t utf8; /* as the command is one thread here, and no locale may be set */
+    if (character < 0x80) return 1;
+    if (utf8 == (locale_t)0) utf8 = newlocale(LC_CTYPE_MASK, "C.UTF-8", (locale_t)0);
+    locale_t before = utf8 != (locale_t)0 ? uselocale(utf8) : (locale_t)0;
+    int width = wcwidth((wchar_t)character);
+    if (before != (locale_t)0) (void)uselocale(before);
+    return width >= 0 ? (size_t)width : 1;
+}
+
 static size_t width(const char *text) {
     size_t n = 0;
-    for (; *text != '\0'; text++)
-        n += ((unsigned char)*text & 0xc0) != 0x80;
+    uint32_t character = 0;
+    for (size_t at = 0, size = strlen(text); at < size;) {
+        int length = utf8_sequence(text + at, size - at, &character);
+        n += length > 0 ? terminal_columns(character) : 1;
+        at += (size_t)(length > 0 ? length : -length);
+    }
     return n;
 }
 

@@ -4,11 +4,16 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/buffer.h"
 
 /* True when `fd` is a terminal that takes colour, and NO_COLOR does not forbid it. */
 bool terminal_colour(int fd);
+
+/* Columns that a character takes on one that knows it: two for those of East Asia and for most pictures, none
+ * for those that join others. */
+size_t terminal_columns(uint32_t character);
 
 /* "trainyard run: message" on standard error, one line; `command` may be NULL. */
 void terminal_error(const char *command, const char *message);

@@ -100,9 +100,13 @@ static size_t line_columns(const struct top_view *top) {
 static void put_name(const char *name, size_t columns, struct buffer *out) {
     CLEANUP(buffer_done) struct buffer text = {0};
     size_t at = 0, column = 0;
+    uint32_t character = 0;
     utf8_escape(name, strlen(name), &text);
-    for (; at < text.size && column < columns; column++) {
-        int length = utf8_sequence(text.data + at, text.size - at, NULL);
+    while (at < text.size) {
+        int length = utf8_sequence(text.data + at, text.size - at, &character);
+        size_t width = length > 0 ? terminal_columns(character) : 1;
+        if (column + width > columns) break;
+        column += width;
         at += (size_t)(length > 0 ? length : -length);
     }
     buffer_append(out, text.size > 0 ? text.data : "", at);

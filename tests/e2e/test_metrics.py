@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+import unicodedata
 import unittest
 
 import harness
@@ -123,6 +124,16 @@ class Metrics(Case):
         self.assertTrue(all(len(line) <= 80 for line in plot.splitlines()), plot)
         dots = self.trainyard("metrics", "--storage-path", self.storage, "a", "--plot", "--metric", "loss", env={"LC_ALL": "C.UTF-8"}).out
         self.assertTrue(any("\u2800" < c <= "\u28ff" for c in dots), dots)
+
+    def test_names_that_take_two_columns_a_character(self):
+        journal = seen.Journal(self.storage, "wide", 1)
+        journal.begin(0, 1, 1)
+        journal.reports([(seen.SECOND, 1, 0, 1, {"loss": 123, "内存/用": 123, "größe": 123, "e\u0301": 123})])
+        journal.end(9 * seen.SECOND, 1)
+        columns = lambda text: sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+        for shown in (self.metrics("wide").out, self.trainyard("top", "--storage-path", self.storage, "wide", "--once").out):
+            places = {columns(line[: line.index("123")]) for line in shown.splitlines() if "123" in line and "report" not in line}
+            self.assertEqual(1, len(places), shown)
 
     def test_the_clock_along_a_plot(self):
         seen.write_a(self.storage)
