@@ -60,6 +60,11 @@ typedef struct ty_result ty_result;
 
 /* Starts the workers, waits for their end, and gives the result.
  *
+ * Where is this machine, an allocation of Slurm's, or what variables of the environment say: hosts for ssh
+ * (TRAINYARD_HOSTS), or that the same program is started on each of several nodes (TRAINYARD_NNODES,
+ * TRAINYARD_NODE_RANK, TRAINYARD_RENDEZVOUS). On a node of another rank than 0 it does not return then: the
+ * process executes the agent of its node, and ends with the run's exit status.
+ *
  * 0 when every worker succeeded. TY_EUSAGE, TY_EEXISTS, TY_EINFEASIBLE, TY_EBUSY: nothing was started.
  * TY_EWORKER: a worker failed; `err` tells the first cause. TY_ESTART, TY_ENODE, TY_ETIMEOUT, TY_EINTERRUPTED,
  * TY_EPREEMPTED.

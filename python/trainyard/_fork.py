@@ -51,7 +51,7 @@ def _elsewhere() -> str | None:
     if defaults.current.cluster is not None:
         return "`init(cluster=...)` gives several nodes, each with a template of its own"
     engine = "join" if defaults.joined() is not None else defaults.current.engine
-    if defaults.current.hosts is not None:
+    if defaults.named() is not None:
         engine = "ssh"
     if engine not in (None, "auto", "local"):
         return f"workers of engine {engine} are not on this machine alone"

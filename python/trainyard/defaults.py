@@ -76,6 +76,7 @@ JOIN_VARIABLES = {
     "node_rank": "TRAINYARD_NODE_RANK",
     "rendezvous": "TRAINYARD_RENDEZVOUS",
 }
+HOSTS_VARIABLES = {"names": "TRAINYARD_HOSTS", "file": "TRAINYARD_HOSTFILE"}
 
 
 @dataclasses.dataclass
@@ -199,12 +200,29 @@ def _hosts(hosts: Any, hostfile: Any, copy: Any) -> Hosts | None:
     return Hosts(hosts, hostfile, copy)
 
 
+def _is_said() -> bool:
+    """Whether `init` says where runs go."""
+    elsewhere = current.join is not None or current.hosts is not None or current.cluster is not None
+    return elsewhere or current.engine not in (None, "auto")
+
+
+def named() -> Hosts | None:
+    """The hosts on which agents are started: as `init` said, or, where nobody says where runs go, as the variables of the
+    environment do."""
+    found = {name: os.environ[variable] for name, variable in HOSTS_VARIABLES.items() if variable in os.environ}
+    if _is_said() or not found:
+        return current.hosts
+    given = [name for name in (*JOIN_VARIABLES.values(), *HOSTS_VARIABLES.values()) if name in os.environ]
+    if len(given) > 1:
+        raise ValueError(f"{given[0]} and {given[-1]} of the environment say where the run goes: give one of the two")
+    return Hosts(found.get("names"), found.get("file"), False)
+
+
 def joined() -> Join | None:
     """Where a `fit` meets other machines: as `init` said, or, where nobody says where runs go, as the variables of the
     environment do. ValueError names what cannot be understood."""
     found = {name: os.environ[variable] for name, variable in JOIN_VARIABLES.items() if variable in os.environ}
-    said = current.join or current.hosts or current.cluster is not None or current.engine not in (None, "auto")
-    if said or not found:
+    if _is_said() or not found:
         return current.join
     missing = [variable for name, variable in JOIN_VARIABLES.items() if name not in found]
     if missing:
@@ -249,7 +267,8 @@ def init(
     node than 0 serves that one, and ends its process with the run's exit status. Without an engine and a cluster the variables
     TRAINYARD_NNODES, TRAINYARD_NODE_RANK and TRAINYARD_RENDEZVOUS say the same.
     hosts ("a,b:8,gpu[01-04]", or a list of such), or hostfile: agents are started there by ssh (docs/ssh.md); copy: hosts without
-    trainyard are brought the command.
+    trainyard are brought the command. Without an engine and a cluster the variables TRAINYARD_HOSTS or TRAINYARD_HOSTFILE
+    say the same.
     cluster: a cluster file; its nodes run on this machine.
     """
     global current

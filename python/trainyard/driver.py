@@ -72,17 +72,22 @@ class RunContext:
         return self.run_config
 
 
-def _serve(join: defaults.Join) -> int:
+def _serve(join: defaults.Join, config: RunConfig) -> int:
     """Another node has the controller: an agent of this one joins it. Its exit status is the run's."""
     words = [_command.path(), "agent", "--rendezvous", join.rendezvous, "--node-rank", str(join.node_rank)]
     words += ["--awaits", "another"]  # controller, should this one die: its program may be started again
+    words += ["--ends-with", "input"]  # that is, with this process, however it ends
+    if config.name and defaults.policy.run_name is None:  # else each node has made its own
+        words += ["--run", os.path.basename(config.name)]
     if not os.environ.get("TRAINYARD_RUN_KEY"):
         words += ["--key", "none"]
-    with subprocess.Popen(words, stdin=subprocess.DEVNULL) as agent:
-        try:
-            return agent.wait()
-        except KeyboardInterrupt:
-            agent.send_signal(signal.SIGINT)
+    with subprocess.Popen(words, stdin=subprocess.PIPE) as agent:
+
+        def hand_on(number: int) -> bool:
+            agent.send_signal(number)
+            return True
+
+        with Signals(config.preempt_signal, hand_on):
             return agent.wait()
 
 
@@ -122,7 +127,7 @@ class Driver:
         """See DataParallelTrainer.fit."""
         self._join = defaults.joined()
         if self._join is not None and self._join.node_rank > 0:
-            raise SystemExit(_serve(self._join))
+            raise SystemExit(_serve(self._join, self._config))
         self._display = _display(self._config, self._run_path)
         if self._display is not None:
             _refuse_input(self._config)
@@ -302,7 +307,7 @@ class Driver:
 
     def request(self) -> dict[str, Any]:
         """What ty_run_open is asked."""
-        trainer, config, given = self._trainer, self._config, defaults.current
+        trainer, config, given, hosts = self._trainer, self._config, defaults.current, defaults.named()
         backend = trainer.backend_config
         fork = config.start_method == "fork"
         request = {
@@ -319,7 +324,7 @@ class Driver:
                 "rank": self._join.node_rank,
                 "address": self._join.rendezvous,
             },
-            "hosts": given.hosts and dataclasses.asdict(given.hosts),
+            "hosts": hosts and dataclasses.asdict(hosts),
             "num_cpus": given.num_cpus,
             "num_gpus": given.num_gpus,
             "node_resources": given.resources or None,
@@ -417,7 +422,7 @@ class Driver:
         here = dataclasses.replace(given, join=None, hosts=None)
         if here.engine == "join":
             here.engine = None
-        if defaults.policy.shows_nodes and self._join is None and given.hosts is None and given.cluster is None:
+        if defaults.policy.shows_nodes and self._join is None and defaults.named() is None and given.cluster is None:
             here.seen = given.nodes()
         return {
             "resources": self.scaling._resources_per_worker_not_none,

@@ -23,9 +23,10 @@ static int fail(const ty_error *err) {
     return ty_error_exit_status(err->code);
 }
 
-/* --rendezvous LIST --node-rank I [--node-name NAME] [--key none] [--slots N] [--num-gpus N] [--ends-with
- * input] [--awaits another]: the key is in the environment, or the first line of standard input, with whose end
- * the agent may be told to end; where the controller died it may be told to wait for another one. */
+/* --rendezvous LIST --node-rank I [--node-name NAME] [--run NAME] [--key none] [--slots N] [--num-gpus N]
+ * [--ends-with input] [--awaits another]: the key is in the environment, or the first line of standard input,
+ * with whose end the agent may be told to end; where the controller died it may be told to wait for another
+ * one. */
 static int join(int argc, char **argv) {
     struct join_node node = {.command = "agent"};
     ty_error err = {0};
@@ -39,6 +40,8 @@ static int join(int argc, char **argv) {
             node.node_name = argv[i + 1];
         else if (str_equal(argv[i], "--num-gpus") && str_to_int64(argv[i + 1], 0, NODE_MAX_DEVICES, &gpus))
             overrides.num_gpus = (double)gpus;
+        else if (str_equal(argv[i], "--run"))
+            node.run = argv[i + 1];
         else if (str_equal(argv[i], "--key"))
             keyless = str_equal(argv[i + 1], "none");
         else if (str_equal(argv[i], "--ends-with"))

@@ -11,26 +11,6 @@
 #include "engine/join.h"
 #include "engine/join_node.h"
 
-int join_parse_nodes(const char *value, struct engine_options *options, ty_error *err) {
-    char least[16] = "";
-    int64_t min, max;
-    const char *colon = strchr(value, ':');
-    if (colon != NULL && (size_t)(colon - value) < sizeof least) memcpy(least, value, (size_t)(colon - value));
-    if (!str_to_int64(colon != NULL ? colon + 1 : value, 1, RENDEZVOUS_NODES_MAX, &max) ||
-        !str_to_int64(colon != NULL ? least : value, 1, max, &min))
-        return ty_fail(err, TY_EUSAGE, "\"%.40s\" is neither a number of nodes, 1 to %d, nor MIN:MAX", value,
-                       RENDEZVOUS_NODES_MAX);
-    options->min_nodes = (uint32_t)min;
-    options->max_nodes = (uint32_t)max;
-    return 0;
-}
-
-int join_parse_rank(const char *value, struct engine_options *options, ty_error *err) {
-    if (str_to_int64(value, 0, RENDEZVOUS_NODES_MAX - 1, &options->node_rank)) return 0;
-    return ty_fail(err, TY_EUSAGE, "\"%.40s\" is not the rank of a node, 0 to %d", value,
-                   RENDEZVOUS_NODES_MAX - 1);
-}
-
 static int set_nodes(const struct option_spec *option, void *target, const char *value, ty_error *err) {
     (void)option;
     return join_parse_nodes(value, &((struct join_options *)target)->options, err);
@@ -84,22 +64,11 @@ void join_options_init(struct join_options *join) {
 
 /* Whoever says where the run goes is not overruled by the environment. */
 static int read_variables(struct join_options *join, const struct cluster_options *cluster, ty_error *err) {
-    static const struct {
-        const char *name;
-        int (*parse)(const char *value, struct engine_options *options, ty_error *err);
-    } variables[] = {{JOIN_NODES_VARIABLE, join_parse_nodes}, {JOIN_RANK_VARIABLE, join_parse_rank}};
-    struct engine_options *options = &join->options;
+    const struct engine_options *options = &join->options;
     bool said = options->max_nodes > 0 || options->node_rank >= 0 || options->rendezvous != NULL ||
                 options->hosts != NULL || cluster->cluster_file != NULL ||
                 (cluster->engine != NULL && !str_equal(cluster->engine, "auto"));
-    if (said) return 0;
-    options->rendezvous = getenv(JOIN_MEETING_VARIABLE);
-    for (size_t i = 0; i < ARRAY_SIZE(variables); i++) {
-        const char *value = getenv(variables[i].name);
-        int result = value != NULL ? variables[i].parse(value, options, err) : 0;
-        if (result < 0) return ty_wrap(err, "%s", variables[i].name);
-    }
-    return 0;
+    return said ? 0 : join_read_variables(&join->options, &join->hosts, err);
 }
 
 int join_options_finish(struct join_options *join, const struct cluster_options *cluster, ty_error *err) {
@@ -119,12 +88,13 @@ int join_options_finish(struct join_options *join, const struct cluster_options 
     return join_check(&join->options, err);
 }
 
-int join_options_serve(const struct engine_options *nodes, const char *command,
+int join_options_serve(const struct engine_options *nodes, const char *run, const char *command,
                        const struct cluster_overrides *overrides) {
     const struct join_node node = {
         .command = command,
         .rendezvous = nodes->rendezvous,
         .node_rank = (uint32_t)nodes->node_rank,
+        .run = run,
         .key = nodes->key,
         .overrides = overrides,
         .awaits_another = true,

@@ -183,7 +183,7 @@ static int plan_run(const struct arguments *arguments, ty_error *err) {
     result = options_apply(arguments, targets, err);
     if (result >= 0) result = join_options_finish(&command.join, &command.cluster, err);
     if (result >= 0 && command.join.options.node_rank > 0) {
-        result = join_options_serve(&command.join.options, "plan", &command.cluster.overrides);
+        result = join_options_serve(&command.join.options, NULL, "plan", &command.cluster.overrides);
     } else if (result >= 0) {
         result = cluster_options_check(&command.cluster, err);
         if (result >= 0) result = scaling_resolve(&command.scaling.scaling, scaling_train_v1(), &demand, err);

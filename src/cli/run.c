@@ -151,7 +151,7 @@ static int run_run(const struct arguments *arguments, ty_error *err) {
         result = ty_fail(err, TY_EUSAGE, "the program's name is empty");
     if (result >= 0) result = join_options_finish(&join, &cluster, err);
     if (result >= 0 && join.options.node_rank > 0)
-        result = join_options_serve(&join.options, command_run.name, &cluster.overrides);
+        result = join_options_serve(&join.options, options.settings.name, command_run.name, &cluster.overrides);
     else if (result >= 0)
         result = start(&options, &scaling, &cluster, &join, arguments, err);
     key_forget(&join.options.key);

@@ -79,15 +79,12 @@ struct join_options {
 
 extern const struct option_group join_group;
 
-/* N or MIN:MAX, and the rank of a node: as --nnodes and --node-rank have them. */
-int join_parse_nodes(const char *value, struct engine_options *options, ty_error *err);
-int join_parse_rank(const char *value, struct engine_options *options, ty_error *err);
-
 void join_options_init(struct join_options *join);
 /* Reads the key, and checks what belongs together. */
 int join_options_finish(struct join_options *join, const struct cluster_options *cluster, ty_error *err);
-/* A node of another rank than 0: serves the controller of that one; the run's exit status. */
-int join_options_serve(const struct engine_options *nodes, const char *command,
+/* A node of another rank than 0: serves the controller of that one; the run's exit status. `run`: as its user
+ * named it; NULL. */
+int join_options_serve(const struct engine_options *nodes, const char *run, const char *command,
                        const struct cluster_overrides *overrides);
 
 /* -- how the run is named, bounded, stored and shown: the rows of run/settings.def; what workers inherit */

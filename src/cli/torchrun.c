@@ -534,7 +534,8 @@ static int drive(struct torchrun_options *options, struct scaling *scaling, cons
     if (result >= 0) result = choose_scaling(options, scaling, &n, err);
     if (result >= 0 && options->nodes.rendezvous != NULL) result = choose_rank(options, err);
     if (result >= 0 && options->nodes.rendezvous != NULL && options->nodes.node_rank > 0)
-        return join_options_serve(&options->nodes, command_torchrun.name, &options->offered);
+        return join_options_serve(&options->nodes, options->run.settings.name, command_torchrun.name,
+                                  &options->offered);
     if (result >= 0) result = choose_variables(options, &variables, err);
     if (result >= 0) result = choose_hidden(options, n, &hidden, err);
     if (result >= 0) result = run_environment_make(&options->run.environment, NULL, &environment, err);

@@ -25,6 +25,7 @@
 #include "controller/run_directory.h"
 #include "controller/sink.h"
 #include "controller/site.h"
+#include "engine/join.h"
 #include "engine/local.h"
 #include "scaling/scaling.h"
 #include "worker/link.h"
@@ -87,6 +88,51 @@ static void tell_how_to_go_on(const ty_result *result, const ty_run_config *run)
     if (!line.failed) tell_line(line.data);
 }
 
+/* -- several machines, where the variables of the environment say so */
+
+/* The same program was started on each node, and another one has the controller: this process goes on as the
+ * agent of its node, which ends with the run's exit status. */
+static int serve(const struct engine_options *options, const char *run, ty_error *err) {
+    char rank[24];
+    const char *command = module_command(err);
+    if (command == NULL) return err->code;
+    (void)snprintf(rank, sizeof rank, "%lld", (long long)options->node_rank);
+    const char *argv[14] = {"trainyard",   "agent", "--rendezvous", options->rendezvous,
+                            "--node-rank", rank,    "--awaits",     "another"};
+    size_t n = 8;
+    if (run != NULL) {
+        argv[n++] = "--run";
+        argv[n++] = run;
+    }
+    if (options->key.text[0] == '\0') {
+        argv[n++] = "--key";
+        argv[n++] = "none";
+    }
+    (void)fflush(NULL);
+    (void)execv(command, (char **)argv);
+    return ty_fail(err, TY_ESTART, "cannot execute %s: %s", command, strerror(errno));
+}
+
+/* Does not return on a node that serves another one's run (`run`: its name, or NULL). */
+static int meet_others(struct engine_options *options, struct hosts *hosts, const char *run, ty_error *err) {
+    int result = join_read_variables(options, hosts, err);
+    bool partly = options->hosts == NULL &&
+                  (options->max_nodes > 0 || options->node_rank >= 0 || options->rendezvous != NULL);
+    const char *missing = !partly                       ? NULL
+                          : options->max_nodes == 0     ? JOIN_NODES_VARIABLE
+                          : options->node_rank < 0      ? JOIN_RANK_VARIABLE
+                          : options->rendezvous == NULL ? JOIN_MEETING_VARIABLE
+                                                        : NULL;
+    if (result >= 0 && missing != NULL)
+        result = ty_fail(err, TY_EUSAGE,
+                         JOIN_NODES_VARIABLE ", " JOIN_RANK_VARIABLE " and " JOIN_MEETING_VARIABLE
+                                             " of the environment belong together: %s is missing",
+                         missing);
+    if (result >= 0) result = key_read_variable(&options->key, err);
+    if (result >= 0 && partly && join_check(options, err) < 0) result = ty_wrap(err, "of the environment");
+    return result >= 0 && options->node_rank > 0 ? serve(options, run, err) : result;
+}
+
 static const uint32_t told_events = UINT32_C(1) << EVENT_RUN | UINT32_C(1) << EVENT_ATTEMPT |
                                     UINT32_C(1) << EVENT_CHECKPOINT | UINT32_C(1) << EVENT_ATTEMPT_END |
                                     UINT32_C(1) << EVENT_RUN_END;
@@ -104,17 +150,22 @@ static int fit(const ty_trainer_config *trainer, ty_result **result, ty_error *e
     if (size < 0) return ty_fail(err, -errno, "cannot read /proc/self/exe: %s", strerror(errno));
     executable[size] = '\0';
     struct run_settings settings;
-    int code = site_settings(&settings, err);
+    struct engine_options engine = {.node_rank = -1};
+    CLEANUP(hosts_done) struct hosts hosts = {0};
+    int code = meet_others(&engine, &hosts, run->name, err);
+    if (code >= 0) code = site_settings(&settings, err);
     if (code >= 0) code = settings_from_public(&settings, run, err);
     if (code >= 0) code = settings_finish(&settings, FACE_FIELDS, err);
     if (code >= 0) code = read_command_line(&line, &argv, err);
     if (code >= 0) code = make_environment(trainer, &environment, err);
-    if (code < 0) return code;
     scaling_init(&scaling);
-    code = scaling_from_public(&scaling, trainer->scaling == NULL ? &default_scaling : trainer->scaling, err);
+    if (code >= 0)
+        code =
+            scaling_from_public(&scaling, trainer->scaling == NULL ? &default_scaling : trainer->scaling, err);
     if (code >= 0) {
         struct run_request request = {.settings = settings,
                                       .scaling = &scaling,
+                                      .engine_options = &engine,
                                       .argv = argv,
                                       .executable = executable,
                                       .environment = environment.items,
@@ -133,6 +184,7 @@ static int fit(const ty_trainer_config *trainer, ty_result **result, ty_error *e
         (void)log_divert(before);
     }
     scaling_done(&scaling);
+    key_forget(&engine.key);
     return code;
 }
 

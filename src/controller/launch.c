@@ -80,7 +80,8 @@ static int choose_argv(struct launch *launch, ty_error *err) {
  * and the framework's. */
 static int fill_shared(struct launch *launch, ty_error *err) {
     static const char *const outer[] = {WORKER_VARIABLES,   KEY_VARIABLE,          JOIN_NODES_VARIABLE,
-                                        JOIN_RANK_VARIABLE, JOIN_MEETING_VARIABLE, ENGINE_VARIABLE};
+                                        JOIN_RANK_VARIABLE, JOIN_MEETING_VARIABLE, HOSTS_VARIABLE,
+                                        HOSTFILE_VARIABLE,  ENGINE_VARIABLE};
     const struct run_request *request = launch->run->request;
     char *const *inherited = request->environment == NULL ? environ : request->environment;
     bool may_lose = request->settings.checkpoints.on_error == CHECKPOINT_ERROR_CONTINUE;

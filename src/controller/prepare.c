@@ -159,7 +159,8 @@ static int set_spares(const struct run_request *request, size_t n, struct prepar
 int prepare_gather(const struct run_request *request, const char *run_path, struct prepared *prepared,
                    ty_error *err) {
     if (prepared->engine->prepare == NULL) return 0;
-    struct rendezvous_config config = {.overrides = request->overrides, .run_path = run_path};
+    struct rendezvous_config config = {
+        .overrides = request->overrides, .run = request->settings.name, .run_path = run_path};
     int result = prepared->engine->prepare(request->engine_options, &config, err);
     if (result >= 0) result = set_spares(request, config.max_nodes, prepared, err);
     if (result < 0) return result;

@@ -3,6 +3,8 @@
  * the key. */
 #include "engine/join.h"
 
+#include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -10,9 +12,61 @@
 #include "base/cleanup.h"
 #include "base/descriptors.h"
 #include "base/error.h"
+#include "base/str.h"
 #include "engine/address.h"
 #include "engine/local.h"
 #include "wire/channel.h"
+
+int join_parse_nodes(const char *value, struct engine_options *options, ty_error *err) {
+    char least[16] = "";
+    int64_t min, max;
+    const char *colon = strchr(value, ':');
+    if (colon != NULL && (size_t)(colon - value) < sizeof least) memcpy(least, value, (size_t)(colon - value));
+    if (!str_to_int64(colon != NULL ? colon + 1 : value, 1, RENDEZVOUS_NODES_MAX, &max) ||
+        !str_to_int64(colon != NULL ? least : value, 1, max, &min))
+        return ty_fail(err, TY_EUSAGE, "\"%.40s\" is neither a number of nodes, 1 to %d, nor MIN:MAX", value,
+                       RENDEZVOUS_NODES_MAX);
+    options->min_nodes = (uint32_t)min;
+    options->max_nodes = (uint32_t)max;
+    return 0;
+}
+
+int join_parse_rank(const char *value, struct engine_options *options, ty_error *err) {
+    if (str_to_int64(value, 0, RENDEZVOUS_NODES_MAX - 1, &options->node_rank)) return 0;
+    return ty_fail(err, TY_EUSAGE, "\"%.40s\" is not the rank of a node, 0 to %d", value,
+                   RENDEZVOUS_NODES_MAX - 1);
+}
+
+int join_read_variables(struct engine_options *options, struct hosts *hosts, ty_error *err) {
+    static const struct {
+        const char *name;
+        int (*parse)(const char *value, struct engine_options *options, ty_error *err);
+    } numbers[] = {{JOIN_NODES_VARIABLE, join_parse_nodes}, {JOIN_RANK_VARIABLE, join_parse_rank}};
+    static const struct {
+        const char *name;
+        int (*read)(const char *value, struct hosts *hosts, ty_error *err);
+    } lists[] = {{HOSTS_VARIABLE, hosts_parse}, {HOSTFILE_VARIABLE, hosts_read}};
+    const char *said = NULL;
+    options->rendezvous = getenv(JOIN_MEETING_VARIABLE);
+    if (options->rendezvous != NULL) said = JOIN_MEETING_VARIABLE;
+    for (size_t i = 0; i < ARRAY_SIZE(numbers); i++) {
+        const char *value = getenv(numbers[i].name);
+        if (value == NULL) continue;
+        if (numbers[i].parse(value, options, err) < 0) return ty_wrap(err, "%s", numbers[i].name);
+        said = numbers[i].name;
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(lists); i++) {
+        const char *value = getenv(lists[i].name);
+        if (value == NULL) continue;
+        if (said != NULL)
+            return ty_fail(err, TY_EUSAGE, "%s and %s say where the run goes: give one of the two", said,
+                           lists[i].name);
+        if (lists[i].read(value, hosts, err) < 0) return ty_wrap(err, "%s", lists[i].name);
+        options->hosts = hosts;
+        said = lists[i].name;
+    }
+    return 0;
+}
 
 int join_check(const struct engine_options *options, ty_error *err) {
     if (options->max_nodes == 0 && options->rendezvous == NULL && options->node_rank < 0) return 0;

@@ -12,10 +12,20 @@ extern const struct engine engine_join, engine_ssh;
 int join_start_agent(const struct engine_agent *agent, int lease_fd, const char *log_path,
                      struct engine_handle *handle, ty_error *err);
 
-/* What --nnodes, --node-rank and --rendezvous say where none of them is given; workers do not find them. */
+/* What --nnodes, --node-rank and --rendezvous, or --hosts or --hostfile say where nothing else says where a run
+ * goes; workers do not find them. */
 #define JOIN_NODES_VARIABLE "TRAINYARD_NNODES"
 #define JOIN_RANK_VARIABLE "TRAINYARD_NODE_RANK"
 #define JOIN_MEETING_VARIABLE "TRAINYARD_RENDEZVOUS"
+#define HOSTS_VARIABLE "TRAINYARD_HOSTS"
+#define HOSTFILE_VARIABLE "TRAINYARD_HOSTFILE"
+
+/* N or MIN:MAX, and the rank of a node: as --nnodes and --node-rank have them. */
+int join_parse_nodes(const char *value, struct engine_options *options, ty_error *err);
+int join_parse_rank(const char *value, struct engine_options *options, ty_error *err);
+/* Those variables, into options that say nothing of it yet: `hosts` (the caller's, empty before) is what they
+ * point to then. What belongs together is not checked. */
+int join_read_variables(struct engine_options *options, struct hosts *hosts, ty_error *err);
 
 /* Checks the words of a user: --nnodes, --node-rank and --rendezvous belong together. */
 int join_check(const struct engine_options *options, ty_error *err);

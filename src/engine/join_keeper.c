@@ -31,7 +31,7 @@
 #define AGAIN_SOON (2 * NS_PER_S)
 #define AGAIN_LATER (60 * NS_PER_S)
 
-static const int handed_on[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+static const int handed_on[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGXCPU};
 
 static sigset_t waited_signals(void) {
     sigset_t set;

@@ -194,6 +194,7 @@ static int say_join(const struct join_node *node, bool swept, struct resting *re
         join.version = (char *)base_build;
         join.node_rank = node->node_rank;
         join.node_name = (char *)(node->node_name != NULL ? node->node_name : cluster->nodes[0].name);
+        if (node->run != NULL) join.run = (char *)node->run;
         join.pid = getpid();
         join.time = clock_wall();
         join.swept = swept;

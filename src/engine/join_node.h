@@ -21,6 +21,7 @@ struct join_node {
     const char *rendezvous;                    /* HOST:PORT[,HOST:PORT...] of the controller */
     uint32_t node_rank;                        /* RENDEZVOUS_RANK_NONE: the controller gives it one */
     const char *node_name;                     /* NULL: the host's name */
+    const char *run;                           /* that its user named; NULL: none */
     struct run_key key;                        /* "": none */
     const struct cluster_overrides *overrides; /* NULL: as probed */
     bool ends_with_input;                      /* whoever started this holds its standard input open */

@@ -123,6 +123,12 @@ static int check(const struct rendezvous *rendezvous, const Wire__Join *join, ty
     if (slot->state != SLOT_ABSENT)
         return ty_fail(err, TY_EUSAGE, "node rank %u has joined already, from %s (%s)", join->node_rank,
                        slot->name, slot->address);
+    if (config->run != NULL && join->run[0] != '\0' && strcmp(config->run, join->run) != 0)
+        return ty_fail(
+            err, TY_EUSAGE,
+            "it was started for the run %.100s, and this is the run %.100s: give both one --name, or "
+            "each run a rendezvous of its own",
+            join->run, config->run);
     return description_check(join, err);
 }
 

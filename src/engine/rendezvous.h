@@ -54,7 +54,8 @@ struct rendezvous_config {
     const struct run_key *key;     /* copied; "": only loopback is served, and there only this user */
     uint32_t min_nodes, max_nodes; /* how many are to be there, this machine's own among them */
     bool local;                    /* this machine is the node of rank 0: its agent does not join */
-    const char *run_path;          /* whose agent may be adrift there (agent/adrift.h); NULL: none is */
+    const char *run;      /* as its user named it: a node of another one is refused; NULL: any; borrowed */
+    const char *run_path; /* whose agent may be adrift there (agent/adrift.h); NULL: none is */
     const struct cluster_overrides *overrides; /* of this machine; NULL: as probed; borrowed */
     const char *const
         *names;        /* of the nodes by rank, as the user calls them, for what is said of those that are

@@ -2,6 +2,8 @@
 
 import os
 import re
+import secrets
+import shutil
 import subprocess
 
 import harness
@@ -22,6 +24,42 @@ class Examples(harness.Case):
             self.assertIn("[rank %d] hello from worker %d of 3: local rank %d of 3 on node 0, devices: none" %
                           (rank, rank, rank), finished.out)
         self.assertIn("all 3 workers are done", finished.out)
+
+    def on_each_of_two(self, name, *args, **variables):
+        """The same program on each of two nodes of one CPU each, which meet as the variables say."""
+        one_cpu = [shutil.which("taskset"), "-c", str(min(os.sched_getaffinity(0)))]
+        env = {**self.environment, "TRAINYARD_NNODES": "2", "TRAINYARD_RENDEZVOUS": "127.0.0.1:%d" % harness.free_port(),
+               "TRAINYARD_RUN_KEY": secrets.token_hex(32), **variables}
+        nodes = [subprocess.Popen([*one_cpu, os.path.join(EXAMPLES, name), *map(str, args)], cwd=self.place, env={**env, "TRAINYARD_NODE_RANK": str(rank)},
+                                  stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for rank in (0, 1)]
+        return [self.finish(node) for node in nodes]
+
+    def test_hello_on_two_nodes(self):
+        first, second = self.on_each_of_two("hello", 8)
+        self.assert_status(0, first)
+        for rank in range(8):
+            self.assertIn("hello from worker %d of 8: local rank %d of 4 on node %d, devices: none" % (rank, rank % 4, rank // 4), first.out)
+        self.assertIn("all 8 workers are done", first.out)
+        self.assertEqual((0, "", ""), (second.status, second.out, second.err))
+
+    def test_a_node_ends_as_the_run_of_the_program_on_another_does(self):
+        first, second = self.on_each_of_two("digits", os.path.join(self.place, "nowhere.csv"), 8)
+        self.assertEqual((1, 1), (first.status, second.status), repr(first))
+        self.assertIn("nowhere.csv does not hold the 1797 images", first.err + first.out)
+
+    def test_variables_that_do_not_belong_together(self):
+        for variables, words in (({"TRAINYARD_NNODES": "2"}, ("belong together", "TRAINYARD_NODE_RANK is missing")),
+                                 ({"TRAINYARD_NODE_RANK": "x"}, ("TRAINYARD_NODE_RANK: \"x\" is not the rank of a node",)),
+                                 ({"TRAINYARD_NNODES": "2", "TRAINYARD_NODE_RANK": "2", "TRAINYARD_RENDEZVOUS": "127.0.0.1:1"}, ("of the environment", "0 to 1")),
+                                 ({"TRAINYARD_HOSTS": "a:x"}, ("TRAINYARD_HOSTS: ",)),
+                                 ({"TRAINYARD_HOSTS": "a", "TRAINYARD_HOSTFILE": "b"}, ("TRAINYARD_HOSTS and TRAINYARD_HOSTFILE", "one of the two"))):
+            with self.subTest(variables):
+                self.environment = self.environment_with(variables)
+                finished = self.example("hello")
+                self.environment = self.environment_with(dict.fromkeys(variables))
+                self.assertEqual((2, 1), (finished.status, len(finished.err.splitlines())), repr(finished))
+                for word in words:
+                    self.assertIn(word, finished.err)
 
     def test_hello_without_the_devices_it_asks_for(self):
         finished = self.example("hello", 2, 1000)

@@ -81,6 +81,15 @@ class Training(harness.Case):
         with self.subTest("a TorchTrainer"):
             self.assert_agreed(fit(self.write("trainer.py", RAY), self.storage))
 
+    def learn(self, start):
+        """The digits in C, as the program is: 12 workers of a quarter of a CPU do not fit on the CPUs of one node."""
+        finished = start(os.path.join(harness.BUILD, "examples", "digits"), os.path.join(harness.BUILD, "examples", "data", "digits.csv"), "12")
+        self.assert_status(0, finished)
+        self.assertRegex(finished.out, r"12 workers, 30 epochs: loss .* test accuracy 9[5-9]\.")
+        run = self.trainyard("status", "--storage-path", self.storage, "--format", "json").json["runs"][0]["name"]
+        shown = self.trainyard("status", run, "--storage-path", self.storage, "--format", "json").json
+        self.assertEqual(("succeeded", 2), (shown["state"], shown["nodes"]), shown)
+
     def assert_agreed(self, finished):
         self.assert_status(0, finished)
         said = sorted(line.split("] ")[1] for line in finished.out.splitlines() if line.endswith(" agrees"))
@@ -90,22 +99,29 @@ class Training(harness.Case):
         hosts, where = Hosts(self, 2, sshd=True), ("--hosts", "h1:2,h2:2")
         self.agree(lambda verb, *words: hosts.trainyard("h1", verb, *where, *words, timeout=200),
                    lambda *words: hosts.run("h1", *AS_RAY, *where, *words, env=PACKAGE, timeout=200))
+        with self.subTest("the digits in C"):
+            self.learn(lambda *words: hosts.run("h1", *words, env={"TRAINYARD_HOSTS": where[1], "TRAINYARD_STORAGE": self.storage}, timeout=200))
 
     def test_by_the_same_command_on_each(self):
         hosts, key = Hosts(self, 2), secrets.token_hex(32)
 
-        def on_each(*words):
-            nodes = [hosts.start(host, *words, env={**PACKAGE, "TRAINYARD_RUN_KEY": key, "TRAINYARD_NNODES": "2", "TRAINYARD_NODE_RANK": str(rank),
+        def on_each(*words, **variables):
+            nodes = [hosts.start(host, *words, env={**PACKAGE, **variables, "TRAINYARD_RUN_KEY": key, "TRAINYARD_NNODES": "2", "TRAINYARD_NODE_RANK": str(rank),
                                                     "TRAINYARD_RENDEZVOUS": "h1:7000"}) for rank, host in enumerate(("h1", "h2"))]
             home, away = (self.finish(node, timeout=200) for node in nodes)
             self.assert_status(0, away)
             return home
         self.agree(lambda verb, *words: on_each(harness.COMMAND, verb, "--num-cpus", "2", *words), lambda *words: on_each(*AS_RAY, "--num-cpus", "2", *words))
+        with self.subTest("the digits in C"):
+            two_cpus = ("taskset", "-c", ",".join(map(str, sorted(os.sched_getaffinity(0))[:2])))
+            self.learn(lambda *words: on_each(*two_cpus, *words, TRAINYARD_STORAGE=self.storage))
 
     def test_in_slurm(self):
         slurm, allocated = Slurm(self), ("salloc", "--quiet", "-N2", "--ntasks-per-node=2")
         self.agree(lambda *words: slurm.run("head", *allocated, harness.COMMAND, *words, timeout=200),
                    lambda *words: slurm.run("head", *allocated, *AS_RAY, *words, env=PACKAGE, timeout=200))
+        with self.subTest("the digits in C"):
+            self.learn(lambda *words: slurm.run("head", *allocated, *words, env={"TRAINYARD_STORAGE": self.storage}, timeout=200))
 
     def test_a_run_that_is_killed_goes_on_at_its_checkpoint(self):
         hosts = Hosts(self, 3, sshd=True)

@@ -55,6 +55,15 @@ class Joined(JoinCase):
                               "[rank 2] 2 on 1 of 4 at 127.0.0.1", "[rank 3] 3 on 1 of 4 at 127.0.0.1"], lines)
             self.assertEqual("", ended[1].out + ended[1].err)
 
+    def test_a_node_of_another_run_is_told_so(self):
+        words = ("-n", 2, "--placement", "SPREAD", "--name")
+        first = self.node(0, *words, "a", "--", "sh", "-c", "echo $RANK is here")
+        other = self.assert_status(2, self.finish(self.node(1, *words, "b", "--", "true")))
+        self.assert_line(other, "run", "node 1", "started for the run b", "this is the run a", "--name")
+        second = self.node(1, *words, "a", "--", "true")
+        self.assertIn("rank 1] 1 is here", self.assert_status(0, self.finish(first)).out)
+        self.assert_status(0, self.finish(second))
+
     def test_by_variables(self):
         env = {"TRAINYARD_NNODES": "2", "TRAINYARD_RENDEZVOUS": self.meeting, "TRAINYARD_RUN_KEY": KEY}
         line = ("run", "--storage-path", self.storage, "--num-cpus", "64", "-n", 4, "--placement", "SPREAD", "--", "sh", "-c",
@@ -327,6 +336,17 @@ class Lost(JoinCase):
             os.kill(int(file.read()), signal.SIGUSR1)
         for process in started:
             self.assert_status(128 + signal.SIGUSR1, self.finish(process))
+
+    def test_a_node_whose_command_hears_another_signal_ends_as_the_run_does(self):
+        for number, options in ((signal.SIGUSR1, ()), (signal.SIGUSR2, ()), (signal.SIGXCPU, ("--preempt-signal", "XCPU"))):
+            with self.subTest(number.name):
+                for rank in (0, 1):
+                    with contextlib.suppress(FileNotFoundError):
+                        os.unlink(os.path.join(self.place, "ready.%d" % rank))
+                started = self.begin("trap 'exit 0' TERM; : > ready.$RANK; while :; do sleep 0.02; done", *options)
+                os.kill(started[1].pid, number)
+                for process in started:
+                    self.assert_status(128 + number, self.finish(process))
 
     def test_a_node_is_told_to_end(self):
         started = self.begin("trap 'exit 0' TERM; : > ready.$RANK; while :; do sleep 0.02; done")

@@ -235,6 +235,23 @@ def test_who_closes_the_descriptors_of_the_run_finds_nothing_written_to_his_own(
         node.communicate(timeout=120)
 
 
+TAKEN_AWAY = """
+import os, time
+import trainyard
+from trainyard import DataParallelTrainer, FailureConfig, RunConfig, ScalingConfig
+
+def train(place):
+    open(f"{place}/began-{os.environ['RANK']}", "w").close()
+    while not trainyard.stop_requested():
+        time.sleep(0.05)
+
+place = os.path.dirname(os.path.abspath(__file__))
+config = RunConfig(name="taken", storage_path=place, failure_config=FailureConfig(max_preemption_failures=0))
+scaling = ScalingConfig(num_workers=2, placement_strategy="SPREAD")
+DataParallelTrainer(lambda: train(place), scaling_config=scaling, run_config=config).fit()
+"""
+
+
 def test_by_variables_alone(tmp_path):
     (tmp_path / "program.py").write_text(UNCHANGED)
     meeting = {"TRAINYARD_NNODES": "2", "TRAINYARD_RENDEZVOUS": f"127.0.0.1:{free_port()}"}
@@ -270,6 +287,46 @@ def test_variables_that_cannot_be_understood(given, told, monkeypatch):
     trainer = trainyard.DataParallelTrainer(lambda: None, scaling_config=trainyard.ScalingConfig(num_workers=2))
     with pytest.raises(ValueError, match=re.escape(told)):
         trainer.fit()
+
+
+def test_hosts_of_the_environment(monkeypatch, tmp_path):
+    from trainyard import defaults
+
+    monkeypatch.setenv("TRAINYARD_HOSTS", "a,b:8")
+    assert defaults.named() == defaults.Hosts("a,b:8", None, False)
+    monkeypatch.setattr(defaults, "current", defaults.Defaults(engine="local"))
+    assert defaults.named() is None
+    monkeypatch.setattr(defaults, "current", defaults.Defaults())
+    monkeypatch.setenv("TRAINYARD_HOSTFILE", str(tmp_path / "hosts"))
+    with pytest.raises(ValueError, match="TRAINYARD_HOSTS and TRAINYARD_HOSTFILE of the environment"):
+        defaults.named()
+    monkeypatch.delenv("TRAINYARD_HOSTS")
+    trainer = trainyard.DataParallelTrainer(lambda: None, scaling_config=trainyard.ScalingConfig(num_workers=2))
+    with pytest.raises(ValueError, match=re.escape(str(tmp_path / "hosts"))):
+        trainer.fit()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_node_that_serves_is_told_to_end_or_killed(number, tmp_path):
+    """Its agent ends with it: told, as the run does; killed, the node is lost."""
+    (tmp_path / "program.py").write_text(TAKEN_AWAY)
+    meeting = {"TRAINYARD_NNODES": "2", "TRAINYARD_RENDEZVOUS": f"127.0.0.1:{free_port()}"}
+    nodes = [
+        subprocess.Popen(
+            [sys.executable, str(tmp_path / "program.py")],
+            env={**os.environ, **meeting, "TRAINYARD_NODE_RANK": rank, "TRAINYARD_RUN_KEY": "k" * 32},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in ("0", "1")
+    ]
+    assert wait_until(lambda: len(list(tmp_path.glob("began-*"))) == 2)
+    nodes[1].send_signal(number)
+    told = nodes[0].communicate(timeout=120)[0]
+    nodes[1].communicate(timeout=120)
+    assert nodes[1].returncode == (143 if number == signal.SIGTERM else -number)
+    assert ("PreemptionError" if number == signal.SIGTERM else "was lost") in told
 
 
 def test_who_says_where_a_run_goes_is_not_overruled(monkeypatch):

@@ -122,7 +122,7 @@ def _outer() -> dict[str, Any]:
     """What the command line, or `trainyard.init`, said before the program: it wins over ray.init."""
     names = ("num_cpus", "num_gpus", "resources", "engine", "cluster")
     said = {name: getattr(defaults.current, name) for name in names}
-    join, hosts = defaults.joined(), defaults.current.hosts
+    join, hosts = defaults.joined(), defaults.named()
     if join is not None:
         said |= {**dataclasses.asdict(join), "engine": "join"}
     if hosts is not None:
