@@ -6,6 +6,7 @@
 #include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <trainyard/worker.h>
 
 #include "base/buffer.h"
@@ -88,6 +89,23 @@ struct go_on_line {
 };
 void go_on_format_line(const struct go_on_line *line, const struct arguments *arguments, const char *name,
                        struct buffer *out);
+
+/* A run that was given to Slurm, and may not have begun (submitted.c). */
+
+struct submitted {
+    int64_t job_id;
+    bool waits;   /* the job, in the queue */
+    char *state;  /* what follows "job N": "waits: other jobs hold what it needs (Resources)"; owned */
+    char *output; /* path of the file to which the job's output goes; owned */
+};
+
+/* Path of the output of a job for the run `name`; the caller frees. NULL: memory is short. */
+char *submitted_output(const char *storage, const char *name, int64_t job_id);
+/* The last job that was submitted for the run, as Slurm tells of it; false where there is none. */
+bool submitted_look(const char *storage_path, const char *name, struct submitted *found);
+void submitted_done(struct submitted *found);
+/* As run_directory_find; of a run that has not begun the error tells of its job. */
+char *submitted_find_run(const char *storage_path, const char *name, ty_error *err);
 
 /* For the commands that work from inside a worker. */
 

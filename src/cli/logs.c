@@ -399,7 +399,7 @@ static int logs_run(const struct arguments *arguments, ty_error *err) {
     CLEANUP_FREE char *path = NULL, *latest = NULL;
     const char *name = arguments->words[0];
     if (result >= 0 && name == NULL) name = latest = run_directory_latest(storage.storage_path, err);
-    if (result >= 0 && name != NULL) path = run_directory_find(storage.storage_path, name, err);
+    if (result >= 0 && name != NULL) path = submitted_find_run(storage.storage_path, name, err);
     if (result >= 0 && path == NULL) result = err->code;
     if (result >= 0) {
         struct log_view logs = {

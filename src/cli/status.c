@@ -309,6 +309,28 @@ static int show_all(const char *storage_path, bool all, int format, struct buffe
     return 0;
 }
 
+/* "job 12 waits: other jobs hold what it needs (Resources)" */
+static void job_line(const struct submitted *submitted, struct buffer *out) {
+    CLEANUP_FREE char *told = str_format("%lld %s", (long long)submitted->job_id, submitted->state);
+    line("job", told, out);
+}
+
+/* A run that was given to Slurm and has no journal yet. */
+static void show_unbegun(const char *name, const struct submitted *submitted, int format, struct buffer *out) {
+    const char *state = submitted->waits ? "pending" : "not begun";
+    if (format == FORMAT_JSON) {
+        put_json(json_pack("{s:s, s:s, s:I, s:s, s:s}", "name", name, "state", state, "job",
+                           (json_int_t)submitted->job_id, "job_state", submitted->state, "output",
+                           submitted->output),
+                 out);
+        return;
+    }
+    line("run", name, out);
+    line("state", state, out);
+    job_line(submitted, out);
+    line("output", submitted->output, out);
+}
+
 static const struct option_spec status_specs[] = {
     {"all", 0, NULL, "all runs; without it the newest 100 and those that go on (JSON has all)", option_flag, 0,
      NULL},
@@ -328,6 +350,12 @@ static int status_run(const struct arguments *arguments, ty_error *err) {
         return result < 0 ? result : cli_print(&text, err);
     }
     CLEANUP_FREE char *path = run_directory_find(options.storage_path, name, err);
+    struct submitted submitted = {0};
+    if (path == NULL && err->code == TY_EUSAGE && submitted_look(options.storage_path, name, &submitted)) {
+        show_unbegun(name, &submitted, format.format, &text);
+        submitted_done(&submitted);
+        return cli_print(&text, err);
+    }
     if (path == NULL) return err->code;
     struct view_summary summary;
     result = view_summary_read(name, path, &summary, err);
@@ -336,6 +364,11 @@ static int status_run(const struct arguments *arguments, ty_error *err) {
         put_json(view_summary_json(&summary, true), &text);
     else
         run_text(&summary, &text);
+    bool may_go_on = summary.standing >= STANDING_FAILED;
+    if (format.format != FORMAT_JSON && may_go_on && submitted_look(options.storage_path, name, &submitted)) {
+        if (submitted.waits) job_line(&submitted, &text);
+        submitted_done(&submitted);
+    }
     view_summary_done(&summary);
     return cli_print(&text, err);
 }
@@ -348,7 +381,7 @@ const struct command command_status = {
         "Reads the journals of the runs, also while they go on. With NAME: its attempts and why each ended, "
         "workers by state, checkpoints, latest metrics and first cause, and where the seconds of its start "
         "went, "
-        "with the slowest rank of each part.",
+        "with the slowest rank of each part. Of a run that was submitted and waits in the queue: why it does.",
     .groups = (const struct option_group *const[]){&status_group, &storage_group, &format_group, NULL},
     .max_words = 1,
     .run = status_run,

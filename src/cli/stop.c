@@ -34,7 +34,7 @@ static int command_stop_run(const struct arguments *arguments, ty_error *err) {
     int result = options_apply(arguments, (void *[]){&options, &storage}, err);
     for (size_t i = 0; result >= 0 && i < arguments->n_words; i++) {
         const char *name = arguments->words[i];
-        CLEANUP_FREE char *path = run_directory_find(storage.storage_path, name, err);
+        CLEANUP_FREE char *path = submitted_find_run(storage.storage_path, name, err);
         if (path == NULL) return err->code;
         result = run_lock_interrupt(path, err);
         if (result > 0 && options.now) {

@@ -1,6 +1,7 @@
 /* `trainyard submit`: a run as a batch job of Slurm. What can never be given is refused before anything is
  * submitted. Whether and when the job runs is Slurm's, which is not waited for. */
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -80,14 +81,7 @@ static int tell(const struct submit_command *command, const struct arguments *ar
     int result = cli_print(&text, err);
     if (result < 0) return result;
     buffer_clear(&text);
-    CLEANUP(buffer_done) struct buffer path = {0};
-    for (const char *at = output; *at != '\0'; at += 1 + (at[0] == '%' && at[1] != '\0')) {
-        if (at[0] == '%' && at[1] == 'j')
-            buffer_printf(&path, "%lld", (long long)job_id);
-        else
-            buffer_char(&path, *at); /* %% is one */
-    }
-    if (path.failed || run.failed) return ty_fail_memory(err);
+    if (run.failed) return ty_fail_memory(err);
     /* Slurm says why a job waits once it has tried to start the job, which takes a moment. */
     for (int i = 0; i < STATE_LOOKS; i++) {
         buffer_clear(&state);
@@ -97,9 +91,9 @@ static int tell(const struct submit_command *command, const struct arguments *ar
     }
     buffer_printf(&text, "job %lld %s; ", (long long)job_id, state.data);
     if (!command->fit)
-        buffer_printf(&text, "once it runs, `trainyard status %s` and `trainyard logs %s` show it; ", run.data,
+        buffer_printf(&text, "`trainyard status %s` shows it, and `trainyard logs %s` once it runs; ", run.data,
                       run.data);
-    buffer_printf(&text, "its own output is in %s; scancel %lld ends it", path.data, (long long)job_id);
+    buffer_printf(&text, "its own output is in %s; scancel %lld ends it", output, (long long)job_id);
     if (!text.failed) terminal_error("submit", text.data);
     return 0;
 }
@@ -169,7 +163,13 @@ static int submit(struct submit_command *command, const struct arguments *argume
     int64_t job_id = 0;
     result = file_make_directories(storage, 0777, err);
     if (result >= 0) result = slurm_batch_submit(script.data, &job_id, err);
-    return result < 0 ? result : tell(command, arguments, job_id, output.data, err);
+    if (result < 0) return result;
+    const char *own = slurm_request_value(request, "output");
+    CLEANUP_FREE char *path = own != NULL ? strdup(own) : submitted_output(storage, command->name, job_id);
+    if (path == NULL) return ty_fail_memory(err);
+    /* By it the run is known while the job waits (submitted.c); Slurm appends to it. */
+    CLEANUP_FD int file = own == NULL ? open(path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666) : -1;
+    return tell(command, arguments, job_id, path, err);
 }
 
 static int submit_run(const struct arguments *arguments, ty_error *err) {

@@ -192,7 +192,7 @@ static int wait_run(const struct arguments *arguments, ty_error *err) {
     int status = 0;
     int result = options_apply(arguments, (void *[]){&options, &storage}, err);
     if (result < 0) return result;
-    CLEANUP_FREE char *path = run_directory_find(storage.storage_path, name, err);
+    CLEANUP_FREE char *path = submitted_find_run(storage.storage_path, name, err);
     if (path == NULL) return err->code;
     CLEANUP_FD int watch = view_watch_open(path);
     for (;;) {

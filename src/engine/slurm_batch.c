@@ -172,6 +172,7 @@ int slurm_job_state(int64_t job_id, struct buffer *out, ty_error *err) {
         buffer_printf(out, "waits: %s%s%s%s", words != NULL ? words : "", words != NULL ? " (" : "", reason,
                       words != NULL ? ")" : "");
     if (str_equal(state, "PENDING") && *begin != '\0' && !str_equal(begin, "N/A"))
-        buffer_printf(out, ", until %s at the latest", begin);
+        buffer_printf(out, str_equal(reason, "BeginTime") ? ", not before %s" : ", until %s at the latest",
+                      begin);
     return out->failed ? ty_fail_memory(err) : 0;
 }

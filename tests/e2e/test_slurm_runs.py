@@ -3,13 +3,14 @@ go on where they were (docs/spec/slurm.md 4.4, 4.8, 4.9)."""
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import sqlite3
 import time
 import unittest
 
-from harness import BUILD, COMMAND, Case, main
+from harness import BUILD, COMMAND, Case, main, preloadable
 from hosts import SCRIPTS, Slurm
 from runs import children
 
@@ -291,6 +292,63 @@ class SlurmRuns(Case):
             self.assertIn("node %s was lost: nothing was heard of it" % node, lost.err)
             self.wait_for(lambda: node not in {name for _, name in self.agents()}, "the end of its agent", seconds=120)
 
+    def test_an_agent_is_stopped(self):
+        """Its workers end before another attempt begins on the nodes that are left."""
+        self.slurm = Slurm(self)
+        script = ': >"$PLACE/up-$TRAINYARD_ATTEMPT-$RANK"; [ $TRAINYARD_ATTEMPT = 1 ] || exec sh -c "$ALONE"; while :; do : >"$PLACE/lives"; sleep 0.02; done'
+        alone = 'rm -f "$PLACE/lives"; sleep 1; [ ! -e "$PLACE/lives" ] && echo $WORLD_SIZE are alone'
+        process = self.allocated(["-N3"], "-n", "2:3", "--placement", "STRICT_SPREAD", "--max-failures", "1", "--", "sh", "-c", script,
+                                 env={"PLACE": self.place, "ALONE": alone})
+        self.wait_for(lambda: all(os.path.exists(os.path.join(self.place, "up-1-%d" % rank)) for rank in range(3)), "three workers", process)
+        agents = self.agents()
+        node = max(node for _, node in agents)
+        of_node = {pid for pid, name in agents if name == node}
+        (agent,) = (pid for pid in of_node if not of_node & set(children(pid)))  # and not its keeper
+        os.kill(agent, signal.SIGSTOP)
+        finished = self.assert_status(0, self.finish(process))
+        self.assertIn("node %s was lost: " % node, finished.err)  # it is killed by its keeper, or nothing was heard of it
+        self.assertEqual([["2", "are", "alone"]] * 2, self.lines(finished), finished)
+        self.nothing_left()
+
+    def test_one_node_is_slow_has_a_clock_an_hour_ahead_or_a_full_disk(self):
+        library = os.path.join(self.place, "ahead.so")
+        os.symlink(os.path.realpath(preloadable(os.path.join(BUILD, "tests", "e2e", "faults", "failing_calls.so"))), library)
+        prolog = self.write("prolog", "#!/bin/sh\n[ $(hostname)-$SLURM_JOB_NAME != h2-ahead ] || printf 'export LD_PRELOAD=%s\\nexport TRAINYARD_CLOCK_AHEAD=3600\\n'\n" % library)
+        os.chmod(prolog, 0o755)
+        self.slurm = Slurm(self, {"slurm.conf": "TaskProlog=" + prolog})
+        nodes = ["-N2", "-w", "h1,h2", "--ntasks-per-node=1"]
+        run = ["-n", "2", "--placement", "SPREAD", "--max-failures", "1"]
+        with self.subTest("slow, with losses"):
+            self.slurm.change("slow", "h2", "512kbit")
+            self.slurm.change("lose", "h2", "3")
+            lines = "i=0; while [ $i -lt 2000 ]; do echo line $i of $RANK; i=$((i+1)); done"
+            finished = self.assert_status(0, self.run_in(nodes, *run, "--", "sh", "-c", lines))
+            for rank in (0, 1):
+                self.assertEqual(["[rank %d] line %d of %d" % (rank, i, rank) for i in range(2000)],
+                                 [line for line in finished.out.splitlines() if line.startswith("[rank %d]" % rank)])
+            self.slurm.mend()
+        with self.subTest("a clock an hour ahead"):
+            script = ('"$0" report step=$TRAINYARD_ATTEMPT; test $RANK = 0 || exit $((TRAINYARD_ATTEMPT == 1 ? 3 : 0)); '
+                      "test $TRAINYARD_ATTEMPT = 2 || exec sleep 60")
+            finished = self.assert_status(0, self.run_in([*nodes, "--job-name=ahead"], *run, "--name", "clock", "--", "sh", "-c", script, COMMAND))
+            self.assertIn("attempt 2 begins", finished.err)
+            status = self.trainyard("status", "clock", "--storage-path", self.storage, "--format", "json").json
+            self.assertTrue(status["attempts"] == 2 and 0 <= status["seconds"] < 600, status)
+            offsets = sorted(status["clock_offsets"], key=lambda clock: clock["seconds"])
+            for clock, ahead in zip(offsets, (0, 3600), strict=True):
+                self.assertLess(abs(clock["seconds"] - ahead), clock["uncertainty"] + 1e-6, offsets)
+            (first,), (last,) = (self.rows("clock", "SELECT %s(time) / 1e9 FROM (SELECT time FROM events UNION ALL SELECT time FROM reports)" % end) for end in ("min", "max"))
+            self.assertLess(last - first, 600, "times of the node are those of the controller's clock")
+        with self.subTest("a full disk"):
+            self.assert_status(0, self.slurm.run("h2", "sh", "-c", "mkdir /tmp/full && mount -n -t tmpfs -o size=1m tmpfs /tmp/full"))
+            script = 'mkdir "$HOME/big"; head -c 3000000 /dev/zero >"$HOME/big/file"; "$0" report step=1 --checkpoint "$HOME/big" || echo rank $RANK has saved nothing'
+            finished = self.assert_status(0, self.slurm.run("head", "salloc", "--quiet", *nodes, COMMAND, "run", "--storage-path", "/tmp/full/runs", "--name", "full",
+                                                            "--progress", "none", *run, "--", "sh", "-c", script, COMMAND))
+            self.assertEqual({"[rank 0] rank 0 has saved nothing", "[rank 1] rank 1 has saved nothing"}, set(finished.out.splitlines()))
+            self.assertIn("No space left on device", finished.err)
+            self.assertNotIn("checkpoint_", self.slurm.run("head", "ls", "/tmp/full/runs/full").out)
+        self.nothing_left()
+
     def test_batch_jobs(self):
         self.slurm = Slurm(self)
         submit = ["submit", "--storage-path", self.storage, "-n", "2", "--placement", "SPREAD"]
@@ -311,14 +369,34 @@ class SlurmRuns(Case):
                 self.assertEqual("on\n", holder.stdout.readline())
             finished = self.slurm.trainyard("head", *submit, "--name", "two", "--", "true")
             self.assertRegex(finished.err, r"job \d+ waits: (other jobs hold what it needs|jobs before it|Slurm has not looked)")
+            shown = self.slurm.trainyard("head", "status", "--storage-path", self.storage, "two")
+            self.assertRegex(self.assert_status(0, shown).out, r"^run +two\nstate +pending\njob +\d+ waits: (other jobs|jobs before|Slurm has not).*\noutput +%s/two" % self.storage)
+            logs = self.slurm.trainyard("head", "logs", "--storage-path", self.storage, "two")
+            self.assert_status(2, logs)
+            self.assert_line(logs, "logs", "two has not begun", "waits: ", "two.slurm-")
             self.slurm.run("head", "scancel", "--user", str(os.getuid()))
             holder.communicate()
+            self.nothing_left()
+        with self.subTest("and behind a time at which it is to begin, as that it was cancelled"):
+            finished = self.slurm.trainyard("head", *submit, "--name", "later", "--slurm-option", "begin=now+1hour", "--", "true")
+            job = re.match(r"job (\d+), run later\n", self.assert_status(0, finished).out)[1]
+            told = r"waits: it may not begin yet.* \(BeginTime\), not before \d{4}-"
+            self.wait_for(lambda: re.search(told, self.slurm.trainyard("head", "status", "--storage-path", self.storage, "later").out), "the time")
+            shown = self.slurm.trainyard("head", "status", "--storage-path", self.storage, "later", "--format", "json").json
+            self.assertEqual(("later", "pending", int(job), "%s/later.slurm-%s.out" % (self.storage, job)),
+                             (shown["name"], shown["state"], shown["job"], shown["output"]))
+            self.slurm.run("head", "scancel", job)
+            shown = self.slurm.trainyard("head", "status", "--storage-path", self.storage, "later")
+            self.assertRegex(self.assert_status(0, shown).out, r"state +not begun\njob +%s is CANCELLED\n" % job)
+            self.assert_line(self.slurm.trainyard("head", "status", "--storage-path", self.storage, "earlier"), "status", "no run 'earlier'")
             self.nothing_left()
         with self.subTest("others want the machines, and then the time is over: workers save, the job goes back, the run goes on"):
             self.slurm.trainyard("head", *submit, "--name", "three", "--", "sh", "-c", SAVES, env={"PLACE": self.place, "TRAINYARD": COMMAND})
             self.began(1)
             job = self.slurm.run("head", "squeue", "--noheader", "--format=%i").out.strip()
             self.assert_status(0, self.slurm.run("head", "srun", "--quiet", "--partition=urgent", "-N6", "--exclusive", "true"))
+            self.wait_for(lambda: "\njob          %s waits: " % job in self.slurm.trainyard("head", "status", "--storage-path", self.storage, "three").out,
+                          "that the job waits")
             self.start_again(job, 1)
             self.began(2)
             self.slurm.run("head", "scancel", "--batch", "--signal=USR1", job)  # as --signal=B:USR1 does before the end of its time
