@@ -200,9 +200,10 @@ static bool can_be_told(const struct node_run *run) {
     return wire__message__get_packed_size(&WIRE_MESSAGE(JOIN, join, &join)) <= FRAME_MAX_HELLO;
 }
 
-static bool can_go_on(const struct node_run *run) {
+bool adrift_is_possible(const struct node_run *run) {
     const struct service *service = run->service;
-    if (run->phase != NODE_RUN_ATTEMPT || !run->outbox.kept.wanted || run->outbox.failed) return false;
+    bool has_workers = run->phase == NODE_RUN_ATTEMPT || run->phase == NODE_RUN_SWEPT;
+    if (!has_workers || !run->outbox.kept.wanted || run->outbox.failed) return false;
     if (run->ending || run->killing || run->next != NULL || service->status >= 0) return false;
     if (service->leased != NULL && service->leased->way == NULL) return false;
     if (run->n_started < run->n_workers || run->storage.state == STORAGE_APART || run->channels.values.lost ||
@@ -213,7 +214,9 @@ static bool can_go_on(const struct node_run *run) {
         const Wire__LaunchWorker *body = run->launch.body->workers[i];
         uint64_t unfinished = speaker_unfinished(&worker->speaker);
         bool lives = worker->stage == PROCESS_RUNNING && worker->stop == STOP_NONE;
-        if (!lives || worker->told || worker->hung || body->input || body->pty ||
+        /* By itself, which the controller may have died without having heard of. */
+        bool has_ended = worker->ended_at > 0 && worker->stop < STOP_INTERRUPTED;
+        if ((!lives && !has_ended) || worker->told || worker->hung || body->input || body->pty ||
             speaker_waits_for_sum(&worker->speaker) ||
             (unfinished > 0 && unfinished <= worker->speaker.dropped))
             return false;
@@ -353,7 +356,7 @@ static void look_for_another(struct node_run *run, nanoseconds proven, bool faul
 
 bool adrift_begin(struct node_run *run, nanoseconds proven, bool fault) {
     struct adrift *adrift = &run->adrift;
-    if (!can_go_on(run)) return false;
+    if (!adrift_is_possible(run)) return false;
     log_warning("agent", "the controller is gone: workers go on");
     adrift->on = run->outbox.adrift = true;
     adrift->limit = (struct loop_timer){.callback = on_limit, .context = run};

@@ -3,7 +3,7 @@
  *
  * From the launch on it keeps what that one would need: reports that may not be on record (outbox.h), what
  * channels wait for and what workers gave to the store (worker_channel.h). Where that does not do, as where a
- * worker has ended or was told to, workers end as ever.
+ * worker was told to end, workers end as ever.
  *
  * Attempts must not overlap. Whoever joined over the network looks for a controller where it found the one
  * before. An end of the connection that is no fault is that of the controller's process: its workers are gone
@@ -49,6 +49,8 @@ struct adrift { /* zero-initialised but for `door`, -1 */
 /* An attempt begins, or is over: what is to be kept. */
 void adrift_prepare(struct node_run *run);
 void adrift_forget(struct node_run *run);
+/* Whether workers could go on without the controller, or, where they have ended by themselves, be adopted. */
+bool adrift_is_possible(const struct node_run *run);
 /* The controller is gone, which had last counted this node as alive at `proven` (channel_proven_at); `fault`:
  * or the network. False: workers cannot go on. Else node_run_lose follows unless another one adopts them. */
 bool adrift_begin(struct node_run *run, nanoseconds proven, bool fault);

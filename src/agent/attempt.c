@@ -188,6 +188,12 @@ void attempt_end(struct node_run *run) {
     node_launch_done(&run->launch);
 }
 
+void attempt_let_go(struct node_run *run) {
+    if (run->phase != NODE_RUN_SWEPT) return;
+    attempt_end(run);
+    run->phase = NODE_RUN_BETWEEN;
+}
+
 bool attempt_all_gone(const struct node_run *run) {
     for (size_t i = 0; i < run->n_workers; i++)
         if (run->workers[i].stage != PROCESS_GONE) return false;

@@ -64,6 +64,11 @@ static void swept(void *context, bool clean) {
                                                   .what = "clearing up",
                                                   .path = body->run_path,
                                                   .rank = body->attempt});
+    if (run->adrift.on || adrift_is_possible(run)) {
+        hang_end(&run->hang);
+        run->phase = NODE_RUN_SWEPT;
+        return;
+    }
     attempt_end(run);
     run->phase = NODE_RUN_BETWEEN;
 }
@@ -117,6 +122,7 @@ void node_run_end(struct node_run *run, enum worker_process_stop how) {
         node_run_lose(run, ", and this agent is told to end", how);
         return;
     }
+    attempt_let_go(run);
     run->ending = true;
     sampling_end(&run->sampling);
     attempt_stop(run, how);

@@ -182,9 +182,10 @@ enum node_run_result node_run_serve(struct service *service);
 /* How the workers of an attempt are started. */
 enum start_way { START_EXECUTED, START_FORKED, START_UNDECIDED, START_PREPARING /* the node's storage */ };
 
-/* An attempt lasts until the sweep behind its workers is done. Over: bye is said, and what comes is for
- * the next run. */
-enum node_run_phase { NODE_RUN_BETWEEN /* attempts */, NODE_RUN_ATTEMPT, NODE_RUN_OVER };
+/* An attempt lasts until the sweep behind its workers is done. Swept: where they ended by themselves, and
+ * another controller may adopt the attempt, all that it would be told is kept until this one goes on. Over: bye
+ * is said, and what comes is for the next run. */
+enum node_run_phase { NODE_RUN_BETWEEN /* attempts */, NODE_RUN_ATTEMPT, NODE_RUN_SWEPT, NODE_RUN_OVER };
 
 struct node_run {
     struct service *service;
@@ -260,6 +261,8 @@ bool attempt_ended_well(const struct node_run *run); /* each of its workers, by 
  * neither gone nor held for that. */
 nanoseconds attempt_linger(const struct node_run *run);
 void attempt_end(struct node_run *run); /* frees; fine when none is active */
+/* The controller goes on, or is lost: one that is swept ends. */
+void attempt_let_go(struct node_run *run);
 
 int signals_start(struct node_run *run); /* negative errno */
 void signals_stop(struct node_run *run);

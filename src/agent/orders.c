@@ -7,7 +7,10 @@
 static void on_launch(struct node_run *run, const Wire__Launch *body) {
     if (run->ending) {
         attempt_refuse(run, body, "this node's agent is ending", true);
-    } else if (run->phase == NODE_RUN_BETWEEN) {
+        return;
+    }
+    attempt_let_go(run);
+    if (run->phase == NODE_RUN_BETWEEN) {
         attempt_begin(run, body);
     } else {
         wire__launch__free_unpacked(run->next, NULL);
@@ -25,7 +28,10 @@ static struct worker_process *find_worker(struct node_run *run, uint32_t rank) {
 static void on_stop(struct node_run *run, const Wire__Stop *stop) {
     enum worker_process_stop how = stop->kill ? STOP_KILLED : stop->interrupt ? STOP_INTERRUPTED : STOP_TOLD;
     if (stop->preemption[0] != '\0') signals_set_preemption(run, stop->preemption);
-    if (stop->n_ranks == 0) attempt_stop(run, how);
+    if (stop->n_ranks == 0) {
+        attempt_let_go(run);
+        attempt_stop(run, how);
+    }
     for (size_t i = 0; i < stop->n_ranks; i++) {
         struct worker_process *worker = find_worker(run, stop->ranks[i]);
         if (worker != NULL) worker_process_stop(worker, how, attempt_grace(run));

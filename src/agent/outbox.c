@@ -165,8 +165,22 @@ static void **point_at(void *items, size_t n, size_t item_size) {
     return pointers;
 }
 
+/* What another controller cannot know by asking the worker: that it failed and why, and its end. */
+static void keep_end(struct outbox *outbox, Wire__WorkerEvent *event) {
+    Wire__WorkerEvents body = WIRE__WORKER_EVENTS__INIT;
+    bool keeps = event->kind == WIRE__WORKER_EVENT__KIND__FAILED ||
+                 event->kind == WIRE__WORKER_EVENT__KIND__EXITED ||
+                 event->kind == WIRE__WORKER_EVENT__KIND__GONE;
+    if (!keeps) return;
+    body.n_events = 1;
+    body.events = &event;
+    if (frame_message(&WIRE_MESSAGE(EVENTS, events, &body), &outbox->kept.ends) < 0) outbox->failed = true;
+}
+
 static void send_events(struct outbox *outbox, struct outbox_events *events) {
     if (events->n == 0 || outbox->adrift) return;
+    for (size_t i = 0; i < events->n && outbox->kept.wanted; i++)
+        keep_end(outbox, &events->items[i]);
     Wire__WorkerEvent **pointers =
         (Wire__WorkerEvent **)point_at(events->items, events->n, sizeof *events->items);
     if (pointers == NULL) outbox->failed = true;
@@ -198,6 +212,7 @@ static void place_bytes(ProtobufCBinaryData *data, const struct buffer *bytes) {
 void outbox_keep(struct outbox *outbox, bool wanted) {
     buffer_done(&outbox->kept.older);
     buffer_done(&outbox->kept.newer);
+    buffer_done(&outbox->kept.ends);
     outbox->kept.wanted = wanted;
 }
 
@@ -220,9 +235,9 @@ static void keep(struct outbox *outbox, Wire__Reports body) {
 }
 
 void outbox_send_kept(struct outbox *outbox) {
-    const struct buffer *const halves[] = {&outbox->kept.older, &outbox->kept.newer};
-    for (size_t i = 0; i < ARRAY_SIZE(halves); i++)
-        if (halves[i]->size > 0) buffer_append(channel_out(outbox->channel), halves[i]->data, halves[i]->size);
+    const struct buffer *const parts[] = {&outbox->kept.older, &outbox->kept.newer, &outbox->kept.ends};
+    for (size_t i = 0; i < ARRAY_SIZE(parts); i++)
+        if (parts[i]->size > 0) buffer_append(channel_out(outbox->channel), parts[i]->data, parts[i]->size);
 }
 
 static void send_reports(struct outbox *outbox) {

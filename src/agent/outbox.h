@@ -30,6 +30,7 @@ struct outbox_events {
 struct outbox_kept {
     bool wanted;
     struct buffer older, newer;
+    struct buffer ends;            /* how workers ended, none of which is dropped */
     void (*turned)(void *context); /* what came before `newer` began goes with the next half */
     void *context;
 };
@@ -76,7 +77,7 @@ void outbox_log(struct outbox *outbox, int level, const char *format, ...)
 
 /* From now on reports are kept, or not any more; none is there yet. */
 void outbox_keep(struct outbox *outbox, bool wanted);
-/* To another controller: all reports that are kept, in their order. */
+/* To another controller: all reports that are kept, in their order, and then how workers ended. */
 void outbox_send_kept(struct outbox *outbox);
 
 /* The end of a turn: everything is sent. */

@@ -119,6 +119,7 @@ static const char *find_rank(struct finding *finding, const Wire__AdriftWorker *
     worker->state = past == NULL || past->state < WORKER_LAUNCHED ? WORKER_LAUNCHED
                     : past->state > WORKER_READY                  ? WORKER_READY
                                                                   : past->state;
+    worker->exited = past != NULL && past->state > WORKER_READY;
     worker->pid = past != NULL ? (int)past->pid : 0;
     worker->reports = told->dropped;
     if (told->dropped > finding->dropped) finding->dropped = told->dropped;

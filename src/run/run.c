@@ -606,6 +606,7 @@ void run_on_adopt(struct run *run, const struct run_input *input) {
         const struct run_worker *known = &adoption->workers[rank];
         run->workers[rank].pid = known->pid;
         run->workers[rank].reports = known->reports;
+        run->workers[rank].exited = known->exited;
         for (enum worker_state state = WORKER_LAUNCHED; state <= known->state; state++)
             (void)run_move_worker(run, rank, state);
     }

@@ -165,8 +165,10 @@ void run_start(struct run *run); /* begins the first attempt; a second call chan
 
 /* An attempt of an earlier controller, whose workers have gone on. Borrowed during the call. */
 struct run_adoption {
-    uint64_t report_base;             /* of the attempt */
-    const struct run_worker *workers; /* of each rank: state, pid and reports as they are known */
+    uint64_t report_base; /* of the attempt */
+    /* Of each rank: pid and reports as they are known, its state before its end, which is heard of in any case,
+     * and whether that is on record. */
+    const struct run_worker *workers;
 };
 /* In place of run_start: that attempt, the one before config.first_attempt, goes on. Its nodes are all there,
  * and what is heard of them from now on is heard as of any. */

@@ -91,13 +91,14 @@ static void take_exit(struct run *run, const struct run_input *input, bool told)
     const struct run_exit *exit = input->exit;
     if (!run_move_worker(run, rank, WORKER_EXITED)) return;
     struct run_worker *worker = &run->workers[rank];
+    bool recorded = worker->exited; /* by the controller that this one has adopted the attempt of */
     worker->wait_status = exit->wait_status;
     worker->exited = true;
     bool earlier = exit->failed_at > 0 && run->failure.outcome == OUTCOME_FAILED &&
                    exit->failed_at < run->failure.time; /* it failed, and had not ended when another had */
     worker->stopped = exit->stopped && !worker->hung && !earlier;
     worker->failed = worker->hung || (exit->wait_status != 0 && !worker->stopped);
-    run_record_exit(run, rank, worker->hung ? "it hung" : exit->cause, exit->time);
+    if (!recorded) run_record_exit(run, rank, worker->hung ? "it hung" : exit->cause, exit->time);
     if (worker->stopped && !told) leave_with_worker(run, rank, exit->time);
     if (worker->failed && !worker->hung) {
         struct run_failure failure = {

@@ -100,6 +100,7 @@ class Link:
     def __init__(self, port):
         self.there = ("127.0.0.1", port)
         self.mute = False
+        self.holds = False  # what ends on one side does not on the other, before `let_go`
         self.door = socket.create_server(("127.0.0.1", 0))
         self.meeting = "127.0.0.1:%d" % self.door.getsockname()[1]
         self.ends = []
@@ -127,7 +128,7 @@ class Link:
         try:
             while words := source.recv(1 << 16):
                 target.sendall(words)
-            if source in self.ends:
+            if source in self.ends and not self.holds:
                 target.shutdown(socket.SHUT_WR)
         except OSError:
             pass
@@ -142,6 +143,11 @@ class Link:
         ends, self.ends = self.ends, []
         for end in ends:
             self.close(end)
+
+    def let_go(self):
+        for end in self.ends:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_WR)
 
     def done(self):
         with contextlib.suppress(OSError):
@@ -296,6 +302,45 @@ class Adopted(JoinCase):
         self.assert_status(7, second)
         self.assertIn("first cause: rank 1 exited with code 7", first.err)
         self.assert_one_attempt()
+
+    def end_unheard(self, link, finished):
+        """Both workers end when the controller is dead, and node 1 hears of that only then, as where a process that wrote for the controller
+        has its connections still."""
+        workers = ["/proc/%d" % self.notes(rank)[-1][0] for rank in (0, 1)]
+        link.holds = True
+        self.kill_controller()
+        self.write("enough", "")
+        self.wait_for(lambda: not any(map(os.path.exists, workers)), "the end of the workers", self.nodes[1])
+        time.sleep(0.2)  # its agent looks for what they left
+        link.let_go()
+        self.nodes[0] = self.node(0, *self.words, "--resume", *self.command)
+        self.wait_for_line(self.nodes[0], "attempt 1 goes on")
+        ended = [self.assert_status(finished, self.finish(self.nodes[rank])) for rank in (0, 1)]
+        self.assert_one_attempt()
+        return ended[0]
+
+    def test_workers_that_end_before_their_node_knows_that_the_controller_is_dead(self):
+        self.end_unheard(self.begin_by_link(STEPS, ()), 0)
+
+    def test_a_worker_that_fails_before_its_node_knows_that_the_controller_is_dead(self):
+        ended = self.end_unheard(self.begin_by_link(STEPS + "; echo no luck; exit $((RANK * 7))", ()), 7)
+        self.assertIn("first cause: rank 1 exited with code 7", ended.err)
+        self.assertIn("no luck", ended.err)
+
+    def test_a_rank_that_had_ended_before(self):
+        """The others are adopted all the same, and its end is on record once."""
+        script = STEPS.replace("! test -e enough", "! test -e enough && ! test -e enough.$RANK")
+        self.begin(script)
+        self.write("enough.1", "")
+        self.wait_for(lambda: self.rows("SELECT 1 FROM events WHERE kind = 'exited'"), "the end of rank 1 on record", self.nodes[1])
+        self.kill_controller()
+        before = len(self.notes(0))
+        self.wait_for(lambda: len(self.notes(0)) > before + 5, "steps of rank 0", self.nodes[1])
+        self.resume(script)
+        self.wait_for_line(self.nodes[0], "attempt 1 goes on")
+        self.end()
+        self.assert_one_attempt()
+        self.assertEqual([(0,), (1,)], self.rows("SELECT rank FROM events WHERE kind = 'exited' ORDER BY rank"))
 
     def assert_begins_anew(self, why, script=STEPS, *args):
         self.resume(script, *args)

@@ -3,7 +3,6 @@ agent or a vanished machine comes to. Most of them take the ten seconds after wh
 each on hosts of its own.
 """
 
-import json
 import os
 import secrets
 import signal
@@ -28,6 +27,11 @@ with open(name, "w", buffering=1) as file:
             break
         time.sleep(0.02)
 """
+
+LINES = "i=0; while [ $i -lt 2000 ]; do echo line $i of $RANK; i=$((i+1)); done"
+CLOCK = ('"$0" report step=$TRAINYARD_ATTEMPT; test $RANK = 0 || exit $((TRAINYARD_ATTEMPT == 1 ? 3 : 0)); '
+         "test $TRAINYARD_ATTEMPT = 2 || exec sleep 60")
+FULL = 'mkdir "$HOME/big"; head -c 3000000 /dev/zero > "$HOME/big/file"; "$0" report step=1 --checkpoint "$HOME/big" || echo rank $RANK has saved nothing'
 
 
 class Links(harness.Case):
@@ -60,6 +64,43 @@ class Links(harness.Case):
                 return [float(line) for line in file.read().split("\n")[:-1]]
         except FileNotFoundError:
             return []
+
+    def ahead_by_an_hour(self):
+        """The environment of a node whose clock is."""
+        library = os.path.join(self.place, "ahead.so")  # seen by all hosts, and without a space in its path
+        os.symlink(os.path.realpath(FAILING), library)
+        return {"LD_PRELOAD": library, "TRAINYARD_CLOCK_AHEAD": "3600"}
+
+    def make_full(self, host):
+        """/tmp/full has room for less than a checkpoint of FULL."""
+        self.assert_status(0, self.hosts.run(host, "sh", "-c", "mkdir /tmp/full && mount -n -t tmpfs -o size=1m tmpfs /tmp/full"))
+
+    def make_slow(self, host):
+        self.hosts.change("slow", host, "512kbit")
+        self.hosts.change("lose", host, "3")
+
+    def assert_lines(self, finished):
+        for rank in (0, 1):
+            self.assertEqual(["[rank %d] line %d of %d" % (rank, i, rank) for i in range(2000)],
+                             [line for line in finished.out.splitlines() if line.startswith("[rank %d]" % rank)])
+
+    def assert_times(self, finished):
+        """Of the run "clock" whose second node is an hour ahead."""
+        self.assertIn("attempt 2 begins", finished.err)
+        run = self.trainyard("status", "clock", "--storage-path", self.storage, "--format", "json").json
+        self.assertEqual((2, 2), (run["attempts"], run["workers"]))
+        self.assertTrue(0 <= run["seconds"] < 600, run)
+        clock = max(run["clock_offsets"], key=lambda clock: clock["seconds"])
+        self.assertLess(abs(clock["seconds"] - 3600), clock["uncertainty"] + 1e-6)
+        with sqlite3.connect("file:%s/clock/run.db?mode=ro" % self.storage, uri=True) as journal:
+            first, last = journal.execute("SELECT min(time) / 1e9, max(time) / 1e9 FROM (SELECT time FROM events UNION ALL SELECT time FROM reports)").fetchone()
+        self.assertLess(last - first, 600, "times of the node are those of the controller's clock")
+
+    def assert_nothing_saved(self, finished, host):
+        """In the run "full", whose controller is on that host."""
+        self.assertEqual({"[rank 0] rank 0 has saved nothing", "[rank 1] rank 1 has saved nothing"}, set(finished.out.splitlines()))
+        self.assertIn("No space left on device", finished.err)
+        self.assertNotIn("checkpoint_", self.hosts.run(host, "ls", "/tmp/full/runs/full").out)
 
     def enough(self, name):
         self.write("notes/enough-" + name, "")
@@ -178,45 +219,26 @@ class Trouble(Links):
         nodes[2].wait()
 
     def test_one_node_with_a_clock_an_hour_ahead_and_one_with_a_full_disk(self):
-        self.hosts = hosts = Hosts(self, 4)
-        hosts.run("h4", "sh", "-c", "mkdir /tmp/full && mount -n -t tmpfs -o size=1m tmpfs /tmp/full")
-        clock = ('"$0" report step=$TRAINYARD_ATTEMPT; test $RANK = 0 || exit $((TRAINYARD_ATTEMPT == 1 ? 3 : 0)); '
-                 "test $TRAINYARD_ATTEMPT = 2 || exec sleep 60")
-        full = 'mkdir "$HOME/big"; head -c 3000000 /dev/zero > "$HOME/big/file"; "$0" report step=1 --checkpoint "$HOME/big" || echo rank $RANK has saved nothing'
-        library = os.path.join(self.place, "ahead.so")  # seen by all hosts, and without a space in its path
-        os.symlink(os.path.realpath(FAILING), library)
-        ahead = {"LD_PRELOAD": library, "TRAINYARD_CLOCK_AHEAD": "3600"}
+        self.hosts = Hosts(self, 4)
+        self.make_full("h4")
+        ahead = self.ahead_by_an_hour()
         common = ("-n", "2", "--placement", "SPREAD", "--max-failures", "1")
         nodes = [self.join(name, host, rank, meeting, *common, nodes="2", program=("sh", "-c", script, harness.COMMAND), env=env, storage=storage)
                  for name, host, rank, meeting, script, env, storage in (
-                     ("clock", "h1", 0, "h1:7000", clock, None, self.storage), ("clock", "h2", 1, "h1:7000", clock, ahead, self.storage),
-                     ("full", "h3", 0, "h3:7000", full, None, "/tmp/full/runs"), ("full", "h4", 1, "h3:7000", full, None, "/tmp/full/runs"))]
+                     ("clock", "h1", 0, "h1:7000", CLOCK, None, self.storage), ("clock", "h2", 1, "h1:7000", CLOCK, ahead, self.storage),
+                     ("full", "h3", 0, "h3:7000", FULL, None, "/tmp/full/runs"), ("full", "h4", 1, "h3:7000", FULL, None, "/tmp/full/runs"))]
         ended = [self.assert_status(0, self.finish(node)) for node in nodes]
-        self.assertIn("attempt 2 begins", ended[0].err)
-        run = json.loads(hosts.trainyard("h1", "status", "clock", "--storage-path", self.storage, "--format", "json").out)
-        self.assertEqual((2, 2), (run["attempts"], run["workers"]))
-        self.assertTrue(0 <= run["seconds"] < 600, run)
-        (clock,) = run["clock_offsets"]
-        self.assertLess(abs(clock["seconds"] - 3600), clock["uncertainty"] + 1e-6)
-        with sqlite3.connect("file:%s/clock/run.db?mode=ro" % self.storage, uri=True) as journal:
-            first, last = journal.execute("SELECT min(time) / 1e9, max(time) / 1e9 FROM (SELECT time FROM events UNION ALL SELECT time FROM reports)").fetchone()
-        self.assertLess(last - first, 600, "times of the node are those of the controller's clock")
-        self.assertEqual({"[rank 0] rank 0 has saved nothing", "[rank 1] rank 1 has saved nothing"}, set(ended[2].out.splitlines()))
-        self.assertIn("No space left on device", ended[2].err)
-        self.assertNotIn("checkpoint_", hosts.run("h3", "ls", "/tmp/full/runs/full").out)
+        self.assert_times(ended[0])
+        self.assert_nothing_saved(ended[2], "h3")
 
     def test_a_slow_link_that_loses_packets_is_slow(self):
-        self.hosts = hosts = Hosts(self, 2)
-        hosts.change("slow", "h2", "512kbit")
-        hosts.change("lose", "h2", "3")
-        script = "i=0; while [ $i -lt 2000 ]; do echo line $i of $RANK; i=$((i+1)); done"
-        nodes = [self.join("slow", host, rank, "h1:7000", "-n", "2", "--placement", "SPREAD", nodes="2", program=("sh", "-c", script))
+        self.hosts = Hosts(self, 2)
+        self.make_slow("h2")
+        nodes = [self.join("slow", host, rank, "h1:7000", "-n", "2", "--placement", "SPREAD", nodes="2", program=("sh", "-c", LINES))
                  for rank, host in enumerate(("h1", "h2"))]
         first = self.assert_status(0, self.finish(nodes[0], timeout=100))
         self.assert_status(0, self.finish(nodes[1]))
-        for rank in (0, 1):
-            self.assertEqual(["[rank %d] line %d of %d" % (rank, i, rank) for i in range(2000)],
-                             [line for line in first.out.splitlines() if line.startswith("[rank %d]" % rank)])
+        self.assert_lines(first)
 
     def test_addresses_that_do_not_answer_are_passed_over(self):
         self.hosts = hosts = Hosts(self, 2, networks=2)
@@ -302,6 +324,28 @@ class BySsh(Links):
             with self.subTest(name):
                 self.assert_next_attempt(name, [started[name]], 2)
                 self.assertNotIn("ssh -T", hosts.run(runs[name][0], "ps", "-eo", "args").out)
+
+    def test_one_node_is_slow_one_has_a_clock_an_hour_ahead_and_one_a_full_disk(self):
+        self.hosts = hosts = Hosts(self, 6, sshd=True)
+        self.make_slow("h2")
+        self.make_full("h6")
+        # What ssh asks for is executed with these variables there.
+        ahead = " ".join("%s=%s" % pair for pair in self.ahead_by_an_hour().items())
+        script = self.write("ahead.sh", 'exec env %s sh -c "$SSH_ORIGINAL_COMMAND"\n' % ahead)
+        self.assert_status(0, hosts.run("h4", "sh", "-c", """sed -i 's|^|command="sh %s" |' "$HOME/.ssh/authorized_keys"
+""" % script))
+
+        def start(name, host, other, storage, *program):
+            return hosts.start_trainyard(
+                host, "run", "--storage-path", storage, "--name", name, "--hosts", "%s:4,%s:4" % (host, other), "-n", "2", "--placement", "SPREAD",
+                "--max-failures", "1", "--progress", "none", "--", "sh", "-c", *program)
+
+        runs = (start("slow", "h1", "h2", self.storage, LINES), start("clock", "h3", "h4", self.storage, CLOCK, harness.COMMAND),
+                start("full", "h5", "h6", "/tmp/full/runs", FULL, harness.COMMAND))
+        slow, clock, full = (self.assert_status(0, self.finish(run)) for run in runs)
+        self.assert_lines(slow)
+        self.assert_times(clock)
+        self.assert_nothing_saved(full, "h5")
 
 
 if __name__ == "__main__":
