@@ -328,6 +328,21 @@ static json_t *job_spec(int64_t pods, json_t *pod) {
                      "parallelism", (json_int_t)pods, "backoffLimit", 0, "template", pod);
 }
 
+/* A pod that is taken away, as from a node that is drained, has not failed: another one follows it, which a run
+ * that may begin another attempt (--max-failures) waits for. */
+static json_t *make_job(const struct kubernetes_request *request, const struct kubernetes_layout *layout,
+                        json_t *pod) {
+    json_t *spec = job_spec(layout->pods, pod);
+    json_t *policy = json_pack("{s:[{s:s, s:[{s:s, s:s}]}]}", "rules", "action", "Ignore", "onPodConditions",
+                               "type", "DisruptionTarget", "status", "True");
+    if (kubernetes_set(spec, "podFailurePolicy", policy) < 0) {
+        json_decref(spec);
+        return NULL;
+    }
+    return json_pack("{s:s, s:s, s:o, s:o}", "apiVersion", "batch/v1", "kind", "Job", "metadata",
+                     metadata(request), "spec", spec);
+}
+
 /* A child Job has a node pool, which is a slice, to itself. */
 static json_t *make_set(const struct kubernetes_request *request, const struct kubernetes_layout *layout,
                         json_t *pod) {
@@ -371,9 +386,7 @@ int kubernetes_objects(const struct kubernetes_request *request, const struct de
                                               strrchr(KUBERNETES_CONFIG, '/') + 1, request->config));
     if (made >= 0 && !layout.set)
         made = kubernetes_add(list, make_service(request)); /* a JobSet makes its own */
-    json_t *work = layout.set ? make_set(request, &layout, pod)
-                              : json_pack("{s:s, s:s, s:o, s:o}", "apiVersion", "batch/v1", "kind", "Job",
-                                          "metadata", metadata(request), "spec", job_spec(layout.pods, pod));
+    json_t *work = layout.set ? make_set(request, &layout, pod) : make_job(request, &layout, pod);
     if (made >= 0)
         made = kubernetes_add(list, work);
     else

@@ -125,6 +125,14 @@ class Schemas(KubeCase):
 
 
 class Layout(KubeCase):
+    def test_a_pod_that_is_taken_away_is_no_failure_of_its_job(self):
+        """Which makes another one; any that fails is the Job's failure, and so is each of a slice's."""
+        job = self.kube("-n", "2", "--", "prog")["Job"]["spec"]
+        (rule,) = job["podFailurePolicy"]["rules"]
+        self.assertEqual((0, "Ignore", [{"type": "DisruptionTarget", "status": "True"}]), (job["backoffLimit"], rule["action"], rule["onPodConditions"]))
+        objects = self.kube("--use-tpu", "--topology", "4x4", "--accelerator-type", "TPU-V6E", "-n", "8", "--", "prog")
+        self.assertNotIn("podFailurePolicy", objects["JobSet"]["spec"]["replicatedJobs"][0]["template"]["spec"])
+
     def test_pods_and_their_shares(self):
         for args, pods, resources in (
             (["-n", "4"], 4, {"cpu": "1"}),
