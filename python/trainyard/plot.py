@@ -13,6 +13,7 @@ import os
 import subprocess
 import tempfile
 import time
+import warnings
 from collections.abc import Sequence
 from typing import IO, Any
 
@@ -73,18 +74,28 @@ class Plot:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the picture; what is not called .svg needs matplotlib."""
-        if os.fspath(path).endswith(".svg") and not _has_matplotlib():
+        if not os.fspath(path).endswith(".svg"):
+            self.figure.savefig(path)
+        elif _has_matplotlib():
+            self._save_svg(path)
+        else:
             with open(path, "w", encoding="utf-8") as file:
                 file.write(self.svg)
-        else:
-            self.figure.savefig(path)
 
     def _repr_svg_(self) -> str:
         if not _has_matplotlib():
             return self.svg
         text = io.StringIO()
-        self.figure.savefig(text, format="svg")
+        self._save_svg(text)
         return text.getvalue()
+
+    def _save_svg(self, place: Any) -> None:
+        """By matplotlib; names stay text, which whoever shows it has fonts for."""
+        import matplotlib
+
+        with matplotlib.rc_context({"svg.fonttype": "none"}), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Glyph .* missing from")
+            self.figure.savefig(place, format="svg")
 
     def __repr__(self) -> str:
         return f"Plot({', '.join(harmless(_name(curve)) for curve in self.curves) or 'nothing was reported'})"

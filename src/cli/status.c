@@ -177,7 +177,10 @@ static void phases_text(const struct view_summary *summary, struct buffer *out) 
     for (size_t i = 0; i < START_PHASES_N; i++) {
         const struct start_phase *phase = &summary->phases[i];
         if (!phase->known) continue;
-        if (!any) buffer_text(out, "\nWhere the start went:\n");
+        if (!any && summary->attempts > 1)
+            buffer_printf(out, "\nWhere the start of attempt %d went:\n", summary->attempts);
+        else if (!any)
+            buffer_text(out, "\nWhere the start went:\n");
         any = true;
         CLEANUP(buffer_done) struct buffer duration = {0};
         duration_format(phase->duration, &duration);

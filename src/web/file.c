@@ -522,7 +522,9 @@ static int put_start(struct buffer *out, const char *name, const char *path, ty_
         put_seconds(out, timeline.shares[i]);
         buffer_text(out, "</span> &#160; ");
     }
-    buffer_text(out, "</p>\n<h2>The start</h2><table><tr><th>part<th class=\"n\">took<th>slowest</tr>\n");
+    buffer_text(out, "</p>\n<h2>The start");
+    if (timeline.summary.attempts > 1) buffer_printf(out, " of attempt %d", timeline.summary.attempts);
+    buffer_text(out, "</h2><table><tr><th>part<th class=\"n\">took<th>slowest</tr>\n");
     for (size_t i = 0; i < START_PHASES_N; i++) {
         const struct start_phase *phase = &timeline.summary.phases[i];
         if (!phase->known) continue;

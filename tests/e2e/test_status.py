@@ -69,6 +69,14 @@ class Status(RunCase):
         self.assertEqual(os.uname().nodename, phases["agent"]["slowest_node"])
         self.assertIn("Where the start went", self.status_text("good"))
 
+    def test_where_the_start_of_the_last_attempt_went(self):
+        self.assert_status(0, self.run_workers("--name", "again", "-n", "2", "--max-failures", "1",
+                                               *shell("[ -e begun.$RANK ] || { touch begun.$RANK; exit 3; }; sleep 0.4; @ report a=1")))
+        self.assertIn("Where the start of attempt 2 went:", self.status_text("again"))
+        phases = {part["phase"]: part for part in self.status("again")["start_up"]}
+        self.assertGreaterEqual(phases["first report"]["seconds"], 0.4)
+        self.assertIn(phases["first report"]["slowest_rank"], range(2))
+
     def test_failed_names_the_first_cause(self):
         finished = self.run_workers("--name", "bad", "-n", "3", *shell('if [ "$RANK" = 1 ]; then exit 7; fi; sleep 60'))
         self.assert_status(7, finished)

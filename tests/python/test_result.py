@@ -400,6 +400,16 @@ def test_a_curve_of_any_double(values):
     assert curve_of([2**60], [1]).svg
 
 
+def test_a_name_in_any_script_is_text(place, recwarn):
+    """Also where matplotlib has no font for it."""
+    shown = curve_of([1, 2], [1, 2])
+    shown.curves[0]["series"][0]["metric"] = "größe/内存"
+    shown.save(place / "curves.svg")
+    for picture in (shown._repr_svg_(), (place / "curves.svg").read_text()):
+        assert "größe/内存" in "".join(xml.etree.ElementTree.fromstring(picture).itertext())
+    assert not [warning for warning in recwarn if "Glyph" in str(warning.message)]
+
+
 def test_a_curve_over_the_clock():
     first = 1_764_000_000
     at = lambda seconds, form="%H:%M:%S": datetime.datetime.fromtimestamp(first + seconds).strftime(form)

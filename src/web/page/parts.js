@@ -46,7 +46,7 @@ export function time(context) {
     const start = reply.start_up.reduce((sum, phase) => sum + phase.seconds, 0);
     fill(main, h("h2", {}, `The whole run, ${seconds(reply.seconds)}`), shares,
       h("div", { class: "legend" }, reply.shares.map((share) => h("span", {}, h("i", { class: "s" + SHARES.indexOf(share.share) }), share.share, " ", h("b", {}, ((share.seconds / whole) * 100).toFixed(1) + " %"), " ", h("span", { class: "dim" }, seconds(share.seconds))))),
-      reply.start_up.length > 0 && [h("h2", {}, `Where the start went, ${seconds(start)}`),
+      reply.start_up.length > 0 && [h("h2", {}, `Where the start ${run.attempts > 1 ? `of attempt ${run.attempts} ` : ""}went, ${seconds(start)}`),
         table(["part", "#took", "", "slowest"], reply.start_up.map((phase) => {
           const row = h("tr", {}, td(phase.phase), num(seconds(phase.seconds)), td(bar(at, phase.seconds, start)),
             td(phase.slowest_rank !== undefined && phase.slowest_rank !== null ? "rank " + phase.slowest_rank : phase.slowest_node ? ["node ", label(phase.slowest_node, 30, "")] : h("span", { class: "dim" }, "-")));
