@@ -19,7 +19,13 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 
-enum { THREADS_MAX = 64, DEPTH_MAX = 100, NAME_MAX_READ = 512, LINES_MAX = 1 << 20, TRIES = 5 };
+enum {
+    CPYTHON_THREADS_MAX = 64,
+    CPYTHON_DEPTH_MAX = 100,
+    NAME_MAX_READ = 512,
+    CPYTHON_LINES_MAX = 1 << 20,
+    TRIES = 5
+};
 
 /* Offsets that all these versions have in common, on machines of 64 bits. */
 enum {
@@ -73,26 +79,27 @@ static bool is_of(const struct stack_cpython *python, uint64_t object, uint64_t 
 
 /* -- where the interpreter's variables lie */
 
-struct image {
+struct cpython_file {
     const unsigned char *bytes;
     size_t size;
     uint64_t loaded; /* what is added to the addresses in the file */
 };
 
-static bool take_image(const struct image *image, uint64_t offset, void *out, size_t size) {
+static bool take_image(const struct cpython_file *image, uint64_t offset, void *out, size_t size) {
     if (offset > image->size || image->size - offset < size) return false;
     memcpy(out, image->bytes + offset, size);
     return true;
 }
 
-static bool has_name(const struct image *image, uint64_t names, uint32_t name, const char *wanted) {
+static bool has_name(const struct cpython_file *image, uint64_t names, uint32_t name, const char *wanted) {
     uint64_t at = names + name;
     size_t size = strlen(wanted) + 1;
     return at <= image->size && image->size - at >= size && memcmp(image->bytes + at, wanted, size) == 0;
 }
 
 /* The addresses of symbols that a program shows to its libraries: even of a stripped one. */
-static void find_symbols(const struct image *image, const char *const *wanted, uint64_t *const *out, size_t n) {
+static void find_symbols(const struct cpython_file *image, const char *const *wanted, uint64_t *const *out,
+                         size_t n) {
     Elf64_Ehdr header;
     Elf64_Shdr section, names;
     Elf64_Sym symbol;
@@ -127,7 +134,7 @@ static bool look_at_file(struct stack_cpython *python, const char *path, uint64_
     if (fd < 0 || fstat(fd, &status) < 0 || !S_ISREG(status.st_mode) || status.st_size <= 0) return false;
     void *bytes = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
     if (bytes == MAP_FAILED) return false;
-    struct image image = {.bytes = bytes, .size = (size_t)status.st_size};
+    struct cpython_file image = {.bytes = bytes, .size = (size_t)status.st_size};
     if (take_image(&image, 0, &header, sizeof header) && header.e_phentsize == sizeof part)
         for (unsigned i = 0; i < header.e_phnum; i++)
             if (take_image(&image, header.e_phoff + (uint64_t)i * sizeof part, &part, sizeof part) &&
@@ -256,7 +263,7 @@ static bool add_line(const struct stack_cpython *python, uint64_t code, uint64_t
     uint64_t lines, size;
     if (!take(python, code + python->layout->first_line, &first, sizeof first) ||
         !take_pointer(python, code + CODE_LINES, &lines) || !is_of(python, lines, python->bytes) ||
-        !take_pointer(python, lines + OBJECT_SIZE, &size) || size > LINES_MAX)
+        !take_pointer(python, lines + OBJECT_SIZE, &size) || size > CPYTHON_LINES_MAX)
         return false;
     CLEANUP_FREE unsigned char *table = malloc(size + 1);
     if (table == NULL || !take(python, lines + BYTES_DATA, table, size)) return false;
@@ -298,7 +305,7 @@ static bool add_thread(const struct stack_cpython *python, uint64_t thread, stru
         return false;
     buffer_printf(out, "%sThread 0x%016" PRIx64 " (most recent call first):\n", out->size > 0 ? "\n" : "", id);
     if (frame == 0) buffer_text(out, "  <no Python frame>\n");
-    for (int depth = 0; frame != 0 && depth < DEPTH_MAX; depth++)
+    for (int depth = 0; frame != 0 && depth < CPYTHON_DEPTH_MAX; depth++)
         if (!take(python, frame + layout->owner, &owner, 1) ||
             (owner != OWNED_BY_C && !add_frame(python, frame, out)) ||
             !take_pointer(python, frame + layout->previous, &frame))
@@ -316,7 +323,7 @@ static bool add_threads(const struct stack_cpython *python, struct buffer *out) 
         !take_pointer(python, interpreter + to_thread, &thread))
         return false;
     bool any = thread != 0;
-    for (int n = 0; thread != 0 && n < THREADS_MAX; n++)
+    for (int n = 0; thread != 0 && n < CPYTHON_THREADS_MAX; n++)
         if (!add_thread(python, thread, out) || !take_pointer(python, thread + THREAD_NEXT, &thread))
             return false;
     return any && !out->failed;
