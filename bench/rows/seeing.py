@@ -31,6 +31,7 @@ PAGE = ["/", "/uplot.js", "/uplot.css", *("/" + name for name in os.listdir(os.p
 CONNECTIONS = 6  # that a browser opens at most
 REPLIES = 1000
 CLIENTS = 8
+MANY_RANKS = 10_000
 RUNS = 200
 RATE_REPEATS = 7
 BOARD_SHARE = 100
@@ -195,6 +196,26 @@ def _large(bench):
     else:
         bench.row("seeing", "first view, beside TensorBoard's plot", f"{view / board:.3f}x", f"{milliseconds(board)} for 1/{BOARD_SHARE} of them",
                   f"<= {OF_BOARD}x", view <= OF_BOARD * board)
+
+
+def _wide(bench):
+    """What many ranks take of memory: plots, who is slow, and a heat map of all."""
+    storage = bench.storage() + "-wide"
+    numbers = max(NUMBERS * 64 // MANY_RANKS, 1)
+    seen.write_c(storage, "d", numbers, MANY_RANKS)
+    with Server(bench, storage) as server:
+        run = server.id_of("d")
+        _view(server, run)
+        _until_exact(server, run)
+        paths = [_series(run, metric) for metric in METRICS] + [
+            f"/api/runs/{run}/ranks?limit={MANY_RANKS}", f"/api/runs/{run}/placement",
+            f"/api/runs/{run}/heat?" + urllib.parse.urlencode({"metric": "loss", "rows": 512, "columns": 600})]
+        with concurrent.futures.ThreadPoolExecutor(CLIENTS) as pool:
+            list(pool.map(server.get, paths * CLIENTS))
+        memory = status_field(server.child.pid, "VmHWM")
+    shutil.rmtree(storage)
+    bench.row("seeing", f"memory, {MANY_RANKS} ranks x {numbers}, {CLIENTS} clients", f"{memory / 1024:.0f} MiB", "", f"<= {MEMORY_KB >> 10} MiB",
+              memory <= MEMORY_KB)
 
 
 def _many(bench):
@@ -383,7 +404,7 @@ class _Watching:
 
 
 def run(bench):
-    for part in (_many, _fresh, _one_page, _beside, _drawn, _large):
+    for part in (_many, _fresh, _one_page, _beside, _drawn, _large, _wide):
         try:
             part(bench)
         except Skip as reason:

@@ -106,19 +106,22 @@ struct view_index {
     struct scan_sample sample;
     struct facts_kept answering; /* facts of those who ask; `facts` are the index's own */
     struct drawings drawings;
-    struct scan_rows rows; /* of the step at hand, kept for the next: their pages are many */
-    pthread_mutex_t lock;  /* over what queries read while it grows */
+    struct scan_rows rows;   /* of the step at hand, kept for the next: their pages are many */
+    pthread_mutex_t growing; /* of the thread that reads more, or keeps what there is; taken before `lock` */
+    pthread_mutex_t lock;    /* over what queries read while it grows */
     struct index_head head;
     struct view_facts facts;
-    struct index_metric *metrics; /* owned */
-    struct hash *places;          /* name -> place + 1 */
-    size_t n_slots;               /* of all rows */
-    struct index_group group;     /* behind head.last, and in no row yet */
+    const struct view_facts *counting; /* by which the reports at hand count: `facts`, or those of an answer */
+    struct index_metric *metrics;      /* owned */
+    struct hash *places;               /* name -> place + 1 */
+    size_t n_slots;                    /* of all rows */
+    struct index_group group;          /* behind head.last, and in no row yet */
     /* told without the lock, which its thread has for long */
     _Atomic uint64_t there; /* reports, when it was last looked */
     _Atomic int64_t done;   /* id of the last report that it had then; -1: it was not looked yet */
     int64_t kept;           /* id of the last that the cache has */
-    bool follows;           /* there were more reports than when it had looked before */
+    bool follows;           /* there were more reports than when it had looked before, or may be */
+    bool outrun;            /* and more of them than a step reads */
     double drawn;           /* how far the drawing at hand is, 0 to 1 */
     /* the report at hand */
     int64_t report;
@@ -404,7 +407,7 @@ static int add_report(void *context, const struct journal_report *report) {
         bool own = axis < INDEX_STEP_X || (index->head.unlike >> axis & 1) != 0;
         if (!own || !(fabs(xs[axis]) < 1e15)) xs[axis] = (double)NAN;
     }
-    bool lost = !view_facts_count(&index->facts, report->attempt, report->number);
+    bool lost = !view_facts_count(index->counting, report->attempt, report->number);
     if (!joins_group(index, lost)) {
         result = end_group(index);
         if (result < 0) return result;
@@ -467,24 +470,75 @@ static int grow(struct view_index *index, ty_error *err) {
     return index->done < (int64_t)index->there;
 }
 
-int view_index_grow(struct view_index *index, ty_error *err) {
+/* What came since it was looked at last, unless a run reports so fast that this is of no use. */
+static int step(struct view_index *index, ty_error *err) {
+    enum { STEP_REPORTS = 20000 }; /* as many as a piece has */
     if (TAKE(index->cached)) read_cache(index);
     uint64_t known = index->there;
     int result = check(index, err);
-    index->follows = known > 0 && index->there > known;
+    index->follows = known > 0 ? index->there > known : index->facts.replay.end.event.time == 0;
+    index->outrun = known > 0 && index->there > known + STEP_REPORTS;
     if (result < 0 || index->places == NULL) {
         scan_rows_done(&index->rows);
         return result < 0 ? result : ty_fail_memory(err);
     }
     index->drawn = 1;
     if (index->there <= VIEW_WHOLE) return 0;
-    result = grow(index, err);
-    if (result != 0) return result;
+    index->counting = &index->facts;
+    return index->outrun ? 1 : grow(index, err);
+}
+
+int view_index_grow(struct view_index *index, ty_error *err) {
+    (void)pthread_mutex_lock(&index->growing);
+    int result = step(index, err);
+    (void)pthread_mutex_unlock(&index->growing);
+    if (result != 0 || index->there <= VIEW_WHOLE) return result;
     return drawings_step(&index->drawings, index->run_path, index, &index->facts, &index->drawn, err);
+}
+
+static bool is_of(const struct view_index *index, const struct view_facts *facts) {
+    const struct index_head *head = &index->head;
+    return head->first == facts->first && head->n_attempts == facts->n_attempts &&
+           head->last <= (int64_t)facts->reports;
+}
+
+/* Whether the cache lacks more than an eighth of what it could have. */
+static bool is_to_be_kept(const struct view_index *index) {
+    int64_t last = index->head.last;
+    return index->cache != NULL && (last < index->kept || last - index->kept > index->kept / 8);
+}
+
+/* Whether there are buckets of such: of ranks, and of made metrics, there are none. */
+static bool has_buckets(const struct view_query *query) {
+    return query->ranks == NULL && query->what == VIEW_BAND && query->metric[0] != '@';
+}
+
+enum index_standing index_follow(const struct view_index *const_index, const struct view_query *query,
+                                 const struct view_facts *facts) {
+    struct view_index *index = (struct view_index *)const_index; /* its locks */
+    int64_t there = (int64_t)facts->reports;
+    bool grows = has_buckets(query) && pthread_mutex_trylock(&index->growing) == 0;
+    (void)pthread_mutex_lock(&index->lock);
+    int64_t last = index->head.last;
+    bool stale = last > 0 && !is_of(index, facts);
+    (void)pthread_mutex_unlock(&index->lock);
+    if (grows && last > 0 && !stale && there > last && there - last <= VIEW_WHOLE) {
+        index->there = facts->reports;
+        index->counting = facts;
+        while (grow(index, NULL) > 0 && index->head.last > last)
+            last = index->head.last;
+    }
+    bool due = grows && last > 0 && is_to_be_kept(index);
+    if (grows) (void)pthread_mutex_unlock(&index->growing);
+    return stale ? INDEX_IS_STALE : due ? INDEX_IS_DUE : INDEX_IS_RIGHT;
 }
 
 bool view_index_follows(const struct view_index *index) {
     return index->follows;
+}
+
+bool view_index_outrun(const struct view_index *index) {
+    return index->outrun;
 }
 
 double view_index_scanned(const struct view_index *index) {
@@ -619,7 +673,7 @@ int index_take(const struct view_index *const_index, const struct view_query *qu
     struct view_index *index = (struct view_index *)const_index; /* its lock */
     *piece = (struct index_piece){0};
     piece->last = index->done > 0 ? index->done : 0;
-    if (query->ranks != NULL || query->what != VIEW_BAND || query->metric[0] == '@') return 0;
+    if (!has_buckets(query)) return 0;
     if ((int64_t)index->there - piece->last > VIEW_WHOLE) return 0;
     (void)pthread_mutex_lock(&index->lock);
     piece->last = index->head.last;
@@ -686,13 +740,12 @@ static void sweep(const char *directory) {
     (void)closedir(entries);
 }
 
-int view_index_keep(struct view_index *index, ty_error *err) {
-    int64_t last = index->head.last;
-    if (last >= index->kept && last - index->kept <= index->kept / 8) return 0;
-    index->kept = last;
-    CLEANUP_FREE char *directory = index->cache != NULL ? strdup(index->cache) : NULL;
+static int keep(struct view_index *index, ty_error *err) {
+    if (!is_to_be_kept(index)) return 0;
+    index->kept = index->head.last;
+    CLEANUP_FREE char *directory = strdup(index->cache);
     struct file_draft draft;
-    if (directory == NULL) return 0;
+    if (directory == NULL) return ty_fail_memory(err);
     *strrchr(directory, '/') = '\0';
     int result = file_make_directories(directory, 0700, err);
     if (result < 0) return result;
@@ -701,6 +754,13 @@ int view_index_keep(struct view_index *index, ty_error *err) {
     if (result == 0) result = file_draft_close(&draft, write_cache(index, draft.fd));
     return result < 0 ? ty_fail(err, result, "cannot keep the index in %s: %s", index->cache, strerror(-result))
                       : 0;
+}
+
+int view_index_keep(struct view_index *index, ty_error *err) {
+    (void)pthread_mutex_lock(&index->growing);
+    int result = keep(index, err);
+    (void)pthread_mutex_unlock(&index->growing);
+    return result;
 }
 
 /* A cache that anybody may have damaged: nothing behind its end is taken. It is as large as the index, so it is
@@ -774,6 +834,7 @@ static void read_cache(struct view_index *index) {
 int view_index_open(const char *run_path, bool cached, struct view_index **out, ty_error *err) {
     struct view_index *index = calloc(1, sizeof *index);
     if (index == NULL) return ty_fail_memory(err);
+    (void)pthread_mutex_init(&index->growing, NULL);
     (void)pthread_mutex_init(&index->lock, NULL);
     scan_sample_init(&index->sample);
     facts_kept_init(&index->answering);
@@ -800,6 +861,7 @@ void view_index_close(struct view_index *index) {
     drawings_done(&index->drawings);
     scan_rows_done(&index->rows);
     (void)pthread_mutex_destroy(&index->lock);
+    (void)pthread_mutex_destroy(&index->growing);
     free(index->run_path);
     free(index->cache);
     free(index);

@@ -17,10 +17,14 @@
 int view_index_open(const char *run_path, bool cached, struct view_index **out, ty_error *err);
 /* Reads the next reports, some 20,000 at most, or when it has all makes a piece of a drawing that is wanted
  * (drawings.h): 1 when there is more to do, 0 when there is not, or there are so few reports that they are read
- * whole each time. One thread at a time grows it, or keeps it; queries may go on beside. */
+ * whole each time. One thread at a time makes steps; queries may go on beside. */
 int view_index_grow(struct view_index *index, ty_error *err);
-/* Whether more reports were made between the last two steps: the run goes on. For the thread that grows it. */
+/* Whether more reports were made between the last two steps, or behind one nothing says that the run is over.
+ * For the thread that grows it. */
 bool view_index_follows(const struct view_index *index);
+/* Whether these were so many that the last step left it there: what it reads would be ever less of all. For
+ * the thread that grows it. */
+bool view_index_outrun(const struct view_index *index);
 /* The share of the reports that it has, 0 to 1. */
 double view_index_scanned(const struct view_index *index);
 /* The same of what the last step was at: the index, or behind it a drawing, of which 1 tells that it is ready.
@@ -40,6 +44,14 @@ struct facts_kept *index_facts(const struct view_index *index);
 
 /* Lines that were made in the background; NULL without an index. */
 struct drawings *index_drawings(const struct view_index *index);
+
+/* Reads what came since it was grown, where it has buckets for the query, that is not much and nobody else is
+ * at it: so of a run that goes on each report is read once, whoever asks. Right: the index may be asked; due: it
+ * may, and is to be grown behind the answer; stale: not all that it has counts as the facts say, and it is to
+ * be grown before it is asked. */
+enum index_standing { INDEX_IS_RIGHT, INDEX_IS_DUE, INDEX_IS_STALE };
+enum index_standing index_follow(const struct view_index *index, const struct view_query *query,
+                                 const struct view_facts *facts);
 
 /* By which name most of all reports have the x of a query: "global_step", or "number" where it has none;
  * another metric by its own. NULL where the index has not enough of them. Static, or the query's. */

@@ -30,24 +30,33 @@ static const struct {
 
 static const char *const made_names[MADE] = {"@interval", "@lag", "@rate"};
 
-struct point_gathering {
-    const struct view_query *query;
-    const struct view_facts *facts;
+/* What is gathered of one metric. */
+struct gathered {
+    const char *metric;
+    size_t metric_size;
     struct points *points;
-    enum made made;
+    double *xs; /* n_names for each point; owned */
+    size_t room;
+    /* of the report at hand */
+    double value;
+    bool has_value;
+};
+
+struct point_gathering {
+    const struct view_query *query; /* of all, but for the metric */
+    const struct view_facts *facts;
+    struct gathered *items; /* n */
+    size_t n;
+    enum made made; /* of the one metric there is then */
     enum axis axis;
     const char *names[CANDIDATES_MAX];
-    size_t n_names, name_sizes[CANDIDATES_MAX], metric_size;
+    size_t n_names, name_sizes[CANDIDATES_MAX];
     bool decided;                 /* which of the names it is: the first, if any */
     struct points_before *before; /* NULL: all reports are at hand */
     struct view_scan rest;        /* reports that are read too; of none: zeros */
-    double *xs;                   /* n_names for each point */
-    size_t room;
     uint64_t rows, have[CANDIDATES_MAX];
     struct values_shape shape;
-    /* of the report at hand */
-    double value, row_xs[CANDIDATES_MAX];
-    bool has_value;
+    double row_xs[CANDIDATES_MAX]; /* of the report at hand */
 };
 
 static int find_axis(const char *text) {
@@ -84,10 +93,12 @@ static bool is_named(const struct value *value, const char *name, size_t size) {
 static bool on_value(void *context, const struct value *value) {
     struct point_gathering *gathering = context;
     bool number = value->type == VALUE_NUMBER, wanted = false;
-    if (is_named(value, gathering->query->metric, gathering->metric_size)) {
+    for (size_t i = 0; i < gathering->n; i++) {
+        struct gathered *gathered = &gathering->items[i];
+        if (!is_named(value, gathered->metric, gathered->metric_size)) continue;
         wanted = true;
-        gathering->has_value = number || value->type == VALUE_NONFINITE;
-        gathering->value = number ? value->number : (double)NAN;
+        gathered->has_value = number || value->type == VALUE_NONFINITE;
+        gathered->value = number ? value->number : (double)NAN;
     }
     for (size_t i = 0; i < gathering->n_names; i++)
         if (is_named(value, gathering->names[i], gathering->name_sizes[i])) {
@@ -98,19 +109,19 @@ static bool on_value(void *context, const struct value *value) {
     return true;
 }
 
-static int add_point(struct point_gathering *gathering, const struct journal_report *report) {
-    struct points *points = gathering->points;
-    if (points->n == gathering->room) {
-        size_t room = gathering->room == 0 ? 1024 : gathering->room * 2;
-        size_t row = (gathering->n_names + 1) * sizeof *gathering->xs;
-        if (ARRAY_RESIZE(points->items, room) < 0 || array_resize(&gathering->xs, room, row) < 0)
-            return -ENOMEM;
-        gathering->room = room;
+static int add_point(const struct point_gathering *gathering, struct gathered *gathered,
+                     const struct journal_report *report) {
+    struct points *points = gathered->points;
+    if (points->n == gathered->room) {
+        size_t room = gathered->room == 0 ? 1024 : gathered->room * 2;
+        size_t row = (gathering->n_names + 1) * sizeof *gathered->xs;
+        if (ARRAY_RESIZE(points->items, room) < 0 || array_resize(&gathered->xs, room, row) < 0) return -ENOMEM;
+        gathered->room = room;
     }
-    memcpy(gathering->xs + points->n * gathering->n_names, gathering->row_xs,
-           gathering->n_names * sizeof *gathering->xs);
+    memcpy(gathered->xs + points->n * gathering->n_names, gathering->row_xs,
+           gathering->n_names * sizeof *gathered->xs);
     points->items[points->n++] =
-        (struct point){.value = gathering->value,
+        (struct point){.value = gathered->value,
                        .id = report->id,
                        .time = report->time,
                        .number = report->number,
@@ -130,8 +141,10 @@ static bool is_idle(const struct point_gathering *gathering, const struct journa
 static int on_report(void *context, const struct journal_report *report) {
     struct point_gathering *gathering = context;
     if (is_idle(gathering, report)) return 0;
-    gathering->has_value = gathering->made != MADE_NONE;
-    gathering->value = (double)NAN;
+    for (size_t i = 0; i < gathering->n; i++) {
+        gathering->items[i].has_value = gathering->made != MADE_NONE;
+        gathering->items[i].value = (double)NAN;
+    }
     for (size_t i = 0; i < gathering->n_names; i++)
         gathering->row_xs[i] = (double)NAN;
     if (gathering->made == MADE_NONE || gathering->n_names > 0)
@@ -140,7 +153,10 @@ static int on_report(void *context, const struct journal_report *report) {
     for (size_t i = 0; i < gathering->n_names; i++)
         if (!isnan(gathering->row_xs[i])) gathering->have[i]++;
     if (report->rank < 0 || report->rank >= IDSET_MAX) return 0;
-    return gathering->has_value ? add_point(gathering, report) : 0;
+    int result = 0;
+    for (size_t i = 0; i < gathering->n && result == 0; i++)
+        if (gathering->items[i].has_value) result = add_point(gathering, &gathering->items[i], report);
+    return result;
 }
 
 /* -- made metrics */
@@ -337,8 +353,9 @@ static void decide(struct point_gathering *gathering, const char *name) {
 static void begin(struct point_gathering *gathering, const struct view_query *query, const char *x) {
     int axis = find_axis(query->x);
     gathering->axis = (enum axis)axis;
-    gathering->made = points_made(query->metric);
-    gathering->metric_size = strlen(query->metric);
+    gathering->made = gathering->n == 1 ? points_made(gathering->items->metric) : MADE_NONE;
+    for (size_t i = 0; i < gathering->n; i++)
+        gathering->items[i].metric_size = strlen(gathering->items[i].metric);
     if (axis == AXIS_METRIC) {
         gathering->names[0] = query->x + strlen("metric:");
         gathering->n_names = 1;
@@ -352,18 +369,10 @@ static void begin(struct point_gathering *gathering, const struct view_query *qu
     decide(gathering, x);
 }
 
-static int scan(const char *run_path, struct point_gathering *gathering, struct view_scan *scan,
-                ty_error *err) {
-    struct points *points = gathering->points;
-    points->n = 0;
-    gathering->rows = 0;
-    memset(gathering->have, 0, sizeof gathering->have);
-    int result = view_scan(run_path, scan, on_report, gathering, err);
-    if (result == 0 && gathering->rest.last > gathering->rest.after)
-        result = view_scan(run_path, &gathering->rest, on_report, gathering, err);
-    if (result == -ENOMEM) return ty_fail_memory(err);
-    if (result < 0) return result;
-    int chosen = gathering->decided && gathering->n_names > 0 ? 0 : -1;
+/* What x is shows now that all were read. */
+static int settle(const struct point_gathering *gathering, const struct gathered *gathered, ty_error *err) {
+    struct points *points = gathered->points;
+    int result = 0, chosen = gathering->decided && gathering->n_names > 0 ? 0 : -1;
     /* Not decided: the first that 99 of 100 reports have. */
     for (size_t i = 0; i < gathering->n_names && chosen < 0; i++)
         if (gathering->have[i] * 100 >= gathering->rows * 99 && gathering->rows > 0) chosen = (int)i;
@@ -372,7 +381,7 @@ static int scan(const char *run_path, struct point_gathering *gathering, struct 
                 : gathering->n_names > 0       ? axis_names[AXIS_NUMBER]
                                                : axis_names[gathering->axis];
     for (size_t i = 0; i < points->n; i++)
-        points->items[i].x = chosen >= 0 ? gathering->xs[i * gathering->n_names + (size_t)chosen]
+        points->items[i].x = chosen >= 0 ? gathered->xs[i * gathering->n_names + (size_t)chosen]
                                          : plain_x(gathering, &points->items[i]);
     if (gathering->made == MADE_LAG) result = make_lags(points, gathering->before);
     if (gathering->made == MADE_INTERVAL || gathering->made == MADE_RATE)
@@ -382,16 +391,30 @@ static int scan(const char *run_path, struct point_gathering *gathering, struct 
         return ty_fail(err, result, "there are more than %d ranks, or %d reports of each", POINTS_RANKS,
                        POINTS_NUMBERS);
     keep(points, gathering->query);
-    points->exact = scan->exact;
-    points->scanned = scan->scanned;
     return 0;
+}
+
+static int scan(const char *run_path, struct point_gathering *gathering, struct view_scan *scan,
+                ty_error *err) {
+    for (size_t i = 0; i < gathering->n; i++)
+        gathering->items[i].points->n = 0;
+    gathering->rows = 0;
+    memset(gathering->have, 0, sizeof gathering->have);
+    int result = view_scan(run_path, scan, on_report, gathering, err);
+    if (result == 0 && gathering->rest.last > gathering->rest.after)
+        result = view_scan(run_path, &gathering->rest, on_report, gathering, err);
+    if (result == -ENOMEM) return ty_fail_memory(err);
+    for (size_t i = 0; i < gathering->n && result == 0; i++) {
+        result = settle(gathering, &gathering->items[i], err);
+        gathering->items[i].points->exact = scan->exact;
+        gathering->items[i].points->scanned = scan->scanned;
+    }
+    return result;
 }
 
 /* The reports between the last of a sample before the range and the first behind it. Most runs report x in
  * rising order; elsewhere it is a guess, and the answer says that it is not exact. */
-static bool narrow(const struct point_gathering *gathering, struct view_scan *scan) {
-    const struct view_query *query = gathering->query;
-    const struct points *points = gathering->points;
+static bool narrow(const struct view_query *query, const struct points *points, struct view_scan *scan) {
     int64_t after = 0, last = 0;
     if (isnan(query->from) && isnan(query->to)) return false;
     for (size_t i = 0; i < points->n; i++) {
@@ -406,11 +429,22 @@ static bool narrow(const struct point_gathering *gathering, struct view_scan *sc
     return true;
 }
 
+/* Those in the range, by x. */
+static void select_points(const struct point_gathering *gathering, struct points *points, bool sorts) {
+    set_range(points, gathering->query);
+    divide(points);
+    bool sorted = true;
+    for (size_t i = 1; i < points->n && sorted && sorts; i++)
+        sorted = by_x(&points->items[i - 1], &points->items[i]) <= 0;
+    if (!sorted) qsort(points->items, points->n, sizeof *points->items, by_x);
+}
+
+/* A sample is of one metric. */
 static int gather(const char *run_path, struct point_gathering *gathering, struct view_scan *reading,
                   ty_error *err) {
-    struct points *points = gathering->points;
+    struct points *points = gathering->items[0].points;
     int result = scan(run_path, gathering, reading, err);
-    if (result == 0 && !points->exact && narrow(gathering, reading)) {
+    if (result == 0 && !points->exact && narrow(gathering->query, points, reading)) {
         double share = (double)(reading->last - reading->after), there = (double)gathering->facts->reports;
         reading->sample = NULL; /* which is of all */
         decide(gathering, points->x);
@@ -418,18 +452,15 @@ static int gather(const char *run_path, struct point_gathering *gathering, struc
         points->exact = false;
         points->scanned = share > 0 && there > 0 ? points->scanned * share / there : 1;
     }
-    free(gathering->xs);
-    if (result < 0) {
-        points_done(points);
-        return result;
+    for (size_t i = 0; i < gathering->n; i++) {
+        struct gathered *gathered = &gathering->items[i];
+        free(gathered->xs);
+        if (result < 0)
+            points_done(gathered->points);
+        else
+            select_points(gathering, gathered->points, !reading->piece);
     }
-    set_range(points, gathering->query);
-    divide(points);
-    bool sorted = true;
-    for (size_t i = 1; i < points->n && sorted && !reading->piece; i++)
-        sorted = by_x(&points->items[i - 1], &points->items[i]) <= 0;
-    if (!sorted) qsort(points->items, points->n, sizeof *points->items, by_x);
-    return 0;
+    return result;
 }
 
 /* Where the index knows in which reports the range lies, and they are few, these are all that is read. Made
@@ -450,7 +481,8 @@ static void find_range(struct point_gathering *gathering, struct view_scan *read
 
 int points_gather(const char *run_path, const struct view_query *query, const struct view_facts *facts,
                   struct points *points, ty_error *err) {
-    struct point_gathering gathering = {.query = query, .facts = facts, .points = points};
+    struct gathered gathered = {.metric = query->metric, .points = points};
+    struct point_gathering gathering = {.query = query, .facts = facts, .items = &gathered, .n = 1};
     *points = (struct points){0};
     int result = points_check_query(query, err);
     if (result < 0) return result;
@@ -468,10 +500,26 @@ int points_gather(const char *run_path, const struct view_query *query, const st
     return gather(run_path, &gathering, &reading, err);
 }
 
+int points_gather_each(const char *run_path, const struct view_query *query, const char *const *metrics,
+                       size_t n, const struct view_facts *facts, struct points *points, ty_error *err) {
+    struct point_gathering gathering = {.query = query, .facts = facts, .n = n};
+    struct view_scan reading = {.last = (int64_t)facts->reports};
+    CLEANUP_FREE struct gathered *items = calloc(n + 1, sizeof *items);
+    if (items == NULL) return ty_fail_memory(err);
+    for (size_t i = 0; i < n; i++) {
+        points[i] = (struct points){0};
+        items[i] = (struct gathered){.metric = metrics[i], .points = &points[i]};
+    }
+    gathering.items = items;
+    begin(&gathering, query, NULL);
+    return gather(run_path, &gathering, &reading, err);
+}
+
 int points_gather_between(const char *run_path, const struct view_query *query, const char *x,
                           const struct view_facts *facts, int64_t after, int64_t last, struct points *points,
                           ty_error *err) {
-    struct point_gathering gathering = {.query = query, .facts = facts, .points = points};
+    struct gathered gathered = {.metric = query->metric, .points = points};
+    struct point_gathering gathering = {.query = query, .facts = facts, .items = &gathered, .n = 1};
     struct view_scan reading = {.after = after, .last = last};
     *points = (struct points){0};
     begin(&gathering, query, x);
@@ -479,8 +527,9 @@ int points_gather_between(const char *run_path, const struct view_query *query, 
 }
 
 int points_gather_next(struct points_pass *pass, struct points *points, ty_error *err) {
+    struct gathered gathered = {.metric = pass->query->metric, .points = points};
     struct point_gathering gathering = {
-        .query = pass->query, .facts = pass->facts, .points = points, .before = pass->before};
+        .query = pass->query, .facts = pass->facts, .items = &gathered, .n = 1, .before = pass->before};
     struct view_scan reading = {.after = pass->after, .last = pass->last, .piece = true, .given = pass->rows};
     *points = (struct points){0};
     begin(&gathering, pass->query, pass->x);

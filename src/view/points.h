@@ -31,6 +31,10 @@ struct points {
 /* The points of the query's ranks, history and range. TY_EUSAGE for an x that is none. */
 int points_gather(const char *run_path, const struct view_query *query, const struct view_facts *facts,
                   struct points *points, ty_error *err);
+/* The same of n metrics in place of the query's, none of them a made one, of all reports, which are read
+ * once. */
+int points_gather_each(const char *run_path, const struct view_query *query, const char *const *metrics,
+                       size_t n, const struct view_facts *facts, struct points *points, ty_error *err);
 /* The same of the reports with ids behind `after` up to `last`, all of which are read. `x` is by which name the
  * whole run has the query's (index_x): a piece of it could have another. */
 int points_gather_between(const char *run_path, const struct view_query *query, const char *x,

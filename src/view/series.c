@@ -4,6 +4,7 @@
 #include "view/series.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -330,6 +331,14 @@ static int mark(const struct index_answer *answer, enum answered by, const struc
     return result < 0 ? result : add_marks(series, points, answer->facts);
 }
 
+static int draw_points(struct view_series *series, const struct points *points,
+                       const struct view_query *query) {
+    series->exact = points->exact;
+    series->scanned = points->scanned;
+    series->x = points->x;
+    return add_lines(series, points, query);
+}
+
 /* Marks are found among the points, or a sample of them. */
 static int draw_series(const char *run_path, const struct view_query *query, const struct view_facts *facts,
                        struct view_series *series, ty_error *err) {
@@ -340,7 +349,9 @@ static int draw_series(const char *run_path, const struct view_query *query, con
     struct drawing_answer drawing = {0};
     struct points points = {0};
     enum answered by = ANSWER_BY_POINTS;
-    int result = answer_by_index(&answer, series, &points, err);
+    enum index_standing standing =
+        query->index != NULL ? index_follow(query->index, query, facts) : INDEX_IS_STALE;
+    int result = standing != INDEX_IS_STALE ? answer_by_index(&answer, series, &points, err) : 0;
     if (result > 0 && series->n_lines > 0) by = ANSWER_BY_INDEX;
     if (result == 0 && request.x != NULL) {
         result = drawings_take(drawings, &request, series, &drawing, err);
@@ -350,14 +361,12 @@ static int draw_series(const char *run_path, const struct view_query *query, con
     if (result == 0 || (by != ANSWER_BY_POINTS && marked))
         result = points_gather(run_path, query, facts, &points, err);
     if (result >= 0 && by == ANSWER_BY_POINTS) {
-        series->exact = points.exact;
-        series->scanned = points.scanned;
-        series->x = points.x;
-        result = add_lines(series, &points, query);
+        result = draw_points(series, &points, query);
         series->behind = !series->exact && drawings != NULL && drawings_want(drawings, &request);
     }
     if (result >= 0) result = mark(&answer, by, &points, &drawing.told, series, err);
-    if (facts->reports > VIEW_WHOLE && (int64_t)facts->reports - answer.piece.last > VIEW_WHOLE / 2)
+    if (facts->reports > VIEW_WHOLE &&
+        (standing != INDEX_IS_RIGHT || (int64_t)facts->reports - answer.piece.last > VIEW_WHOLE / 2))
         series->behind = true;
     points_done(&points);
     points_done(&answer.rest);
@@ -366,19 +375,63 @@ static int draw_series(const char *run_path, const struct view_query *query, con
     return result == -ENOMEM ? ty_fail_memory(err) : result;
 }
 
-int view_series_read(const char *run_path, const struct view_query *query, struct view_series *series,
-                     ty_error *err) {
+/* How many of the metrics are gathered from one reading of the reports: points of all lie in memory. 1: these
+ * are a made metric, or more reports than are read whole, of which an index may have what is asked for. */
+static size_t n_together(const struct view_facts *facts, const char *const *metrics, size_t n) {
+    enum { POINTS_TOGETHER = 1 << 17 };
+    size_t most = POINTS_TOGETHER / (facts->reports + 1) + 1, plain = 0;
+    if (facts->reports > VIEW_WHOLE) most = 1;
+    while (plain < n && plain < most && points_made(metrics[plain]) == MADE_NONE)
+        plain++;
+    return plain > 0 ? plain : 1;
+}
+
+static int draw_together(const char *run_path, const struct view_query *query, const char *const *metrics,
+                         size_t n, const struct view_facts *facts, struct view_series *series, ty_error *err) {
+    const struct index_answer none = {.facts = facts};
+    const struct drawing_told nothing = {0};
+    CLEANUP_FREE struct points *points = calloc(n + 1, sizeof *points);
+    if (points == NULL) return ty_fail_memory(err);
+    int result = points_gather_each(run_path, query, metrics, n, facts, points, err);
+    for (size_t i = 0; i < n; i++) {
+        if (result >= 0) result = draw_points(&series[i], &points[i], query);
+        if (result >= 0) result = mark(&none, ANSWER_BY_POINTS, &points[i], &nothing, &series[i], err);
+        points_done(&points[i]);
+    }
+    return result == -ENOMEM ? ty_fail_memory(err) : result;
+}
+
+int view_series_read_each(const char *run_path, const struct view_query *query, const char *const *metrics,
+                          size_t n, struct view_series *series, ty_error *err) {
     struct facts_kept *kept = index_facts(query->index);
     struct view_facts own;
     const struct view_facts *facts;
-    *series = (struct view_series){0};
-    int result = points_check_query(query, err);
+    struct view_query each = *query;
+    int result = 0;
+    for (size_t i = 0; i < n; i++) {
+        series[i] = (struct view_series){0};
+        each.metric = metrics[i];
+        if (result >= 0) result = points_check_query(&each, err);
+    }
     if (result >= 0) result = facts_take(run_path, kept, &own, &facts, err);
     if (result < 0) return result;
-    result = draw_series(run_path, query, facts, series, err);
+    for (size_t i = 0, more; i < n && result >= 0; i += more) {
+        more = n_together(facts, metrics + i, n - i);
+        each.metric = metrics[i];
+        result = more > 1 ? draw_together(run_path, &each, metrics + i, more, facts, series + i, err)
+                          : draw_series(run_path, &each, facts, &series[i], err);
+    }
+    for (size_t i = 0; i < n; i++)
+        series[i].reports = facts->reports;
     facts_give_back(kept, &own);
-    if (result < 0) view_series_done(series);
+    for (size_t i = 0; i < n && result < 0; i++)
+        view_series_done(&series[i]);
     return result;
+}
+
+int view_series_read(const char *run_path, const struct view_query *query, struct view_series *series,
+                     ty_error *err) {
+    return view_series_read_each(run_path, query, &query->metric, 1, series, err);
 }
 
 void view_series_done(struct view_series *series) {
@@ -440,50 +493,77 @@ static void encode_line(const struct view_line *line, const char *run, const cha
     buffer_char(out, '}');
 }
 
-static void encode_marks(const struct view_series *series, const char *run, struct buffer *out) {
+static void encode_mark(const struct view_mark *mark, const char *run, const char *metric, struct buffer *out) {
     static const char *const kinds[] = {
 #define X(name, text) text,
         VIEW_MARKS(X)
 #undef X
     };
-    for (size_t i = 0; i < series->n_marks; i++) {
-        const struct view_mark *mark = &series->marks[i];
-        buffer_text(out, i > 0 ? ", {\"run\": " : "{\"run\": ");
-        buffer_json_text(out, run);
-        buffer_text(out, ", \"x\": ");
-        encode_number(out, mark->x);
-        buffer_printf(out, ", \"kind\": \"%s\", \"text\": ", kinds[mark->kind]);
-        buffer_json_text(out, mark->text);
+    buffer_text(out, "{\"run\": ");
+    buffer_json_text(out, run);
+    buffer_text(out, ", \"metric\": ");
+    buffer_json_text(out, metric);
+    buffer_text(out, ", \"x\": ");
+    encode_number(out, mark->x);
+    buffer_printf(out, ", \"kind\": \"%s\", \"text\": ", kinds[mark->kind]);
+    buffer_json_text(out, mark->text);
+    buffer_char(out, '}');
+}
+
+/* Series of a plot: of n runs, or of all metrics of these, each `apart` from the next. */
+static void encode_state(const struct view_series *const *series, size_t n, size_t apart, struct buffer *out) {
+    bool exact = true;
+    double scanned = 1;
+    for (size_t i = 0; i < n; i++) {
+        exact = exact && series[i * apart]->exact;
+        if (series[i * apart]->scanned < scanned) scanned = series[i * apart]->scanned;
+    }
+    buffer_printf(out, "\"exact\": %s, \"scanned\": ", exact ? "true" : "false");
+    encode_number(out, scanned);
+    buffer_text(out, ", \"x\": ");
+    buffer_json_text(out, n > 0 ? series[0]->x : NULL);
+    buffer_printf(out, ", \"ranks\": %zu", n > 0 ? series[0]->n_ranks : 0);
+}
+
+static void separate(bool *any, struct buffer *out) {
+    if (*any) buffer_text(out, ", ");
+    *any = true;
+}
+
+void view_series_encode_each(const struct view_series *const *series, const char *const *runs, size_t n_runs,
+                             const char *const *metrics, size_t n_metrics, struct buffer *out) {
+    size_t n = n_runs * n_metrics;
+    uint64_t reports = 0;
+    bool any = false;
+    for (size_t run = 0; run < n_runs; run++)
+        reports += series[run * n_metrics]->reports;
+    buffer_char(out, '{');
+    encode_state(series, n, 1, out);
+    buffer_printf(out, ", \"reports\": %" PRIu64 ", \"metrics\": [", reports);
+    for (size_t i = 0; i < n_metrics; i++) {
+        buffer_text(out, i > 0 ? ", {\"metric\": " : "{\"metric\": ");
+        buffer_json_text(out, metrics[i]);
+        buffer_text(out, ", ");
+        encode_state(series + i, n_runs, n_metrics, out);
         buffer_char(out, '}');
     }
+    buffer_text(out, "], \"series\": [");
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < series[i]->n_lines; k++) {
+            separate(&any, out);
+            encode_line(&series[i]->lines[k], runs[i / n_metrics], metrics[i % n_metrics], out);
+        }
+    buffer_text(out, "], \"marks\": [");
+    any = false;
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < series[i]->n_marks; k++) {
+            separate(&any, out);
+            encode_mark(&series[i]->marks[k], runs[i / n_metrics], metrics[i % n_metrics], out);
+        }
+    buffer_text(out, "]}");
 }
 
 void view_series_encode(const struct view_series *const *series, const char *const *runs, size_t n,
                         const char *metric, struct buffer *out) {
-    bool exact = true;
-    double scanned = 1;
-    for (size_t i = 0; i < n; i++) {
-        exact = exact && series[i]->exact;
-        if (series[i]->scanned < scanned) scanned = series[i]->scanned;
-    }
-    buffer_printf(out, "{\"exact\": %s, \"scanned\": ", exact ? "true" : "false");
-    encode_number(out, scanned);
-    buffer_text(out, ", \"x\": ");
-    buffer_json_text(out, n > 0 ? series[0]->x : NULL);
-    buffer_printf(out, ", \"ranks\": %zu, \"series\": [", n > 0 ? series[0]->n_ranks : 0);
-    for (size_t i = 0; i < n; i++) {
-        if (i > 0 && series[i]->n_lines > 0) buffer_text(out, ", ");
-        for (size_t k = 0; k < series[i]->n_lines; k++) {
-            if (k > 0) buffer_text(out, ", ");
-            encode_line(&series[i]->lines[k], runs[i], metric, out);
-        }
-    }
-    buffer_text(out, "], \"marks\": [");
-    bool any = false;
-    for (size_t i = 0; i < n; i++) {
-        if (any && series[i]->n_marks > 0) buffer_text(out, ", ");
-        any = any || series[i]->n_marks > 0;
-        encode_marks(series[i], runs[i], out);
-    }
-    buffer_text(out, "]}");
+    view_series_encode_each(series, runs, n, &metric, 1, out);
 }

@@ -131,9 +131,10 @@ struct view_mark {
 
 struct view_series {
     bool exact;
-    double scanned; /* share of the reports that were looked at */
-    bool behind;    /* many reports are in no index: one would help, or more of it */
-    const char *x;  /* what was taken for it: "step", "global_step", "number", ...; the query's or static */
+    double scanned;   /* share of the reports that were looked at */
+    bool behind;      /* many reports are in no index: one would help, or more of it */
+    uint64_t reports; /* that there were */
+    const char *x;    /* what was taken for it: "step", "global_step", "number", ...; the query's or static */
     struct view_line *lines; /* owned */
     size_t n_lines, n_ranks; /* ranks: how many there are to draw; more than lines where some were left out */
     struct view_mark *marks; /* owned, by x */
@@ -142,14 +143,21 @@ struct view_series {
 
 int view_series_read(const char *run_path, const struct view_query *query, struct view_series *series,
                      ty_error *err);
+/* The same of n metrics in place of the query's: of a run that is read whole they are read together. */
+int view_series_read_each(const char *run_path, const struct view_query *query, const char *const *metrics,
+                          size_t n, struct view_series *series, ty_error *err);
 void view_series_done(struct view_series *series);
 
-/* The reply of n runs beside each other: {"exact", "scanned", "x", "ranks", "series", "marks"}, of which
- * "series" are [{"run", "metric", "rank", "lost", "x": [], "x_last": [], "n": [], "nonfinite": [], "min": [],
- * "max": [], "mean": [], "first": [], "last": [], "rank_min": [], "rank_max": []}, ...] and "marks" are
- * [{"run", "x", "kind", "text"}, ...]. */
+/* The reply of n runs beside each other: {"exact", "scanned", "x", "ranks", "reports", "metrics", "series",
+ * "marks"}, of which "series" are [{"run", "metric", "rank", "lost", "x": [], "x_last": [], "n": [],
+ * "nonfinite": [], "min": [], "max": [], "mean": [], "first": [], "last": [], "rank_min": [],
+ * "rank_max": []}, ...], "marks" are [{"run", "metric", "x", "kind", "text"}, ...], and "metrics" say what the
+ * first four are for each: [{"metric", "exact", "scanned", "x", "ranks"}, ...]. */
 void view_series_encode(const struct view_series *const *series, const char *const *runs, size_t n,
                         const char *metric, struct buffer *out);
+/* The same of several metrics; of each run they are behind each other. */
+void view_series_encode_each(const struct view_series *const *series, const char *const *runs, size_t n_runs,
+                             const char *const *metrics, size_t n_metrics, struct buffer *out);
 
 /* -- the names of what was reported */
 

@@ -141,18 +141,29 @@ static int answer_metrics(struct api_call *call, ty_error *err) {
 static int answer_series(struct api_call *call, ty_error *err) {
     CLEANUP(idset_done) struct idset ranks = {0};
     struct view_query query;
-    const struct view_series *each[SERIES_RUNS];
-    const char *ids[SERIES_RUNS];
+    const char *metrics[URL_PARAMETERS], *ids[SERIES_RUNS];
+    size_t n = 0;
     if (call->n_runs == 0) return ty_fail(err, TY_EUSAGE, "run=: must be the ID of a run");
     int result = read_query(call, "buckets", VIEW_BUCKETS_MAX, &query, &ranks, err);
-    if (result >= 0) result = view_series_read(call->run->path, &query, &call->series[call->n_read], err);
     if (result < 0) return result;
+    for (size_t i = 0; i < call->query.n; i++)
+        if (str_equal(call->query.items[i].name, "metric")) metrics[n++] = call->query.items[i].value;
+    if (call->series == NULL) call->series = calloc(call->n_runs * n, sizeof *call->series);
+    if (call->series == NULL) return ty_fail_memory(err);
+    struct view_series *own = call->series + call->n_read * n;
+    result = view_series_read_each(call->run->path, &query, metrics, n, own, err);
+    if (result < 0) return result;
+    call->n_series += n;
+    for (size_t i = 0; i < n; i++)
+        call->behind[call->n_read] |= own[i].behind;
     if (++call->n_read < call->n_runs) return 0;
-    for (size_t i = 0; i < call->n_runs; i++) {
+    CLEANUP_FREE const struct view_series **each = calloc(call->n_series, sizeof *each);
+    if (each == NULL) return ty_fail_memory(err);
+    for (size_t i = 0; i < call->n_series; i++)
         each[i] = &call->series[i];
+    for (size_t i = 0; i < call->n_runs; i++)
         ids[i] = call->runs[i]->id;
-    }
-    view_series_encode(each, ids, call->n_runs, query.metric, &call->out);
+    view_series_encode_each(each, ids, call->n_runs, metrics, n, &call->out);
     return 0;
 }
 
@@ -165,7 +176,7 @@ static int answer_heat(struct api_call *call, ty_error *err) {
     if (result >= 0) result = parameter_whole(call, "rows", 1, VIEW_ROWS_MAX, &rows, err);
     if (result >= 0) result = view_heat_read(call->run->path, &query, (int)rows, &heat, err);
     if (result < 0) return result;
-    call->behind = heat.behind;
+    call->behind[0] = heat.behind;
     view_heat_encode(&heat, &call->out);
     view_heat_done(&heat);
     return 0;
@@ -183,7 +194,7 @@ static int answer_histogram(struct api_call *call, ty_error *err) {
         result = view_histogram_read(call->run->path, &query, query.buckets > 0 ? query.buckets : 40,
                                      &histogram, err);
     if (result < 0) return result;
-    call->behind = histogram.behind;
+    call->behind[0] = histogram.behind;
     view_histogram_encode(&histogram, &call->out);
     view_histogram_done(&histogram);
     return 0;

@@ -63,8 +63,9 @@ void call_free(struct api_call *call) {
         free(call->found[i].path);
     }
     free(call->found);
-    for (size_t i = 0; i < call->n_read; i++)
+    for (size_t i = 0; i < call->n_series; i++)
         view_series_done(&call->series[i]);
+    free(call->series);
     for (size_t i = 0; i < call->n_exposed; i++)
         exposed_run_free(call->exposed[i]);
     free(call->exposed);
@@ -148,9 +149,8 @@ static void call_done(struct lane_job *job) {
         return;
     }
     /* What the index lacked is read behind this answer, for the next one. */
-    for (size_t i = 0; i < call->n_read; i++)
-        if (call->series[i].behind) indexing_begin(call->runs[i]);
-    if (call->behind) indexing_begin(call->run);
+    for (size_t i = 0; i < SERIES_RUNS; i++)
+        if (call->behind[i]) indexing_begin(call->n_runs > 0 ? call->runs[i] : call->run);
     if (call->request == NULL) { /* nobody waits any more */
         call_free(call);
         return;

@@ -41,11 +41,12 @@ struct api_call {
     struct url_query query;
     struct site_run *runs[SERIES_RUNS]; /* n_runs that the query names */
     size_t n_runs, n_read;
-    struct view_series series[SERIES_RUNS]; /* n_read; owned */
-    int rank;                               /* of logs/rank-N */
+    struct view_series *series; /* n_series, of each run that was read one for each metric; owned */
+    size_t n_series;
+    bool behind[SERIES_RUNS]; /* the index of each is to grow; without `runs` the first is the path's */
+    int rank;                 /* of logs/rank-N */
     bool looked, openmetrics, acts;
     bool deleted;       /* the run was, when the thread was done */
-    bool behind;        /* its index is to grow */
     struct buffer body; /* of an action */
     struct buffer out;
     const char *type;

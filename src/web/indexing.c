@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "web/site.h"
 
-enum { TELL_MS = 250, REST = 49, RETRY_SECONDS = 5 };
+enum { TELL_MS = 250, REST = 49, OUTRUN_MS = 500, RETRY_SECONDS = 5 };
 
 struct indexing_job {
     struct lane_job base;
@@ -17,6 +17,7 @@ struct indexing_job {
     struct loop_timer rest;
     int more;
     bool follows; /* the run goes on */
+    bool outrun;  /* and too fast */
     double scanned;
     nanoseconds took;
     ty_error err;
@@ -31,6 +32,7 @@ static void step(struct lane_job *base) {
     if (job->more == 0 || view_index_scanned(run->index) >= 1) (void)view_index_keep(run->index, &job->err);
     job->follows = view_index_follows(run->index);
     job->scanned = view_index_progress(run->index);
+    job->outrun = view_index_outrun(run->index);
     job->took = clock_monotonic() - began;
 }
 
@@ -57,10 +59,12 @@ static void stepped(struct lane_job *base) {
         if (job->more < 0) run->index_due = now + RETRY_SECONDS * NS_PER_S; /* its storage may be back then */
         free(job);
     } else if (job->follows) {
-        /* A run that goes on needs the machine itself: of a core its index has a fiftieth. */
+        /* A run that goes on needs the machine itself: of a core its index has a fiftieth, and nothing while
+         * that would not be enough. */
         run->index_rests = job;
         job->rest = (struct loop_timer){.callback = on_rested, .context = job};
-        (void)loop_timer_start(run->site->loop, &job->rest, REST * job->took);
+        (void)loop_timer_start(run->site->loop, &job->rest,
+                               job->outrun ? OUTRUN_MS * NS_PER_MS : REST * job->took);
     } else {
         lane_post(run->site->index_lanes, &run->index_lane, &job->base);
     }

@@ -7,7 +7,7 @@
 #include "base/str.h"
 #include "web/api.h"
 
-enum { KEPT_ANSWER_MS = 250, KEPT_ANSWER_US = 500, KEPT_ANSWER_BYTES = 128 << 10 };
+enum { KEPT_ANSWER_MS = 250, KEPT_ANSWER_US = 500, KEPT_ANSWER_BYTES = 512 << 10 };
 
 static bool is_it(const struct kept_answer *kept, const struct api_call *call, nanoseconds now) {
     return kept->asked != NULL && kept->told == call->told && now < kept->until &&

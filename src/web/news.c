@@ -216,7 +216,7 @@ static void tell_news(struct site_run *run, const struct news_known *there) {
     if (!there->gone && there->reports != told->reports) {
         (void)snprintf(data, sizeof data, "{\"id\": %lld}", (long long)there->reports);
         stream_tell(run->site, run, "reports", data);
-        indexing_begin(run);
+        if (told->reports == 0) indexing_begin(run); /* somebody has come; from then on answers take it along */
     }
     if (!there->gone && there->sampled != told->sampled) stream_tell(run->site, run, "usage", "{}");
     if (came(told, there)) run->news.heard = run->news.looked;

@@ -155,7 +155,7 @@ struct list_news {
 };
 
 /* Answers of a moment ago, of any run; threads take and add them under the lock. */
-enum { KEPT_ANSWERS = 16 };
+enum { KEPT_ANSWERS = 8 };
 struct kept_answers {
     pthread_mutex_t lock;
     struct kept_answer {

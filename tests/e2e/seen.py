@@ -121,15 +121,16 @@ def write_put_back(storage, name):
     return journal.path
 
 
-def write_c(storage, name="c", numbers=156_250):
-    """64 ranks, ten million reports of 6 metrics where `numbers` is not said otherwise: made in SQLite, which takes a minute or two."""
-    journal = Journal(storage, name, 64)
-    journal.begin(0, 1, 64)
-    journal.database.execute("""WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < ?1)
-        INSERT INTO reports(time, attempt, rank, number, metrics) SELECT ?2 + (i / 64 + 1) * 100000000 + i % 64 * 1000000, 1, i % 64, i / 64 + 1,
+def write_c(storage, name="c", numbers=156_250, ranks=64):
+    """Ten million reports of 6 metrics where it is not said otherwise: made in SQLite, which takes a minute or two."""
+    journal = Journal(storage, name, ranks)
+    journal.begin(0, 1, ranks)
+    journal.database.execute("""WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < ?1 * ?2),
+            made(i, rank, number) AS (SELECT i, i % ?2, i / ?2 + 1 FROM n)
+        INSERT INTO reports(time, attempt, rank, number, metrics) SELECT ?3 + number * 100000000 + rank * (64000000 / ?2), 1, rank, number,
         printf('{"loss": %.17g, "step": %d, "epoch": %d, "lr": %.17g, "step_time": %.17g, "tokens_per_second": %.17g}',
-            CASE WHEN (i + 1) % 1000003 = 0 THEN 99 ELSE 2.0 / (2 + i / 64) + i % 64 / 1000.0 END, i / 64 + 1, i / 64 / 100,
-            0.001 / (1 + i / 64 / 1000.0), 0.1 + i % 64 / 10000.0, 12345.678 + i % 64) FROM n""", (numbers * 64, BEGAN))
+            CASE WHEN (i + 1) % 1000003 = 0 THEN 99 ELSE 2.0 / (1 + number) + rank / 1000.0 END, number, (number - 1) / 100,
+            0.001 / (1 + (number - 1) / 1000.0), 0.1 + rank / 10000.0, 12345.678 + rank) FROM made""", (numbers, ranks, BEGAN))
     journal.end(numbers * SECOND // 10 + SECOND, 1)
     return journal.path
 

@@ -77,6 +77,22 @@ class Runs(DashboardCase):
         lost = [line for line in server.json(f"/api/series?run={run}&metric=loss&history=all")["series"] if line["lost"]]
         self.assertEqual([list(range(101, 151))], [line["x"] for line in lost])
 
+    def test_metrics_of_several_runs_in_one_answer(self):
+        make_a(self.storage)
+        make_b(self.storage)
+        server = self.serve()
+        ids = server.ids()
+        runs, names = [ids["a"], ids["b"]], ["loss", "epoch", "none"]
+        told = server.json("/api/series?history=all&" + "&".join([*("run=" + run for run in runs), *("metric=" + name for name in names)]))
+        self.assertEqual(names, [metric["metric"] for metric in told["metrics"]])
+        self.assertEqual(8500, told["reports"])
+        for i, name in enumerate(names):
+            alone = server.json(f"/api/series?history=all&metric={name}&" + "&".join("run=" + run for run in runs))
+            self.assertEqual({"metric": name, **{key: alone[key] for key in ("exact", "scanned", "x", "ranks")}}, told["metrics"][i])
+            for part in ("series", "marks"):
+                self.assertEqual(alone[part], [one for one in told[part] if one["metric"] == name])
+        self.assertEqual(400, server.ask(f"/api/series?run={runs[0]}&metric=&metric=loss")[0])
+
     def test_all_of_a_large_run_is_drawn_in_the_end(self):
         journal = Journal(self.storage, "large")
         journal.begin(8)

@@ -8,6 +8,7 @@ import re
 import sqlite3
 import time
 import unittest
+import urllib.parse
 
 import harness
 import seen
@@ -236,6 +237,21 @@ class Page(harness.Case):
             page.get_by_role("button", name="whole range").click()
         self.assertEqual(6001, sum(asked.value.json()["series"][0]["n"]))
         run.done()
+
+    def test_plots_are_asked_for_together_and_once(self):
+        """Also when the stream begins, which tells of all that there is."""
+        make_a(self.storage)
+        server = self.serve()
+        run = server.ids()["a"]
+        context = self.browser.new_context(viewport={"width": 1300, "height": 850})
+        asked = []
+        context.on("request", lambda request: asked.append(urllib.parse.urlsplit(request.url)))
+        page = self.open(server, f"&run={run}", context)
+        expect(page.locator(".card .u-over")).to_have_count(3)
+        while sum(url.path == "/api/runs/" + run for url in asked) < 2:  # again once the stream has told
+            page.wait_for_timeout(50)
+        plots = [urllib.parse.parse_qs(url.query)["metric"] for url in asked if url.path == "/api/series"]
+        self.assertEqual([["loss", "step", "epoch"]], plots)
 
     def test_a_run_that_goes_on_is_seen_without_a_reload(self):
         path = make_a(self.storage, numbers=5)

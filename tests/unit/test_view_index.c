@@ -334,6 +334,95 @@ static void test_reports_that_are_missing(void **state) {
     view_world_remove(path);
 }
 
+/* 3,000 numbers of each rank behind those of write_large. */
+static void report_on(const char *path, int times) {
+    struct journal *journal = NULL;
+    assert_int_equal(journal_open(path, JOURNAL_APPEND, &journal, NULL), 0);
+    for (int n = 10001 + 3000 * times; n <= 13000 + 3000 * times; n++)
+        for (int rank = 0; rank < 8; rank++) {
+            char metrics[64];
+            (void)snprintf(metrics, sizeof metrics, "{\"loss\":0.5,\"step\":%d,\"epoch\":%d}", 2 * n, n / 100);
+            view_world_report(journal, n * 10 * NS_PER_MS + rank, 1, rank, (uint64_t)n, metrics);
+        }
+    view_world_close(journal);
+}
+
+/* However long a run goes on: what came since is read by whoever asks, and is in the index for the next. */
+static void test_an_index_goes_on_with_those_who_ask(void **state) {
+    (void)state;
+    char path[64];
+    struct view_index *index = NULL;
+    view_world_make(path);
+    write_large(path, false);
+    assert_int_equal(view_index_open(path, false, &index, NULL), 0);
+    grow(index);
+    struct view_query query = view_query_new("step");
+    query.index = index;
+    for (int times = 0; times < 3; times++) {
+        report_on(path, times);
+        CLEANUP(view_series_done) struct view_series series = read_series(path, &query);
+        assert_true(series.exact);
+        assert_false(series.behind);
+        assert_int_equal(series.reports, 80000 + 24000 * (times + 1));
+        assert_int_equal(sum_up(&series, 0).n, series.reports);
+        assert_near(1, view_index_scanned(index));
+    }
+    view_index_close(index);
+    view_world_remove(path);
+}
+
+/* What a new attempt took back counts no more, though the index was made before: it is not asked until it knows. */
+static void test_an_index_of_before_a_resume_is_not_asked(void **state) {
+    (void)state;
+    char path[64];
+    struct view_index *index = NULL;
+    struct journal *journal = NULL;
+    view_world_make(path);
+    write_large(path, false);
+    assert_int_equal(view_index_open(path, false, &index, NULL), 0);
+    grow(index);
+    assert_int_equal(journal_open(path, JOURNAL_APPEND, &journal, NULL), 0);
+    view_world_event(journal, 200 * NS_PER_S, EVENT_ATTEMPT, 2, -1,
+                     "{\"workers\": 8, \"checkpoint\": \"checkpoint_009000\"}");
+    view_world_close(journal);
+    struct view_query query = view_query_new("step");
+    query.index = index;
+    CLEANUP(view_series_done) struct view_series sample = read_series(path, &query);
+    assert_false(sample.exact);
+    assert_true(sample.behind);
+    grow(index);
+    CLEANUP(view_series_done) struct view_series series = read_series(path, &query);
+    assert_true(series.exact);
+    assert_int_equal(sum_up(&series, 0).n, 72000);
+    view_index_close(index);
+    view_world_remove(path);
+}
+
+/* A run that reports more from step to step than one of these reads is left alone until it is slower. */
+static void test_an_index_that_is_outrun(void **state) {
+    (void)state;
+    char path[64];
+    struct view_index *index = NULL;
+    view_world_make(path);
+    write_large(path, false);
+    assert_int_equal(view_index_open(path, false, &index, NULL), 0);
+    grow(index);
+    for (int times = 0; times < 2; times++) {
+        report_on(path, times);
+        assert_int_equal(view_index_grow(index, NULL), 1);
+        assert_true(view_index_follows(index));
+        assert_true(view_index_outrun(index));
+        assert_near(80000.0 / (80000 + 24000 * (times + 1)), view_index_scanned(index));
+    }
+    assert_int_equal(view_index_grow(index, NULL), 1);
+    assert_false(view_index_outrun(index));
+    grow(index);
+    assert_near(1, view_index_scanned(index));
+    assert_false(view_index_follows(index));
+    view_index_close(index);
+    view_world_remove(path);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_index),
@@ -343,6 +432,9 @@ int main(void) {
         cmocka_unit_test(test_index_of_a_run_that_is_resumed),
         cmocka_unit_test(test_the_step_of_a_long_run),
         cmocka_unit_test(test_reports_that_are_missing),
+        cmocka_unit_test(test_an_index_goes_on_with_those_who_ask),
+        cmocka_unit_test(test_an_index_of_before_a_resume_is_not_asked),
+        cmocka_unit_test(test_an_index_that_is_outrun),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

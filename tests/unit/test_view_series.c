@@ -230,6 +230,52 @@ static void test_json(void **state) {
     json_decref(reply);
 }
 
+/* Asked for together, metrics are drawn as each by itself. */
+static void assert_together(const char *path, const struct view_query *query, const char *const *metrics,
+                            size_t n) {
+    struct view_series together[8];
+    ty_error err = {0};
+    assert_true(n <= ARRAY_SIZE(together));
+    if (view_series_read_each(path, query, metrics, n, together, &err) < 0) fail_msg("%s", err.message);
+    for (size_t i = 0; i < n; i++) {
+        struct view_query own = *query;
+        own.metric = metrics[i];
+        CLEANUP(view_series_done) struct view_series series = read_series(path, &own);
+        const struct view_series *alone = &series, *one = &together[i];
+        CLEANUP(buffer_done) struct buffer expected = {0};
+        CLEANUP(buffer_done) struct buffer found = {0};
+        view_series_encode(&alone, &(const char *){"id"}, 1, metrics[i], &expected);
+        view_series_encode(&one, &(const char *){"id"}, 1, metrics[i], &found);
+        buffer_char(&expected, '\0');
+        buffer_char(&found, '\0');
+        assert_string_equal(expected.data, found.data);
+        view_series_done(&together[i]);
+    }
+}
+
+static void test_metrics_together(void **state) {
+    (void)state;
+    static const char *const metrics[] = {"loss", "step", "none", "@interval", "epoch", "loss"};
+    static const char *const xs[] = {"step", "epoch", "time", "metric:loss"};
+    for (size_t i = 0; i < ARRAY_SIZE(xs); i++)
+        for (int what = VIEW_BAND; what <= VIEW_RANKS; what++) {
+            struct view_query query = view_query_new(NULL);
+            query.x = xs[i];
+            query.what = (enum view_what)what;
+            query.history = VIEW_ALL;
+            assert_together(a_path, &query, metrics, ARRAY_SIZE(metrics));
+            assert_together(b_path, &query, metrics, ARRAY_SIZE(metrics));
+            query.from = 90;
+            query.to = 120;
+            query.buckets = 7;
+            assert_together(b_path, &query, metrics, ARRAY_SIZE(metrics));
+        }
+    struct view_series series[2];
+    struct view_query query = view_query_new(NULL);
+    static const char *const nameless[] = {"loss", ""};
+    assert_int_equal(view_series_read_each(a_path, &query, nameless, 2, series, NULL), TY_EUSAGE);
+}
+
 static void refuse(const struct view_query *query, const char *word) {
     struct view_series series;
     ty_error err = {0};
@@ -446,6 +492,7 @@ int main(void) {
         cmocka_unit_test(test_values_at_the_ends_of_a_double),
         cmocka_unit_test(test_encoded_numbers),
         cmocka_unit_test(test_json),
+        cmocka_unit_test(test_metrics_together),
         cmocka_unit_test(test_wrong_parameters),
         cmocka_unit_test(test_numbers),
     };

@@ -103,12 +103,16 @@ async function showRun(id, tab) {
   };
   context.news = (call) => context.live.push(call);
   Promise.resolve(PARTS[tab](context)).catch(fail);
-  let due = false, again = false, away = false;
+  let due = true, again = false, away = false;
   context.onEnd(() => (away = true));
   const gone = () => {
     for (const one of ends.splice(1)) one(); // the stream goes on: the run may come again under its name
     fill(main, h("div", { class: "note" }, "The run ", label(run.name), " was deleted meanwhile. ", h("a", { href: "#" }, "All runs")));
   };
+  const rest = () => setTimeout(() => {
+    due = false;
+    if (again) (again = false), refresh();
+  }, 1000);
   const refresh = async () => {
     if (due) return void (again = true);
     due = true;
@@ -123,10 +127,9 @@ async function showRun(id, tab) {
       if (error.status === 410) return gone();
       if (error.status) (run.unreadable = error.message), draw();
     }
-    await new Promise((resolve) => setTimeout(resolve, 1000));
-    due = false;
-    if (again) (again = false), refresh();
+    rest();
   };
+  rest();
   ends.unshift(watch(id, (event, data) => {
     if (event === "gone") return away || gone();
     if (away) return void (event === "run" && api("runs/" + id).then(() => ((shown = null), show()), () => {}));

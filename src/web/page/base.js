@@ -212,7 +212,13 @@ export function label(text, most = 80, cls = "cut") {
 export const COLOURS = ["#2563c9", "#d9730d", "#2e8b57", "#b8379a", "#8a6d00", "#0f8b8d", "#c62f2f", "#6f52c9", "#5c7d12", "#a0522d",
   "#457b9d", "#e0569b", "#3a7d44", "#947100", "#7a5195", "#555f6b"];
 
-export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
+/* Of the style sheet; kept, as asking for one lays out what was changed before. */
+const colours = new Map();
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => colours.clear());
+export function colour(name) {
+  if (!colours.has(name)) colours.set(name, getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim());
+  return colours.get(name);
+}
 
 /* At most so many at once, the newest asked for last. */
 export function limited(most) {

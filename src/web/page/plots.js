@@ -73,6 +73,36 @@ function table(reply, weight, shape) {
   return { data, series, bands };
 }
 
+/* Plots that are asked for in one go are one request, of which the reports are read once: eight of them, so that the first are
+ * drawn while the next are made, and as many names as an address has room for. */
+const ASKED = 8, NAMED = 2500;
+const waiting = new Map();
+
+function send({ parameters, plots }) {
+  for (let size = 0; plots.length; size = 0) {
+    let n = 0;
+    while (n < plots.length && n < ASKED && (n === 0 || size + encodeURIComponent(plots[n].metric).length < NAMED)) size += encodeURIComponent(plots[n++].metric).length;
+    const some = plots.splice(0, n);
+    api("series", { metric: some.map((one) => one.metric), ...parameters }).then((reply) => some.forEach(({ metric, resolve }, i) => {
+      const own = (lines) => lines.filter((line) => line.metric === metric);
+      resolve({ ...reply, ...reply.metrics[i], series: own(reply.series), marks: own(reply.marks) });
+    }), (error) => some.forEach((one) => one.reject(error)));
+  }
+}
+
+function plot(metric, parameters) {
+  const key = JSON.stringify(parameters);
+  if (!waiting.has(key)) {
+    waiting.set(key, { parameters, plots: [] });
+    queueMicrotask(() => {
+      const asked = waiting.get(key);
+      waiting.delete(key);
+      send(asked);
+    });
+  }
+  return new Promise((resolve, reject) => waiting.get(key).plots.push({ metric, resolve, reject }));
+}
+
 /* One card. `runs`: one or several; of several each has its colour. `unheard`: nobody tells when more is there than a sample. */
 export class Plot {
   constructor({ runs, metric, colours, onSeries, wide, unheard }) {
@@ -88,7 +118,12 @@ export class Plot {
       h("div", { class: "head" }, label(metric, 48, "title cut"), this.read), this.box, this.foot,
       h("div", { class: "tools" }, runs.length === 1 && this.linesButton, this.logButton, tool("csv", "what is drawn", () => this.csv()), tool("svg", "as a picture", () => this.picture())));
     whenSeen(this.element, () => this.stale !== false && this.load());
-    this.watcher = new ResizeObserver(() => this.u && this.u.setSize({ width: this.box.clientWidth, height: HEIGHT }));
+    this.watcher = new ResizeObserver(() => {
+      const width = this.box.clientWidth;
+      if (width === this.width) return;
+      this.width = width;
+      this.u?.setSize({ width, height: HEIGHT });
+    });
     this.watcher.observe(this.box);
   }
 
@@ -99,8 +134,10 @@ export class Plot {
     this.load();
   }
 
-  /* What is drawn is old: it is asked for again when it is seen. */
-  touch() {
+  /* What is drawn is old: it is asked for again when it is seen. `reports`: as many there are, where that is all that is new. */
+  touch(reports) {
+    this.newest = Math.max(this.newest ?? 0, reports ?? 0);
+    if (reports && (this.loading || this.reply?.reports >= reports)) return;
     this.stale = true;
     if (this.element.inSight) this.load();
   }
@@ -109,10 +146,12 @@ export class Plot {
     if (this.loading) return void (this.again = true);
     this.loading = true;
     this.again = this.stale = false;
-    const buckets = Math.max(100, Math.min(1000, Math.round(this.box.clientWidth * 1.2) || 500));
+    this.width ??= this.box.clientWidth;
+    const buckets = Math.max(100, Math.min(1000, Math.round(this.width * 1.2) || 500));
     try {
       this.reply = await this.ask({ ...this.zoom(), buckets });
       this.draw();
+      this.again ||= this.newest > this.reply.reports;
       this.onSeries?.(this.metric, this.reply);
     } catch (error) {
       if (error.status !== 410) fill(this.foot, h("span", { class: "bad" }, error.message));
@@ -129,7 +168,7 @@ export class Plot {
   }
 
   ask({ x, from, to, buckets }) {
-    return api("series", { run: this.runs.map((run) => run.id), metric: this.metric, x, from, to, buckets, what: this.lines ? "ranks" : "band", history: "all" });
+    return plot(this.metric, { run: this.runs.map((run) => run.id), x, from, to, buckets, what: this.lines ? "ranks" : "band", history: "all" });
   }
 
   value(value, digits) {
@@ -189,7 +228,7 @@ export class Plot {
     const axis = { stroke: colour("dim"), font: "11px system-ui", grid, ticks };
     const several = data[0].length > 60;
     return {
-      width: this.box.clientWidth || 360, height: HEIGHT, padding: [6, 18, 0, 0], bands,
+      width: this.width || 360, height: HEIGHT, padding: [6, 18, 0, 0], bands,
       legend: { show: false },
       cursor: { sync: { key: "x", scales: ["x", null] }, drag: { x: true, y: false, setScale: false }, points: { size: 5, width: 1 }, y: false },
       scales: { x: { time: isTime, auto: false }, y: { distr: isLog ? 3 : 1, range: (u, low, high) => this.range(low, high, isLog) } },
@@ -338,7 +377,7 @@ class Together extends Plot {
   toggle() {}
 
   async ask({ x, from, to, buckets }) {
-    const replies = await Promise.all(this.metrics.map((metric) => api("series", { run: this.runs[0].id, metric, x, from, to, buckets, history: "all" })));
+    const replies = await Promise.all(this.metrics.map((metric) => plot(metric, { run: this.runs[0].id, x, from, to, buckets, history: "all" })));
     const [first] = replies, drawn = replies.filter((reply) => reply.x === first.x);
     this.others = this.metrics.filter((_, i) => replies[i].x !== first.x);
     const marks = drawn.flatMap((reply, i) => reply.marks.filter((mark) => mark.kind === "nonfinite" || i === 0));
@@ -421,7 +460,8 @@ export function grid(place, { runs, metrics, onSeries, news, onEnd, filter, toge
   last = state();
   news?.((event, data) => {
     const whole = event === "index" && data.scanned >= 1;
-    for (const card of cards.values()) if (event === "reports" || (whole && card.reply && !card.reply.exact)) card.touch();
+    for (const card of cards.values()) if (event === "reports") card.touch(data.id);
+      else if (whole && card.reply && !card.reply.exact) card.touch();
   });
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const repaint = () => cards.forEach((card) => ((card.form = null), card.draw()));
@@ -448,7 +488,7 @@ export async function plots({ run, main, controls, news, onEnd }) {
   plotControls(box, metrics);
   fill(main, cards);
   const shown = grid(cards, { runs: [run], metrics, news, onEnd, filter, together });
-  let known = metrics.length, asked = 0;
+  let known = metrics.length, asked = known ? Date.now() : 0;
   news(async (event) => {
     if (event !== "reports" || Date.now() - asked < 5000) return;
     asked = Date.now();
