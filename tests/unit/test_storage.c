@@ -19,12 +19,13 @@
 #include "base/log.h"
 #include "base/storage.h"
 
-static const nanoseconds LONG = 60 * NS_PER_S, SHORT = NS_PER_S / 100;
+static const nanoseconds LONG = 60 * NS_PER_S, SHORT = NS_PER_S / 4;
 
 static pthread_t loop_thread;
 static char order[256]; /* numbers of the jobs of which the loop has heard */
 static atomic_int worked, released;
-static int gate[2]; /* a job that hangs reads from here */
+static atomic_bool hung; /* a job that hangs has begun */
+static int gate[2];      /* a job that hangs reads from here */
 static char logged[1024];
 static bool apart, series; /* how the jobs are done */
 
@@ -44,6 +45,7 @@ static void note(struct storage_job *job) {
 static void hang(struct storage_job *job) {
     char byte;
     (void)job;
+    hung = true;
     (void)!read(gate[0], &byte, 1);
     worked++;
 }
@@ -81,7 +83,10 @@ static struct storage_job *make(struct storage *storage, int number, void (*work
 }
 
 static void post(struct storage *storage, int number, void (*work)(struct storage_job *), bool again) {
+    hung = false;
     storage_post(storage, make(storage, number, work, again));
+    while (work == hang && !hung) /* the thread may come late to it */
+        (void)usleep(1000);
 }
 
 static void keep_log(void *context, enum log_level level, const char *subsystem, const char *text) {
