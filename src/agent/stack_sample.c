@@ -24,7 +24,8 @@ static int count(struct stack_sampled *item, struct buffer *line) {
     return hash_set(item->counts, line->data, before != NULL ? *before + 1 : 1) < 0 ? -ENOMEM : 0;
 }
 
-/* Asks Python for its dump; of one that does not tell, or is stopped, what is read from outside counts at once. */
+/* Asks Python for its dump; of one that does not tell, or is stopped, what is read from outside counts at
+ * once. */
 static int ask(struct stack_sampled *item) {
     CLEANUP(buffer_done) struct buffer line = {0}, dump = {0};
     if (item->asked) return 0;

@@ -113,7 +113,8 @@ struct stack_sampled { /* zero-initialised but for rank and pid */
 };
 
 /* Looks at all of them every `period` for `length`, at least once; Python's dump where the process registered
- * one, else its lines read from outside, else what the kernel says. One that ended, or does not answer, has fewer samples. */
+ * one, else its lines read from outside, else what the kernel says. One that ended, or does not answer, has
+ * fewer samples. */
 int stack_sample(struct stack_sampled *items, size_t n, nanoseconds length, nanoseconds period, ty_error *err);
 void stack_sample_done(struct stack_sampled *items, size_t n);
 /* A line for each rank and place, "rank 3;<module> (train.py:9);f (train.py:3) 12", and such lines counted

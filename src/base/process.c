@@ -41,10 +41,10 @@ bool process_parse(const char *stat, struct process *process) {
     if (end == NULL ||
         sscanf(end + 1,
                " %c %d %d %d %*s %*s %u %*s %*s %*s %*s %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64
-               " %*s %*s %*s %*s %" SCNu64 " %*s %" SCNu64 " %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s"
+               " %*s %*s %d %*s %" SCNu64 " %*s %" SCNu64 " %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s"
                " %*s %*s %d",
                &read.state, &read.parent, &read.group, &read.session, &flags, &used[0], &used[1], &used[2],
-               &used[3], &read.started, &read.resident, &read.end_signal) < 10)
+               &used[3], &read.threads, &read.started, &read.resident, &read.end_signal) < 11)
         return false;
     read.ticks = used[0] + used[1] + used[2] + used[3];
     read.ending = (flags & (EXITING | SIGNALED)) != 0;

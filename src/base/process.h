@@ -16,6 +16,7 @@ struct process {
     pid_t pid, parent, group, session;
     char state;        /* the letter as in ps, 'T' for stopped */
     bool ending;       /* it exits, or dumps its core */
+    int threads;       /* also of one whose main thread has ended before them, whose state is 'Z' */
     int end_signal;    /* that tells its parent of its end; 0: none, as for what the parent calls apart */
     uint64_t started;  /* in the kernel's ticks since the boot, as process_clock */
     uint64_t resident; /* pages in memory */

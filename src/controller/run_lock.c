@@ -127,7 +127,7 @@ static bool is_near(const struct holder *holder) {
 }
 
 /* A process that is hidden from us lives. One that was killed does not, though on a busy machine it may take
- * its time to go, nor one that its parent has not reaped. */
+ * its time to go, nor one that its parent has not reaped; one whose main thread alone has ended does. */
 static bool lives_near(const struct holder *holder) {
     struct process process;
     pid_t pid = (pid_t)holder->pid;
@@ -135,7 +135,9 @@ static bool lives_near(const struct holder *holder) {
     long long start = start_of(holder->pid);
     bool comparable = holder->clock[0] == '\0' || str_equal(this_process().clock, holder->clock);
     if (comparable && start != 0 && start != holder->start) return false;
-    return !process_read(pid, &process) || (process.state != 'Z' && !process.ending && !process_is_killed(pid));
+    if (!process_read(pid, &process)) return true;
+    bool goes_on = process.state == 'Z' ? process.threads > 1 : !process.ending;
+    return goes_on && !process_is_killed(pid);
 }
 
 /* Seconds since the file was touched. With `exactly` by the clock of who keeps it: a file that is made

@@ -3,8 +3,8 @@
  * the buckets are made in one go with that, and only what was guessed wrong is made again. From then on a
  * drawing grows: new points are buckets of their own, which are folded when there are too many, so that a
  * bucket's ends are no longer exactly where the range is divided; when the run is over it is made anew, once.
- * Rows of a heat map cannot be folded so, as ranks are no longer told apart in them: those of a run that goes on
- * reach some way beyond its end, and are made anew when it comes to theirs. Counts of values take one pass.
+ * Rows of a heat map cannot be folded so, as ranks are no longer told apart in them: those of a run that goes
+ * on reach some way beyond its end, and are made anew when it comes to theirs. Counts of values take one pass.
  *
  * Whoever asks grows what is ready; what is not ready is the background's, which works on all of that together
  * without the lock (`at_work`): reading takes longer than drawing does, so a piece is read once for all who

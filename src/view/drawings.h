@@ -1,7 +1,7 @@
 /* What an index has no buckets for: lines of single ranks, of ranges of them, over another metric, of made
- * metrics; heat maps and counts of values. They are made of all reports, in passes over these: what x there is and which ranks are drawn, then
- * the buckets. That takes seconds of a long run, so it is done in the background, piece by piece, and what was
- * made is kept and grows with the run. */
+ * metrics; heat maps and counts of values. They are made of all reports, in passes over these: what x there is
+ * and which ranks are drawn, then the buckets. That takes seconds of a long run, so it is done in the
+ * background, piece by piece, and what was made is kept and grows with the run. */
 #ifndef VIEW_DRAWINGS_H
 #define VIEW_DRAWINGS_H
 

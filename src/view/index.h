@@ -46,9 +46,9 @@ struct facts_kept *index_facts(const struct view_index *index);
 struct drawings *index_drawings(const struct view_index *index);
 
 /* Reads what came since it was grown, where it has buckets for the query, that is not much and nobody else is
- * at it: so of a run that goes on each report is read once, whoever asks. Right: the index may be asked; due: it
- * may, and is to be grown behind the answer; stale: not all that it has counts as the facts say, and it is to
- * be grown before it is asked. */
+ * at it: so of a run that goes on each report is read once, whoever asks. Right: the index may be asked; due:
+ * it may, and is to be grown behind the answer; stale: not all that it has counts as the facts say, and it is
+ * to be grown before it is asked. */
 enum index_standing { INDEX_IS_RIGHT, INDEX_IS_DUE, INDEX_IS_STALE };
 enum index_standing index_follow(const struct view_index *index, const struct view_query *query,
                                  const struct view_facts *facts);

@@ -49,7 +49,7 @@ struct view_query {
     enum view_history history;
     const struct idset *ranks;      /* NULL: all */
     const struct view_index *index; /* NULL: none */
-    int rows;  /* of a heat map; 0: VIEW_ROWS_MAX */
+    int rows;                       /* of a heat map; 0: VIEW_ROWS_MAX */
     bool near; /* of a histogram: few values that lie far above all others have the last bin for themselves */
 };
 

@@ -1,6 +1,6 @@
-/* How often which values were reported, in memory that has a bound: equal values are counted together, and where
- * there are too many different ones neighbours are too. Every point is counted, in whatever order they come;
- * what is given up is only where exactly an interval may end. */
+/* How often which values were reported, in memory that has a bound: equal values are counted together, and
+ * where there are too many different ones neighbours are too. Every point is counted, in whatever order they
+ * come; what is given up is only where exactly an interval may end. */
 #ifndef VIEW_VALUE_COUNTS_H
 #define VIEW_VALUE_COUNTS_H
 

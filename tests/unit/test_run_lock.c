@@ -2,6 +2,7 @@
  * the dead, and children of the dead, hold nobody; who is refused learns by whom. */
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -12,6 +13,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -20,6 +22,7 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/process.h"
 #include "controller/run_lock.h"
 
 static char run_path[64];
@@ -204,6 +207,36 @@ static void a_copy_of_the_descriptor_holds_on(void **state) {
     assert_true(run_lock_is_held(run_path));
     expect_refused(TY_EEXISTS, "process %d", (int)getpid());
     assert_int_equal(close(copy), 0);
+    expect_free();
+}
+
+static void *stay(void *context) {
+    (void)context;
+    (void)pause();
+    return NULL;
+}
+
+/* As of a program that calls pthread_exit in main while another thread drives its run. */
+static void one_whose_main_thread_has_ended_lives(void **state) {
+    (void)state;
+    int ready[2];
+    char byte;
+    struct process process = {.state = 'R'};
+    assert_int_equal(pipe(ready), 0);
+    pid_t driver = fork();
+    if (driver == 0) {
+        pthread_t thread;
+        (void)taken();
+        if (pthread_create(&thread, NULL, stay, NULL) != 0 || write(ready[1], "x", 1) != 1) _exit(1);
+        (void)syscall(SYS_exit, 0);
+    }
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    while (process.state != 'Z')
+        assert_true(process_read(driver, &process));
+    assert_true(run_lock_is_driven(run_path));
+    assert_int_equal(kill(driver, SIGKILL), 0);
+    assert_int_equal(waitpid(driver, NULL, 0), driver);
+    assert_int_equal(close(ready[0]) | close(ready[1]), 0);
     expect_free();
 }
 
@@ -417,6 +450,7 @@ int main(void) {
         TEST(a_local_run_is_held_without_a_write),
         TEST(a_child_of_the_dead_holds_nobody),
         TEST(a_copy_of_the_descriptor_holds_on),
+        TEST(one_whose_main_thread_has_ended_lives),
         TEST(the_dead_are_told_to_be_dead),
         TEST(a_holder_elsewhere_is_heard_of),
         TEST(a_file_of_another_user_is_told),

@@ -371,7 +371,8 @@ static void test_an_index_goes_on_with_those_who_ask(void **state) {
     view_world_remove(path);
 }
 
-/* What a new attempt took back counts no more, though the index was made before: it is not asked until it knows. */
+/* What a new attempt took back counts no more, though the index was made before: it is not asked until it
+ * knows. */
 static void test_an_index_of_before_a_resume_is_not_asked(void **state) {
     (void)state;
     char path[64];
