@@ -51,7 +51,7 @@ static void test_the_same_is_answered_once(void **state) {
 
 static void test_what_is_not_kept(void **state) {
     (void)state;
-    static char large[256 << 10];
+    static char large[1 << 20];
     memset(large, 'x', sizeof large - 1);
     answer(curve, 1, 1000, "made in no time");
     answer(NULL, 1, NS_PER_S, "of nobody who watches");
