@@ -43,12 +43,12 @@ static bool encode_short(struct buffer *out, double number) {
  * bits and a power of two; times 10^tens it has 17 digits before the point, and 5^tens, 47 bits at most, times
  * the mantissa is whole: what is behind the point are bits that are shifted out. False: it is another. */
 static bool encode_long(struct buffer *out, double number) {
-    enum { DIGITS = 17, LEAST = -4, MOST = 15 };
-    const uint64_t full = UINT64_C(100000000000000000); /* 10^DIGITS */
+    enum { REAL_DIGITS = 17, LEAST_PLACE = -4, MOST_PLACE = 15 };
+    const uint64_t full = UINT64_C(100000000000000000); /* 10^REAL_DIGITS */
     int twos, place = (int)floor(log10(fabs(number)));  /* place: of the first digit, 0 before the point */
     uint64_t mantissa = (uint64_t)ldexp(frexp(fabs(number), &twos), 53), whole, five = 1;
-    if (place < LEAST || place > MOST) return false;
-    int tens = DIGITS - 1 - place, shift = 53 - twos - tens;
+    if (place < LEAST_PLACE || place > MOST_PLACE) return false;
+    int tens = REAL_DIGITS - 1 - place, shift = 53 - twos - tens;
     for (int i = 0; i < tens; i++)
         five *= 5;
     uint128 product = (uint128)mantissa * five;
@@ -58,7 +58,7 @@ static bool encode_long(struct buffer *out, double number) {
     whole += rest > half || (rest == half && whole % 2 == 1);
     if (whole < full / 10 || whole >= full)
         return false; /* log10 was rounded over a power of ten, or this was */
-    char text[DIGITS + 8], *at = text + sizeof text;
+    char text[REAL_DIGITS + 8], *at = text + sizeof text;
     for (; tens > 0 && whole % 10 == 0; tens--)
         whole /= 10;
     for (; tens > 0 || whole > 0; tens--, whole /= 10) {

@@ -31,7 +31,7 @@ static const struct {
 static const char *const made_names[MADE] = {"@interval", "@lag", "@rate"};
 
 /* What is gathered of one metric. */
-struct gathered {
+struct gathered_metric {
     const char *metric;
     size_t metric_size;
     struct points *points;
@@ -45,7 +45,7 @@ struct gathered {
 struct point_gathering {
     const struct view_query *query; /* of all, but for the metric */
     const struct view_facts *facts;
-    struct gathered *items; /* n */
+    struct gathered_metric *items; /* n */
     size_t n;
     enum made made; /* of the one metric there is then */
     enum axis axis;
@@ -94,7 +94,7 @@ static bool on_value(void *context, const struct value *value) {
     struct point_gathering *gathering = context;
     bool number = value->type == VALUE_NUMBER, wanted = false;
     for (size_t i = 0; i < gathering->n; i++) {
-        struct gathered *gathered = &gathering->items[i];
+        struct gathered_metric *gathered = &gathering->items[i];
         if (!is_named(value, gathered->metric, gathered->metric_size)) continue;
         wanted = true;
         gathered->has_value = number || value->type == VALUE_NONFINITE;
@@ -109,7 +109,7 @@ static bool on_value(void *context, const struct value *value) {
     return true;
 }
 
-static int add_point(const struct point_gathering *gathering, struct gathered *gathered,
+static int add_point(const struct point_gathering *gathering, struct gathered_metric *gathered,
                      const struct journal_report *report) {
     struct points *points = gathered->points;
     if (points->n == gathered->room) {
@@ -370,7 +370,8 @@ static void begin(struct point_gathering *gathering, const struct view_query *qu
 }
 
 /* What x is shows now that all were read. */
-static int settle(const struct point_gathering *gathering, const struct gathered *gathered, ty_error *err) {
+static int settle(const struct point_gathering *gathering, const struct gathered_metric *gathered,
+                  ty_error *err) {
     struct points *points = gathered->points;
     int result = 0, chosen = gathering->decided && gathering->n_names > 0 ? 0 : -1;
     /* Not decided: the first that 99 of 100 reports have. */
@@ -453,7 +454,7 @@ static int gather(const char *run_path, struct point_gathering *gathering, struc
         points->scanned = share > 0 && there > 0 ? points->scanned * share / there : 1;
     }
     for (size_t i = 0; i < gathering->n; i++) {
-        struct gathered *gathered = &gathering->items[i];
+        struct gathered_metric *gathered = &gathering->items[i];
         free(gathered->xs);
         if (result < 0)
             points_done(gathered->points);
@@ -481,7 +482,7 @@ static void find_range(struct point_gathering *gathering, struct view_scan *read
 
 int points_gather(const char *run_path, const struct view_query *query, const struct view_facts *facts,
                   struct points *points, ty_error *err) {
-    struct gathered gathered = {.metric = query->metric, .points = points};
+    struct gathered_metric gathered = {.metric = query->metric, .points = points};
     struct point_gathering gathering = {.query = query, .facts = facts, .items = &gathered, .n = 1};
     *points = (struct points){0};
     int result = points_check_query(query, err);
@@ -504,11 +505,11 @@ int points_gather_each(const char *run_path, const struct view_query *query, con
                        size_t n, const struct view_facts *facts, struct points *points, ty_error *err) {
     struct point_gathering gathering = {.query = query, .facts = facts, .n = n};
     struct view_scan reading = {.last = (int64_t)facts->reports};
-    CLEANUP_FREE struct gathered *items = calloc(n + 1, sizeof *items);
+    CLEANUP_FREE struct gathered_metric *items = calloc(n + 1, sizeof *items);
     if (items == NULL) return ty_fail_memory(err);
     for (size_t i = 0; i < n; i++) {
         points[i] = (struct points){0};
-        items[i] = (struct gathered){.metric = metrics[i], .points = &points[i]};
+        items[i] = (struct gathered_metric){.metric = metrics[i], .points = &points[i]};
     }
     gathering.items = items;
     begin(&gathering, query, NULL);
@@ -518,7 +519,7 @@ int points_gather_each(const char *run_path, const struct view_query *query, con
 int points_gather_between(const char *run_path, const struct view_query *query, const char *x,
                           const struct view_facts *facts, int64_t after, int64_t last, struct points *points,
                           ty_error *err) {
-    struct gathered gathered = {.metric = query->metric, .points = points};
+    struct gathered_metric gathered = {.metric = query->metric, .points = points};
     struct point_gathering gathering = {.query = query, .facts = facts, .items = &gathered, .n = 1};
     struct view_scan reading = {.after = after, .last = last};
     *points = (struct points){0};
@@ -527,7 +528,7 @@ int points_gather_between(const char *run_path, const struct view_query *query, 
 }
 
 int points_gather_next(struct points_pass *pass, struct points *points, ty_error *err) {
-    struct gathered gathered = {.metric = pass->query->metric, .points = points};
+    struct gathered_metric gathered = {.metric = pass->query->metric, .points = points};
     struct point_gathering gathering = {
         .query = pass->query, .facts = pass->facts, .items = &gathered, .n = 1, .before = pass->before};
     struct view_scan reading = {.after = pass->after, .last = pass->last, .piece = true, .given = pass->rows};
