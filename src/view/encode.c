@@ -10,8 +10,6 @@
 
 enum { WHOLE_MAX = 1000000000 };
 
-__extension__ typedef unsigned __int128 uint128;
-
 #define INTEGERS_MAX 9007199254740992.0 /* 2^53 */
 
 /* A number that is a whole one of up to 16 digits, divided by a power of ten up to 10^22: both are doubles, so
@@ -39,38 +37,6 @@ static bool encode_short(struct buffer *out, double number) {
     return true;
 }
 
-/* The 17 digits that printf gives, where it gives them without an exponent. Such a number is a mantissa of 53
- * bits and a power of two; times 10^tens it has 17 digits before the point, and 5^tens, 47 bits at most, times
- * the mantissa is whole: what is behind the point are bits that are shifted out. False: it is another. */
-static bool encode_long(struct buffer *out, double number) {
-    enum { REAL_DIGITS = 17, LEAST_PLACE = -4, MOST_PLACE = 15 };
-    const uint64_t full = UINT64_C(100000000000000000); /* 10^REAL_DIGITS */
-    int twos, place = (int)floor(log10(fabs(number)));  /* place: of the first digit, 0 before the point */
-    uint64_t mantissa = (uint64_t)ldexp(frexp(fabs(number), &twos), 53), whole, five = 1;
-    if (place < LEAST_PLACE || place > MOST_PLACE) return false;
-    int tens = REAL_DIGITS - 1 - place, shift = 53 - twos - tens;
-    for (int i = 0; i < tens; i++)
-        five *= 5;
-    uint128 product = (uint128)mantissa * five;
-    if (shift <= 0 || shift >= 64) return false;
-    whole = (uint64_t)(product >> shift);
-    uint64_t rest = (uint64_t)product << (64 - shift), half = UINT64_C(1) << 63;
-    whole += rest > half || (rest == half && whole % 2 == 1);
-    if (whole < full / 10 || whole >= full)
-        return false; /* log10 was rounded over a power of ten, or this was */
-    char text[REAL_DIGITS + 8], *at = text + sizeof text;
-    for (; tens > 0 && whole % 10 == 0; tens--)
-        whole /= 10;
-    for (; tens > 0 || whole > 0; tens--, whole /= 10) {
-        *--at = (char)('0' + whole % 10);
-        if (tens == 1) *--at = '.';
-    }
-    if (*at == '.') *--at = '0';
-    if (number < 0) *--at = '-';
-    buffer_append(out, at, (size_t)(text + sizeof text - at));
-    return true;
-}
-
 void encode_number(struct buffer *out, double number) {
     char text[40];
     if (!isfinite(number)) {
@@ -81,7 +47,7 @@ void encode_number(struct buffer *out, double number) {
         encode_int(out, (int64_t)number);
         return;
     }
-    if (encode_short(out, number) || encode_long(out, number)) return;
+    if (encode_short(out, number)) return;
     (void)snprintf(text, sizeof text, "%.17g", number);
     char *comma = strchr(text, ','); /* of a program's locale */
     if (comma != NULL) *comma = '.';
