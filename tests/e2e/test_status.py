@@ -71,7 +71,7 @@ class Status(RunCase):
 
     def test_where_the_start_of_the_last_attempt_went(self):
         self.assert_status(0, self.run_workers("--name", "again", "-n", "2", "--max-failures", "1",
-                                               *shell("[ -e begun.$RANK ] || { touch begun.$RANK; exit 3; }; sleep 0.4; @ report a=1")))
+                                               *shell('if [ "$RANK" = 0 ] && ! [ -e begun ]; then touch begun; exit 3; fi; sleep 0.4; @ report a=1')))
         self.assertIn("Where the start of attempt 2 went:", self.status_text("again"))
         phases = {part["phase"]: part for part in self.status("again")["start_up"]}
         self.assertGreaterEqual(phases["first report"]["seconds"], 0.4)
