@@ -267,7 +267,7 @@ int module_count_reports(struct journal *journal, uint64_t *count, nanoseconds *
                        0, 0, hand_numbers, &call, err);
     if (result < 0) return result;
     *count = (uint64_t)reports;
-    *first = time;
+    if (first != NULL) *first = time;
     return 0;
 }
 

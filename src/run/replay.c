@@ -125,6 +125,11 @@ double attempt_seconds(const struct ty_attempt_info *attempt, nanoseconds now) {
 
 /* -- workers */
 
+nanoseconds replay_able(const struct worker_start *start) {
+    if (start->rendezvous > 0) return start->rendezvous;
+    return start->ready > 0 ? start->ready : start->started;
+}
+
 static void note_worker(struct replay_worker *worker, const struct run_event *event) {
     bool first = event->attempt <= 1;
     switch ((int)event->kind) {

@@ -71,6 +71,9 @@ void replay_close(struct run_replay *replay);
 
 void replay_done(struct run_replay *replay);
 
+/* Since when a worker can report: since the last that is told of its start; 0: nothing is. */
+nanoseconds replay_able(const struct worker_start *start);
+
 /* How long an attempt took, or has gone on at `now` (wall); 0 where the clock was put back meanwhile. */
 double attempt_seconds(const struct ty_attempt_info *attempt, nanoseconds now);
 

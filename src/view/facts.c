@@ -151,7 +151,7 @@ static int read_facts(void *context, struct journal *journal, ty_error *err) {
     view_facts_done(facts);
     int result = journal_each_event(journal, 0, on_event, facts, err);
     if (result >= 0) result = journal_each_checkpoint(journal, on_checkpoint, facts, err);
-    if (result >= 0) result = journal_count_reports(journal, &facts->reports, &facts->first_report, err);
+    if (result >= 0) result = journal_count_reports(journal, &facts->reports, NULL, err);
     if (result >= 0) weigh_attempts(facts);
     return result == -ENOMEM ? ty_fail_memory(err) : result;
 }
@@ -194,7 +194,7 @@ static int read_more(void *context, struct journal *journal, ty_error *err) {
         result = journal_each_checkpoint(journal, on_checkpoint, facts, err);
         if (result >= 0) weigh_attempts(facts);
     }
-    if (result >= 0) result = journal_count_reports(journal, &facts->reports, &facts->first_report, err);
+    if (result >= 0) result = journal_count_reports(journal, &facts->reports, NULL, err);
     return result == -ENOMEM ? ty_fail_memory(err) : result;
 }
 

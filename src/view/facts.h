@@ -72,7 +72,6 @@ struct view_facts {
         *numbers;     /* owned; of committed checkpoints by path, where the name does not tell; NULL: none */
     int64_t sequence; /* of the last event; 0: none was read */
     uint64_t reports; /* how many there are */
-    nanoseconds first_report;
 };
 
 int view_facts_read(const char *run_path, struct view_facts *facts, ty_error *err);

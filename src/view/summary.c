@@ -142,12 +142,6 @@ static void note_phase(struct start_phase *phase, nanoseconds duration, int rank
     phase->rank = rank;
 }
 
-/* Since when a worker can report. */
-static nanoseconds able_of(const struct worker_start *start) {
-    if (start->rendezvous > 0) return start->rendezvous;
-    return start->ready > 0 ? start->ready : start->started;
-}
-
 /* Of the last attempt. */
 static void measure_phases(struct view_summary *summary) {
     const struct run_replay *replay = &summary->replay;
@@ -184,7 +178,7 @@ static int on_first(void *context, const struct journal_report *report) {
     struct view_summary *summary = reading->summary;
     bool known = report->rank >= 0 && (size_t)report->rank < summary->replay.n_workers;
     if (report->attempt != summary->attempts || !known || reading->made[report->rank]) return 0;
-    nanoseconds able = able_of(&summary->replay.workers[report->rank].last);
+    nanoseconds able = replay_able(&summary->replay.workers[report->rank].last);
     reading->made[report->rank] = true;
     if (able > 0) note_phase(&summary->phases[PHASE_REPORT], report->time - able, report->rank);
     return ++reading->n == summary->replay.n_workers;
@@ -289,8 +283,7 @@ static int read_anew(void *context, struct journal *journal, ty_error *err) {
     if (result >= 0) result = journal_each_report(journal, 0, 1, on_report, reading, err);
     if (result >= 0) result = measure_pace(journal, reading, err);
     if (result >= 0) result = journal_each_checkpoint(journal, on_checkpoint, reading, err);
-    nanoseconds first;
-    if (result >= 0) result = journal_count_reports(journal, &summary->reports, &first, err);
+    if (result >= 0) result = journal_count_reports(journal, &summary->reports, NULL, err);
     if (result >= 0) measure_phases(summary);
     return result >= 0 ? measure_first(journal, summary, err) : result;
 }

@@ -133,14 +133,11 @@ static int measure_ranks(struct view_timeline *timeline) {
     for (size_t i = 0; i < n; i++) {
         const struct worker_start *worker = &replay->workers[i].last;
         nanoseconds launched = replay->last_start.launched;
-        nanoseconds last = worker->rendezvous > 0 ? worker->rendezvous
-                           : worker->ready > 0    ? worker->ready
-                                                  : worker->started;
         starts[i] = (struct view_rank_start){.rank = (int)i,
                                              .spawn = between(launched, worker->started),
                                              .loader = between(worker->started, worker->ready),
                                              .rendezvous = between(worker->ready, worker->rendezvous),
-                                             .total = between(launched, last)};
+                                             .total = between(launched, replay_able(worker))};
     }
     timeline->spawn = take_quantiles(starts, n, offsetof(struct view_rank_start, spawn), room);
     timeline->loader = take_quantiles(starts, n, offsetof(struct view_rank_start, loader), room);

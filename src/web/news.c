@@ -84,12 +84,11 @@ static int on_event(void *context, int64_t sequence, const struct journal_event 
 static int read_news(void *context, struct journal *journal, ty_error *err) {
     struct look_job *job = context;
     uint64_t count = 0;
-    nanoseconds first = 0;
     job->there.sequence = job->told.sequence;
     job->replaced = job->told.sequence > 0;
     int result = journal_each_event(journal, job->told.sequence - 1, on_event, job, err);
     if (result < 0 || job->replaced) return result; /* a replaced one is looked at as one that is new */
-    result = journal_count_reports(journal, &count, &first, err);
+    result = journal_count_reports(journal, &count, NULL, err);
     job->there.reports = (int64_t)count;
     return result;
 }
