@@ -37,7 +37,7 @@ static void add_others(const struct ty_run *run, const struct run_failure *failu
     add_ranks(out, &failed, earlier ? "failed" : "failed after it");
     add_ranks(out, &stopped, "stopped when told to");
     add_ranks(out, &finished, "had finished");
-    add_ranks(out, &unstarted, "did not run to an end of its own");
+    add_ranks(out, &unstarted, "did not run to the end");
 }
 
 static void add_proof(const struct ty_run *run, struct buffer *out) {

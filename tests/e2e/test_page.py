@@ -298,6 +298,24 @@ class Page(harness.Case):
         expect(page.locator(".cause")).to_have_count(0)
         self.forget("500")
 
+    def test_a_run_that_one_answer_could_not_reach_is_shown_again(self):
+        """The server saw it whole before and after, so it has nothing to tell."""
+        run = Journal(self.storage, "a")
+        run.begin(1)
+        run.report(1, 1, 0, 1, {"loss": 1})
+        run.commit()
+        server = self.serve()
+        page = self.open(server, f"&run={server.ids()['a']}")
+        expect(page.locator(".facts")).to_contain_text("1 report")
+        page.route("**/api/runs/*", lambda route: route.fulfill(status=500, json={"error": "it was away"}), times=1)
+        run.report(2, 1, 0, 2, {"loss": 1})
+        run.commit()
+        expect(page.locator(".facts")).to_contain_text("2 reports")
+        expect(page.locator(".cause")).to_have_count(0)
+        self.assertTrue(any("500" in one for one in self.said))  # it was answered so
+        self.forget("500")
+        run.done()
+
     def test_a_run_that_turns_quiet_and_dies_is_seen_without_a_reload(self):
         run = Journal(self.storage, "a", live=True)
         run.begin(1)

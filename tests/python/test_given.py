@@ -1,6 +1,7 @@
 """Checkpoints that are given away for good and copied behind the training: whoever dies meanwhile, nothing of them is left, neither
 beside the run's files nor where they lay."""
 
+import contextlib
 import os
 import pathlib
 import shutil
@@ -93,6 +94,12 @@ DataParallelTrainer(train, scaling_config=ScalingConfig(num_workers=2), run_conf
 """
 
 
+def send(number, pids):
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
 @pytest.mark.parametrize("who", ["controller", "interrupted", "all"])
 def test_nothing_is_left_of_a_run_that_dies(storage, heap, place, tmp_path, who):
     mark, program = tmp_path / "mark", tmp_path / "program.py"
@@ -102,11 +109,11 @@ def test_nothing_is_left_of_a_run_that_dies(storage, heap, place, tmp_path, who)
     process = subprocess.Popen([sys.executable, program], env={**os.environ, "PYTHONPATH": PACKAGE})
     assert wait_until(mark.exists) and given(heap, run)
     if who == "all":
-        everybody = [pid for pid in processes_with(str(place)) if pid != process.pid]
-        for pid in (*everybody, process.pid):
-            os.kill(pid, signal.SIGSTOP)
-        for pid in (*everybody, process.pid):
-            os.kill(pid, signal.SIGKILL)
+        stopped = set()  # all of them first, that nobody sees another die; some come and go by themselves meanwhile
+        while begun := {process.pid, *processes_with(str(place))} - stopped:
+            send(signal.SIGSTOP, begun)
+            stopped |= begun
+        send(signal.SIGKILL, stopped)
     else:
         process.send_signal(signal.SIGINT if who == "interrupted" else signal.SIGKILL)
     process.wait(180)

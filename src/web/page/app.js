@@ -125,7 +125,8 @@ async function showRun(id, tab) {
     } catch (error) {
       if (away) return;
       if (error.status === 410) return gone();
-      if (error.status) (run.unreadable = error.message), draw();
+      // Asked for again: the server tells of a change between its own looks, and none of those may have met what this answer met.
+      if (error.status) (run.unreadable = error.message), (again = !document.hidden), draw();
     }
     rest();
   };

@@ -76,7 +76,7 @@ class Workers(FaultCase):
         finished = self.assert_status(3, self.finish(process))
         self.assertIn("first cause: rank 0 exited with code 3", finished.err)
         self.assertRegex(finished.err, r"node \S+: process %d does not end after SIGKILL" % pids[1])
-        self.assertIn("rank 1 did not run to an end of its own", finished.err)
+        self.assertIn("rank 1 did not run to the end", finished.err)
         self.assertIn("not every node could prove that nothing is left", finished.err)
 
     @staticmethod
