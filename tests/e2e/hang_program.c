@@ -55,7 +55,7 @@ static int train_on(ty_worker *worker) {
     void *value = NULL;
     ty_report_options options = {.checkpoint = "d", .mode = TY_ASYNC};
     if (ty_world_rank(worker) > 0) {
-        int code = ty_store_wait(worker, "late", 30, &value, &size, NULL);
+        int code = ty_store_wait(worker, "late", 180, &value, &size, NULL);
         free(value);
         return code < 0 || ty_report_json(worker, "{}", NULL, NULL) < 0;
     }
@@ -75,7 +75,7 @@ int main(int argc, char **argv) {
     if (strcmp(argv[1], "wait") == 0 && ty_world_rank(worker) == 0) {
         size_t size;
         void *value = NULL;
-        int code = ty_store_wait(worker, "late", 30, &value, &size, &err);
+        int code = ty_store_wait(worker, "late", 180, &value, &size, &err);
         free(value);
         return code < 0;
     }

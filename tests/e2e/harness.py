@@ -9,6 +9,7 @@ import atexit
 import concurrent.futures
 import contextlib
 import glob
+import io
 import json
 import os
 import resource
@@ -49,6 +50,13 @@ def free_port():
     one.bind(("127.0.0.1", 0))
     atexit.register(one.close)
     return one.getsockname()[1]
+
+
+def read_line_by_line(process):
+    """A line that is read of what the process prints takes along nothing of what comes behind it: `communicate` would not have that."""
+    for stream in (process.stdout, process.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream._CHUNK_SIZE = 1
 
 
 class Finished:
@@ -160,6 +168,7 @@ class Case(unittest.TestCase):
             [more.pop("command", COMMAND), *map(str, args)], cwd=more.pop("cwd", self.place), env=self.environment_with(env),
             stdin=more.pop("stdin", subprocess.DEVNULL), stdout=more.pop("stdout", subprocess.PIPE),
             stderr=more.pop("stderr", subprocess.PIPE), text=True, errors="surrogateescape", **more)
+        read_line_by_line(process)
         self.addCleanup(process.stdout and process.stdout.close or (lambda: None))
         self.addCleanup(process.stderr and process.stderr.close or (lambda: None))
         return process
@@ -193,10 +202,11 @@ class Case(unittest.TestCase):
         """Waits until `condition()` is true, which some process brings about; its value."""
         began = time.monotonic()
         while True:
+            ended = process is not None and process.poll() is not None  # asked first: the last it does may be what is waited for
             value = condition()
             if value:
                 return value
-            if process is not None and process.poll() is not None:
+            if ended:
                 self.fail("ended before there was %s: %r" % (what, self.finish(process)))
             waited = time.monotonic() - began
             self.assertLess(waited, seconds, "waited %s s for %s" % (seconds, what))
@@ -251,10 +261,13 @@ class Case(unittest.TestCase):
         self.assertEqual(status, finished.status, repr(finished))
         return finished
 
+    def lines_of(self, finished):
+        """The lines on standard error, but for what is told of nodes that wait for each other, on a machine that is busy."""
+        return [line for line in finished.err.splitlines() if "; missing: " not in line and "waiting for the controller at " not in line]
+
     def assert_line(self, finished, command, *words):
-        """One line on standard error, which names the command and holds all words (case-blind); which nodes have not joined yet is told
-        besides, on a machine that is busy."""
-        lines = [line for line in finished.err.splitlines() if "; missing: " not in line]
+        """One line on standard error, which names the command and holds all words (case-blind)."""
+        lines = self.lines_of(finished)
         self.assertEqual(1, len(lines), repr(finished))
         self.assertTrue(lines[0].startswith("trainyard %s: " % command if command else "trainyard: "), repr(finished))
         for word in words:

@@ -11,7 +11,7 @@ import os
 import pwd
 import subprocess
 
-from harness import COMMAND, HERE
+from harness import COMMAND, HERE, read_line_by_line
 
 SCRIPTS = os.path.join(HERE, "..", "..", "scripts")
 SCRIPT = os.path.join(SCRIPTS, "hosts")
@@ -48,6 +48,7 @@ class Hosts:
             self.words(host, *args), cwd=more.pop("cwd", self.case.place), env=self.environment(env), text=True,
             stdin=more.pop("stdin", subprocess.DEVNULL), stdout=more.pop("stdout", subprocess.PIPE),
             stderr=more.pop("stderr", subprocess.PIPE), errors="surrogateescape", **more)
+        read_line_by_line(process)
         for stream in (process.stdout, process.stderr):
             self.case.addCleanup(stream.close if stream else (lambda: None))
         return process

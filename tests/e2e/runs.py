@@ -8,6 +8,7 @@ import os
 import random
 import re
 import stat
+import struct
 import sys
 import time
 
@@ -15,6 +16,7 @@ import harness
 from harness import Case, open_files, processes_with
 
 PYTHON = sys.executable
+F_OFD_GETLK = 36  # of <fcntl.h>; Python has no name for it
 NEVER = "100000"  # seconds that a worker would sleep if nobody ended it
 
 # What may stay of a run: its journal (with its companions, and the lock, when the writer was killed), samples of the hardware
@@ -55,10 +57,21 @@ def command_line(pid):
 
 
 def children(pid):
-    """But for what a controller does apart for a moment, with its own memory: writing to the storage. Looked at again it may be gone."""
+    """But for what a controller does apart for a moment, with its own memory: writing to the storage; looked at again it may be gone. And but
+    for the sampler that an agent has after a while."""
     own = command_line(pid)
-    found = sorted(child for child, parent in parents().items() if parent == pid)
-    return [child for child in found if own[1:2] != [b"run"] or command_line(child) not in (own, [], [b""])]
+    found = {child: command_line(child) for child, parent in sorted(parents().items()) if parent == pid}
+    return [child for child, words in found.items()
+            if words[1:3] != [b"agent", b"--sample"] and (own[1:2] != [b"run"] or words not in (own, [], [b""]))]
+
+
+def state_of(pid):
+    """Its letter in /proc; none of a process that is gone."""
+    try:
+        with open("/proc/%d/stat" % pid) as file:
+            return file.read().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
 
 
 def try_kill(pid, number):
@@ -89,12 +102,10 @@ def is_locked(path):
     """Somebody holds this lease; one that nobody holds is void, and removed by the next run that looks."""
     try:
         with open(path) as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            return False
+            asked = fcntl.fcntl(file, F_OFD_GETLK, struct.pack("hhqqi4x", fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0))
     except FileNotFoundError:
         return False
-    except BlockingIOError:
-        return True
+    return struct.unpack("hhqqi4x", asked)[0] == fcntl.F_WRLCK
 
 
 def held_elsewhere(names):

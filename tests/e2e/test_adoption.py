@@ -291,11 +291,15 @@ class Adopted(JoinCase):
         for rank in (0, 1):
             self.assert_status(0, self.finish(self.nodes[rank]))
 
+    def end_workers(self):
+        workers = ["/proc/%d" % self.notes(rank)[-1][0] for rank in (0, 1)]
+        self.write("enough", "")
+        self.wait_for(lambda: not any(map(os.path.exists, workers)), "the end of the workers", self.nodes[1])
+
     def test_workers_that_end_meanwhile(self):
         self.begin(STEPS + "; exit $((RANK * 7))")
         self.kill_controller()
-        self.write("enough", "")
-        time.sleep(1)
+        self.end_workers()
         self.resume(STEPS + "; exit $((RANK * 7))")
         first, second = (self.finish(self.nodes[rank]) for rank in (0, 1))
         self.assert_status(7, first)
@@ -306,11 +310,9 @@ class Adopted(JoinCase):
     def end_unheard(self, link, finished):
         """Both workers end when the controller is dead, and node 1 hears of that only then, as where a process that wrote for the controller
         has its connections still."""
-        workers = ["/proc/%d" % self.notes(rank)[-1][0] for rank in (0, 1)]
         link.holds = True
         self.kill_controller()
-        self.write("enough", "")
-        self.wait_for(lambda: not any(map(os.path.exists, workers)), "the end of the workers", self.nodes[1])
+        self.end_workers()
         time.sleep(0.2)  # its agent looks for what they left
         link.let_go()
         self.nodes[0] = self.node(0, *self.words, "--resume", *self.command)
@@ -398,7 +400,7 @@ class Adopted(JoinCase):
         for again in range(2):
             self.nodes[0] = self.start("run", "--storage-path", self.storage, "--num-cpus", 64, "-n", 2, "--name", "r", "--resume", "--", "sh", "-c", DEAF)
             if again == 0:
-                self.wait_for_line(self.nodes[0], "waiting 1")
+                self.wait_for_line(self.nodes[0], "s at most: until then workers")
                 self.kill_controller()
         self.wait_for(lambda: self.notes(0)[-1][1] == 2, "attempt 2", self.nodes[0])
         self.write("enough", "")
@@ -416,7 +418,7 @@ class Adopted(JoinCase):
         self.assert_status(1, self.finish(self.nodes[0]))
         os.remove(os.path.join(self.place, "fail"))
         self.nodes[0] = self.start("run", "--storage-path", self.storage, "--num-cpus", 64, "-n", 2, "--name", "r", "--resume", "--", "sh", "-c", DEAF)
-        self.wait_for_line(self.nodes[0], "waiting 1")
+        self.wait_for_line(self.nodes[0], "s at most: until then workers")
         self.assert_attempts_in_order()
         self.end_node_1()
 
@@ -691,7 +693,7 @@ class Adopted(JoinCase):
         """Another attempt begins, behind all of the first."""
         self.resume(DEAF)
         self.wait_for_line(self.nodes[0], why)
-        self.wait_for_line(self.nodes[0], "waiting 1")
+        self.wait_for_line(self.nodes[0], "s at most: until then workers")
         self.wait_for(lambda: all(self.notes(rank)[-1][1] == 2 for rank in (0, 1)), "attempt 2", self.nodes[0])
         self.end()
         self.assert_no_overlap()
@@ -699,11 +701,11 @@ class Adopted(JoinCase):
     @unittest.skipUnless(os.geteuid() == 0, "takes the rights to become another user")
     def test_who_knocks_where_no_descriptor_is_left(self):
         """The agent rests, and opens when it can."""
-        script = STEPS.replace("i=$((i+1));", "while test -e hush; do sleep 0.02; done; i=$((i+1));")
+        script = STEPS.replace("i=$((i+1));", "while test -e hush; do : > hushed.$RANK; sleep 0.02; done; i=$((i+1));")
         self.begin(script)
         self.kill_controller()
-        self.write("hush", "")
-        time.sleep(0.5)  # no report is under way, for which a worker opens a channel
+        self.write("hush", "")  # no report is under way then, for which a worker opens a channel
+        self.wait_for(lambda: all(os.path.exists(os.path.join(self.place, "hushed.%d" % rank)) for rank in (0, 1)), "silence", self.nodes[1])
         with self.without_descriptors(self.agent(0)):
             stranger = self.stranger("1")
         os.unlink(os.path.join(self.place, "hush"))

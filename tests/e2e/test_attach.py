@@ -12,7 +12,7 @@ import time
 import unittest
 
 from harness import COMMAND, main
-from runs import children
+from runs import children, state_of
 from test_bars import Grid
 from test_output import OutputCase
 from test_terminal import Terminal
@@ -24,11 +24,6 @@ if os.environ["RANK"] == os.environ.get("AT", "0"):
     breakpoint()
 print("went on with", x)
 """
-
-
-def state_of(pid):
-    with open("/proc/%d/stat" % pid) as file:
-        return file.read().rpartition(")")[2].split()[0]
 
 
 class AttachCase(OutputCase):

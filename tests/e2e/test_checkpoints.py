@@ -246,7 +246,9 @@ class Checkpoints(runs.RunCase):
     def test_a_killed_controller_loses_nothing_that_was_committed(self):
         process = self.start("run", "--storage-path", self.storage, "--name", "r", "-n", 2, "--num-cpus", 2, "--keep-checkpoints", 3,
                              "--", PROGRAM, "async", 100000, self.files)
-        self.wait_for(lambda: os.path.isdir(os.path.join(self.storage, "r", "checkpoint_000020")), "the twentieth", process)
+        def came_to(number):  # each is there for a moment alone
+            return max((name for name in os.listdir(os.path.join(self.storage, "r")) if name.startswith("checkpoint_")), default="") >= "checkpoint_%06d" % number
+        self.wait_for(lambda: os.path.isdir(os.path.join(self.storage, "r")) and came_to(20), "the twentieth", process)
         process.send_signal(signal.SIGKILL)
         process.wait()
         for stream in (process.stdout, process.stderr):

@@ -1,6 +1,7 @@
 """A clean death: whatever kills a worker, the agent or the controller, nothing of the run is left but its directory, which tells
 what happened. The eight events of docs/faults.md, and the ways in which processes try to stay."""
 
+import contextlib
 import fcntl
 import os
 import signal
@@ -53,14 +54,14 @@ class DeathCase(RunCase):
         """Pid of a rank of a gang that runs one agent; in the midst of an exec a process has no environment for a moment."""
         def find():
             for pid in children(self.agents(process)[0]):
-                with open("/proc/%d/environ" % pid, "rb") as file:
+                with contextlib.suppress(OSError), open("/proc/%d/environ" % pid, "rb") as file:
                     if b"\0RANK=%d\0" % rank in b"\0" + file.read():
                         return pid
             return None
         return self.wait_for(find, "rank %d" % rank, process)
 
-    def assert_death(self, process, status, *states, name="gang", timeout=180):
-        finished = self.assert_status(status, self.finish(process, timeout))
+    def assert_death(self, process, status, *states, name="gang"):
+        finished = self.assert_status(status, self.finish(process))
         self.assert_clean()
         self.assert_ended(name, *states)
         return finished
@@ -305,7 +306,7 @@ time.sleep(100000)
 """
         self.write("work/fail", "")
         process = self.python(script, "--name", "gang", "-n", 2, "--grace", "100ms")
-        self.assert_death(process, 9, "failed", timeout=40)
+        self.assert_death(process, 9, "failed")
 
     def test_fork_storm_and_killed_controller(self):
         script = r"""
@@ -459,10 +460,11 @@ class RandomKills(DeathCase):
         agents = children(process.pid)
         try_kill(victim, signal.SIGKILL)
         for kind in kinds[1:]:
-            # Where the controller and the agent are killed at once, nobody is left to clear up. Before there was an agent the controller was
-            # the victim, whatever was asked for.
-            if victim != process.pid and (kind != "controller" or victim not in agents):
-                try_kill(self.victim(kind, random, process), signal.SIGKILL)
+            # Where the controller and the agent are killed at once, nobody is left to clear up. Where there is no agent, or none any more, the
+            # controller is the victim, whatever is asked for.
+            other = self.victim(kind, random, process)
+            if victim != process.pid and (other != process.pid or victim not in agents):
+                try_kill(other, signal.SIGKILL)
         time.sleep(0.01 * random.random())
         if process.poll() is None:
             process.terminate()

@@ -323,15 +323,18 @@ class Dashboard(DashboardCase):
         def switches():
             total = 0
             for task in os.listdir(f"/proc/{server.process.pid}/task"):
-                with open(f"/proc/{server.process.pid}/task/{task}/status") as file:
+                with contextlib.suppress(FileNotFoundError, ProcessLookupError), open(f"/proc/{server.process.pid}/task/{task}/status") as file:
                     total += sum(int(line.split()[1]) for line in file if "ctxt_switches" in line)
             return total
 
+        def rests(seconds):
+            before = switches()
+            time.sleep(seconds)
+            return switches() == before
+
         self.wait_for(lambda: sum("socket" in link for link in harness.open_files(server.process.pid)) <= 1)
-        time.sleep(1)
-        before = switches()
-        time.sleep(5)
-        self.assertEqual(before, switches())
+        self.wait_for(lambda: rests(1), "the end of what was begun")
+        self.assertTrue(rests(5), "something runs")
 
     def test_it_ends_amid_answers_and_downloads(self):
         journal = Journal(self.storage, "large")
@@ -355,8 +358,8 @@ class Dashboard(DashboardCase):
     # -- actions
 
     def test_actions_only_where_they_are_allowed(self):
-        process = self.start_run("-n", "1", "--name", "long", "--", "sleep", "100")
-        self.wait_for(lambda: os.path.exists(os.path.join(self.storage, "long", "run.db")), process=process)
+        process = self.start_run("-n", "1", "--name", "long", "--", "sh", "-c", ": > up; exec sleep 1000")
+        self.wait_for(lambda: os.path.exists(os.path.join(self.place, "up")), process=process)
         server = self.serve("--allow-actions")
         path = f"/api/runs/{server.ids()['long']}/stop"
         self.assertEqual(401, server.ask(path, "POST", token=False, body=b'{"confirm": "long"}')[0])

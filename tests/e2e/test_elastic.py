@@ -32,7 +32,7 @@ while here.gather("go.%%d" %% step, b"end" if os.path.exists("done") else b"")[0
 
 
 class ElasticCase(RunCase):
-    INTERVAL = 0.3
+    INTERVAL = 2  # s: an attempt lasts so long at least, and has begun to train by then
 
     def config(self, least, most, **more):
         return self.write("work/scaling.json", json.dumps({"num_workers": [least, most],

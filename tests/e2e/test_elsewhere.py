@@ -1,5 +1,6 @@
 """`trainyard stacks --seconds` of workers on other machines: by the run's controller and the agents there."""
 
+import contextlib
 import json
 import os
 import re
@@ -8,6 +9,7 @@ import signal
 
 import harness
 from hosts import Hosts
+from runs import command_line, state_of
 
 
 class Elsewhere(harness.Case):
@@ -24,6 +26,7 @@ class Elsewhere(harness.Case):
         for rank in range(4):
             self.wait_for_file("ready.%d" % rank)
         self.addCleanup(self.stop)
+        self.wait_for(lambda: 4 == sum(command_line(pid)[:1] == [b"sleep"] and state_of(pid) == "S" for pid in harness.processes_with(self.place)), "sleep")
         # Where workers are is read in the journal, in which they come a little later than to life.
         self.wait_for(lambda: "4 started" in self.hosts.trainyard("h1", "status", "--storage-path", self.storage, "run").out)
 
@@ -39,17 +42,15 @@ class Elsewhere(harness.Case):
 
     def children_on_h2(self, words):
         """Of the command on h2, those with these words, as this machine numbers them."""
-        pid = self.hosts.pid_of(self.started[1])
-        with open("/proc/%d/task/%d/children" % (pid, pid)) as file:
-            found = {int(child) for child in file.read().split()}
-        for child in list(found):
-            with open("/proc/%d/task/%d/children" % (child, child)) as file:
-                found.update(map(int, file.read().split()))
-        return {child for child in found if words in self.words_of(child)}
+        agents = self.children_of(self.hosts.pid_of(self.started[1]))
+        found = {*agents, *(child for agent in agents for child in self.children_of(agent))}
+        return {child for child in found if words in b" ".join(command_line(child)).decode()}
 
-    def words_of(self, pid):
-        with open("/proc/%d/cmdline" % pid) as file:
-            return file.read().replace("\0", " ")
+    def children_of(self, pid):
+        """Those of its first thread; none of one that has ended meanwhile."""
+        with contextlib.suppress(OSError), open("/proc/%d/task/%d/children" % (pid, pid)) as file:
+            return list(map(int, file.read().split()))
+        return []
 
     def ranks_in(self, folded):
         return {int(rank) for rank in re.findall(r"^rank (\d+);\S.* \d+$", folded, re.M)}

@@ -17,7 +17,7 @@ while True:
 CALL = """
 import socket, sys
 try:
-    server = socket.create_connection((sys.argv[1], 7000), timeout=0.5)
+    server = socket.create_connection((sys.argv[1], 7000), timeout=2)
     server.settimeout(None)
     print(server.recv(5).decode())
 except TimeoutError:

@@ -65,7 +65,7 @@ class Given(InputCase):
         for how in ("cat big | %s", "%s < big"):
             with self.subTest(how):
                 words = " ".join("'%s'" % word for word in self.command("--stdin", 0, "--", sys.executable, "-S", "-c", SUM.replace("'", "'\\''")))
-                out = subprocess.run(["sh", "-c", how % words], cwd=self.place, env=self.environment, capture_output=True, timeout=120, check=True)
+                out = subprocess.run(["sh", "-c", how % words], cwd=self.place, env=self.environment, capture_output=True, timeout=180, check=True)
                 self.assertEqual((b"[rank 0] " + digest + b"\n", b""), (out.stdout, out.stderr))
 
     def test_all_get_all_of_it(self):

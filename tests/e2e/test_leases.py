@@ -119,7 +119,7 @@ class Waiting(LeaseCase):
 
     def test_the_lease_lasts_until_the_workers_are_gone(self):
         """The controller is dead, but a worker that needs its time still has the device."""
-        script = "trap 'sleep 0.2; echo done > held; exit 0' TERM; : > ready.$TRAINYARD_RUN; while :; do sleep 0.01; done"
+        script = "trap 'sleep 0.1; echo done > held; exit 0' TERM; : > ready.$TRAINYARD_RUN; while :; do sleep 0.01; done"
         holder = self.up(self.hold("holder", script=script, gpus=1), "holder")
         waiter = self.hold("waiter", script="cat held", gpus=1)
         self.waiting(waiter, "waiter")

@@ -58,13 +58,13 @@ class Channel:
     def get(self, key):
         return self.ask("get " + key)[1]
 
-    def wait(self, key, milliseconds=30000):
+    def wait(self, key, milliseconds=180000):
         return self.ask("wait %s %d" % (key, milliseconds))
 
     def add(self, key, delta):
         return int(self.ask("add %s %d" % (key, delta))[1])
 
-    def gather(self, key, piece, milliseconds=30000):
+    def gather(self, key, piece, milliseconds=180000):
         """Everybody's pieces, or the answer that says why not."""
         answer, value = self.ask("gather %s %d %d" % (key, milliseconds, len(piece)), piece)
         if answer != "value":
