@@ -4,6 +4,7 @@
 #include "view/facts.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,7 +50,6 @@ static void note_failure(struct view_facts *facts, const struct run_event *event
         if (facts->likely == CAUSE_WORKER) facts->likely = CAUSE_START;
         break;
     case EVENT_ATTEMPT_END:
-        if (end->lost_seconds > 0) facts->lost_seconds += end->lost_seconds;
         if (str_equal(end->outcome, "preempted")) facts->failures[CAUSE_PREEMPTION]++;
         if (str_equal(end->outcome, "start_failed")) facts->likely = CAUSE_START;
         if (str_equal(end->outcome, "node_lost")) facts->likely = CAUSE_NODE;
@@ -84,12 +84,29 @@ static int note_checkpoint(struct view_facts *facts, const struct event_checkpoi
     return hash_set(facts->numbers, told->path, (uintptr_t)told->number) < 0 ? -ENOMEM : 0;
 }
 
-static int note_attempt(struct view_facts *facts, const struct run_event *event) {
+static int begin_attempt(struct view_facts *facts, const struct run_event *event) {
     const char *from = event->of.attempt.checkpoint;
     const uintptr_t *number = from != NULL && facts->numbers != NULL ? hash_get(facts->numbers, from) : NULL;
     if (ARRAY_GROW(facts->attempts, facts->n_attempts) < 0) return -ENOMEM;
-    facts->attempts[facts->n_attempts++] =
-        (struct fact_attempt){.attempt = event->attempt, .began_from = number != NULL ? *number : 0};
+    facts->attempts[facts->n_attempts++] = (struct fact_attempt){.attempt = event->attempt,
+                                                                 .began_from = number != NULL ? *number : 0,
+                                                                 .began = event->time,
+                                                                 .ended = event->time,
+                                                                 .told_lost = (double)NAN};
+    return 0;
+}
+
+/* What a controller does that resumes a run is no part of the attempt before, unless it takes that over. */
+static int note_attempt(struct view_facts *facts, const struct run_event *event) {
+    struct fact_attempt *attempt = facts->n_attempts > 0 ? &facts->attempts[facts->n_attempts - 1] : NULL;
+    if (event->kind == EVENT_RUN) facts->reopened = true;
+    if (event->kind == EVENT_ATTEMPT || event->kind == EVENT_ADOPTED) facts->reopened = false;
+    if (event->kind == EVENT_ATTEMPT) return begin_attempt(facts, event);
+    if (attempt == NULL || event->attempt != attempt->attempt || facts->reopened) return 0;
+    if (event->kind == EVENT_STARTED) attempt->began = event->time;
+    if (event->kind == EVENT_CHECKPOINT) attempt->saved = event->time;
+    if (event->kind == EVENT_ATTEMPT_END) attempt->told_lost = event->of.attempt_end.lost_seconds;
+    attempt->ended = event->time;
     return 0;
 }
 
@@ -105,7 +122,7 @@ static int on_event(void *context, int64_t sequence, const struct journal_event 
         if (facts->first == 0) facts->first = event.time;
         if (event.kind == EVENT_HUNG || event.kind == EVENT_HARDWARE) result = note_fault(facts, &event);
         if (event.kind == EVENT_CHECKPOINT) result = note_checkpoint(facts, &event.of.checkpoint);
-        if (event.kind == EVENT_ATTEMPT) result = note_attempt(facts, &event);
+        if (result >= 0) result = note_attempt(facts, &event);
         if (event.kind == EVENT_CHECKPOINT_LOST) facts->lost_checkpoints++;
     }
     event_memory_done(&memory);
@@ -122,6 +139,20 @@ static int on_checkpoint(void *context, const struct journal_checkpoint *row) {
     return checkpoint->name == NULL || (row->metrics != NULL && checkpoint->metrics == NULL) ? -ENOMEM : 0;
 }
 
+/* Seconds that later attempts do once more. Nobody tells them of an attempt that was resumed by another
+ * controller. */
+static double lost_by(const struct view_facts *facts, const struct fact_attempt *attempt) {
+    if (!isnan(attempt->told_lost)) return attempt->told_lost > 0 ? attempt->told_lost : 0;
+    if (attempt->reached <= attempt->counts_to) return 0;
+    nanoseconds from = attempt->began;
+    if (attempt->counts_to > attempt->began_from) {
+        if (attempt->saved > 0) from = attempt->saved;
+        for (size_t i = 0; i < facts->n_checkpoints; i++)
+            if (facts->checkpoints[i].number == attempt->counts_to) from = facts->checkpoints[i].time;
+    }
+    return attempt->ended > from ? duration_seconds(attempt->ended - from) : 0;
+}
+
 static void weigh_attempts(struct view_facts *facts) {
     uint64_t counts_to = UINT64_MAX;
     for (size_t i = facts->n_attempts; i-- > 0;) {
@@ -134,6 +165,59 @@ static void weigh_attempts(struct view_facts *facts) {
         attempt->counts_to = counts_to;
         if (attempt->began_from < counts_to) counts_to = attempt->began_from;
     }
+    facts->lost_seconds = 0;
+    for (size_t i = 0; i < facts->n_attempts; i++)
+        facts->lost_seconds += lost_by(facts, &facts->attempts[i]);
+}
+
+static int note_attempt_of(void *context, const struct journal_report *report) {
+    *(int *)context = report->attempt;
+    return 0;
+}
+
+int view_find_attempt(struct journal *journal, int attempt, uint64_t reports, int64_t *first, ty_error *err) {
+    int64_t end = (int64_t)reports + 1;
+    int result = 0;
+    for (*first = 1; *first < end && result >= 0;) {
+        int64_t middle = *first + (end - *first) / 2;
+        int found = 0;
+        result = journal_each_report_between(journal, middle, middle, note_attempt_of, &found, err);
+        if (found < attempt)
+            *first = middle + 1;
+        else
+            end = middle;
+    }
+    return result;
+}
+
+static int note_last(void *context, const struct journal_report *report) {
+    struct fact_attempt *attempt = context;
+    if (report->attempt != attempt->attempt) return 0;
+    attempt->reached = report->number;
+    if (report->time > attempt->ended) attempt->ended = report->time;
+    return 0;
+}
+
+/* How far attempts came that another controller went on behind: few, so that a search for each does it. */
+static int find_last(struct view_facts *facts, struct journal *journal, ty_error *err) {
+    int result = 0;
+    for (size_t i = 0; i + 1 < facts->n_attempts && result >= 0; i++) {
+        struct fact_attempt *attempt = &facts->attempts[i];
+        int64_t next;
+        if (!isnan(attempt->told_lost) || attempt->reached > 0) continue;
+        result = view_find_attempt(journal, attempt->attempt + 1, facts->reports, &next, err);
+        if (result >= 0)
+            result = journal_each_report_between(journal, next - 1, next - 1, note_last, attempt, err);
+    }
+    return result;
+}
+
+/* What no event tells: how many reports there are, and what became of each attempt. */
+static int read_rest(struct view_facts *facts, struct journal *journal, ty_error *err) {
+    int result = journal_count_reports(journal, &facts->reports, NULL, err);
+    if (result >= 0) result = find_last(facts, journal, err);
+    if (result >= 0) weigh_attempts(facts);
+    return result;
 }
 
 /* What is read anew with each event. */
@@ -151,8 +235,7 @@ static int read_facts(void *context, struct journal *journal, ty_error *err) {
     view_facts_done(facts);
     int result = journal_each_event(journal, 0, on_event, facts, err);
     if (result >= 0) result = journal_each_checkpoint(journal, on_checkpoint, facts, err);
-    if (result >= 0) result = journal_count_reports(journal, &facts->reports, NULL, err);
-    if (result >= 0) weigh_attempts(facts);
+    if (result >= 0) result = read_rest(facts, journal, err);
     return result == -ENOMEM ? ty_fail_memory(err) : result;
 }
 
@@ -192,9 +275,8 @@ static int read_more(void *context, struct journal *journal, ty_error *err) {
     if (result >= 0 && renewal->more) {
         free_rows(facts);
         result = journal_each_checkpoint(journal, on_checkpoint, facts, err);
-        if (result >= 0) weigh_attempts(facts);
     }
-    if (result >= 0) result = journal_count_reports(journal, &facts->reports, NULL, err);
+    if (result >= 0) result = read_rest(facts, journal, err);
     return result == -ENOMEM ? ty_fail_memory(err) : result;
 }
 

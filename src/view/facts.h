@@ -30,11 +30,16 @@ struct fact_fault {
     char *text; /* owned */
 };
 
-/* Up to which number the reports of an attempt count. */
+/* Up to which number the reports of an attempt count, and how long it lasted. */
 struct fact_attempt {
     int attempt;
     uint64_t began_from; /* number of the checkpoint, 0 without */
     uint64_t counts_to;  /* UINT64_MAX where no later attempt began */
+    uint64_t reached;    /* number of its last report; 0: nobody had to know */
+    nanoseconds began;   /* its last worker was started */
+    nanoseconds saved;   /* its newest checkpoint; 0: none */
+    nanoseconds ended;   /* the last that is known of it, of one that died with its controller a report */
+    double told_lost;    /* seconds of training that its end says are lost; NAN: it says nothing */
 };
 
 /* X(name, text): by what an attempt ended that was to go on */
@@ -64,6 +69,7 @@ struct view_facts {
     uint64_t failures[FAILURE_CAUSES_N];
     enum failure_cause likely; /* of the attempt that goes on */
     double lost_seconds;       /* of training, by restarts */
+    bool reopened;             /* and no attempt went on yet, or began */
     struct fact_fault *faults; /* owned */
     size_t n_faults;
     struct fact_attempt *attempts; /* owned; in their order */
@@ -94,6 +100,9 @@ void facts_kept_done(struct facts_kept *kept);
 int facts_take(const char *run_path, struct facts_kept *kept, struct view_facts *own,
                const struct view_facts **facts, ty_error *err);
 void facts_give_back(struct facts_kept *kept, struct view_facts *own);
+
+/* The id of the first report of this attempt or a later one, among so many; attempts follow each other. */
+int view_find_attempt(struct journal *journal, int attempt, uint64_t reports, int64_t *first, ty_error *err);
 
 /* Whether a report counts, or a later attempt took it back. */
 bool view_facts_count(const struct view_facts *facts, int attempt, uint64_t number);

@@ -184,28 +184,6 @@ static int on_first(void *context, const struct journal_report *report) {
     return ++reading->n == summary->replay.n_workers;
 }
 
-static int note_attempt(void *context, const struct journal_report *report) {
-    *(int *)context = report->attempt;
-    return 0;
-}
-
-/* The id of the first report of the last attempt: attempts follow each other. */
-static int find_first(struct journal *journal, const struct view_summary *summary, int64_t *first,
-                      ty_error *err) {
-    int64_t end = (int64_t)summary->reports + 1;
-    int result = 0;
-    for (*first = 1; *first < end && result >= 0;) {
-        int64_t middle = *first + (end - *first) / 2;
-        int attempt = 0;
-        result = journal_each_report_between(journal, middle, middle, note_attempt, &attempt, err);
-        if (attempt < summary->attempts)
-            *first = middle + 1;
-        else
-            end = middle;
-    }
-    return result;
-}
-
 /* How long the slowest rank took to its first report in the last attempt. */
 static int measure_first(struct journal *journal, struct view_summary *summary, ty_error *err) {
     size_t n = summary->replay.n_workers, most = n * PACE_REPORTS;
@@ -214,7 +192,9 @@ static int measure_first(struct journal *journal, struct view_summary *summary, 
     int64_t first = 1;
     if (made == NULL) return ty_fail_memory(err);
     if (most > FIRST_REPORTS_MAX) most = FIRST_REPORTS_MAX;
-    int result = summary->attempts > 1 ? find_first(journal, summary, &first, err) : 0;
+    int result = summary->attempts > 1
+                     ? view_find_attempt(journal, summary->attempts, summary->reports, &first, err)
+                     : 0;
     if (result < 0 || n == 0) return result;
     result = journal_each_report_between(journal, first, first + (int64_t)most, on_first, &reading, err);
     return result < 0 ? result : 0;

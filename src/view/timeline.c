@@ -23,11 +23,13 @@
 /* -- shares */
 
 struct shares_reading {
+    const struct view_facts *facts;
     double *shares;   /* seconds */
     nanoseconds from; /* since when what goes on now goes on; 0: nothing */
     enum view_share now;
     int64_t unready, apart; /* workers of the attempt that are not ready, not in their group yet */
-    double lost;            /* of attempts that ended */
+    int attempt;
+    nanoseconds reopened; /* another controller has the attempt, or goes on behind it; 0: the same one */
     nanoseconds last;
 };
 
@@ -46,6 +48,19 @@ static void end_start(struct shares_reading *reading, nanoseconds time, int64_t 
     if (reading->now == SHARE_START) turn(reading, time, SHARE_TRAINING);
 }
 
+/* An attempt that died with its controller lasted to the last that is known of it. */
+static void end_dead(struct shares_reading *reading) {
+    nanoseconds ended = reading->reopened;
+    for (size_t i = 0; i < reading->facts->n_attempts && ended > 0; i++) {
+        const struct fact_attempt *attempt = &reading->facts->attempts[i];
+        if (attempt->attempt == reading->attempt && attempt->ended < ended) ended = attempt->ended;
+    }
+    if (ended == 0) return;
+    if (reading->now == SHARE_START) reading->now = SHARE_TRAINING;
+    turn(reading, ended, SHARE_WAITING);
+    reading->reopened = 0;
+}
+
 /* A run waits until an attempt begins, starts until its last worker is ready or in its group, and trains until
  * the attempt ends. */
 static int on_event(void *context, int64_t sequence, const struct journal_event *row) {
@@ -57,10 +72,16 @@ static int on_event(void *context, int64_t sequence, const struct journal_event 
     reading->last = row->time;
     switch ((int)row->kind) {
     case EVENT_RUN:
-        turn(reading, row->time, SHARE_WAITING);
+        if (reading->from == 0) turn(reading, row->time, SHARE_WAITING);
+        if (reading->now != SHARE_WAITING) reading->reopened = row->time;
+        break;
+    case EVENT_ADOPTED:
+        reading->reopened = 0;
         break;
     case EVENT_ATTEMPT:
+        end_dead(reading);
         turn(reading, row->time, SHARE_START);
+        reading->attempt = row->attempt;
         reading->unready = reading->apart = event.of.attempt.workers;
         break;
     case EVENT_STARTED:
@@ -74,7 +95,6 @@ static int on_event(void *context, int64_t sequence, const struct journal_event 
         break;
     case EVENT_ATTEMPT_END:
         if (reading->now == SHARE_START) reading->now = SHARE_TRAINING;
-        if (event.of.attempt_end.lost_seconds > 0) reading->lost += event.of.attempt_end.lost_seconds;
         turn(reading, row->time, SHARE_WAITING);
         break;
     default:
@@ -87,7 +107,7 @@ static int on_event(void *context, int64_t sequence, const struct journal_event 
 static int read_shares(void *context, struct journal *journal, ty_error *err) {
     struct shares_reading *reading = context;
     memset(reading->shares, 0, VIEW_SHARES_N * sizeof *reading->shares);
-    *reading = (struct shares_reading){.shares = reading->shares};
+    *reading = (struct shares_reading){.facts = reading->facts, .shares = reading->shares};
     int result = journal_each_event(journal, 0, on_event, reading, err);
     return result == -ENOMEM ? ty_fail_memory(err) : result;
 }
@@ -150,22 +170,26 @@ static int measure_ranks(struct view_timeline *timeline) {
 
 int view_timeline_read(const char *name, const char *run_path, struct view_timeline *timeline, ty_error *err) {
     *timeline = (struct view_timeline){0};
-    struct shares_reading reading = {.shares = timeline->shares};
+    struct view_facts facts = {0};
+    struct shares_reading reading = {.facts = &facts, .shares = timeline->shares};
     int result = view_summary_read(name, run_path, &timeline->summary, err);
     if (result < 0) return result;
-    result = journal_read(run_path, read_shares, &reading, err);
+    result = view_facts_read(run_path, &facts, err);
+    if (result >= 0) result = journal_read(run_path, read_shares, &reading, err);
     if (result >= 0 && measure_ranks(timeline) < 0) result = ty_fail_memory(err);
     if (result >= 0) {
         nanoseconds end = timeline->summary.ended > 0 ? timeline->summary.ended : clock_wall();
+        end_dead(&reading);
         turn(&reading, end > reading.last ? end : reading.last, SHARE_WAITING);
         double *training = &timeline->shares[SHARE_TRAINING];
-        double lost = reading.lost < *training ? reading.lost : *training;
+        double lost = facts.lost_seconds < *training ? facts.lost_seconds : *training;
         timeline->shares[SHARE_LOST] = lost;
         *training -= lost;
         timeline->began = duration_seconds(timeline->summary.began);
         for (size_t i = 0; i < VIEW_SHARES_N; i++)
             timeline->seconds += timeline->shares[i];
     }
+    view_facts_done(&facts);
     if (result < 0) view_timeline_done(timeline);
     return result;
 }

@@ -184,6 +184,44 @@ static void test_the_share_of_a_slow_start(void **state) {
     view_world_remove(path);
 }
 
+/* A controller dies 20 s behind a checkpoint, another one goes on a minute later: no event tells when the first
+ * attempt ended. */
+static void test_an_attempt_that_died(void **state) {
+    (void)state;
+    char path[64];
+    struct view_timeline timeline;
+    struct view_facts facts;
+    view_world_make(path);
+    struct journal *journal = view_world_open(path, 1);
+    view_world_event(journal, 0, EVENT_ATTEMPT, 1, -1, "{\"workers\": 1}");
+    view_world_event(journal, NS_PER_S, EVENT_STARTED, 1, 0, "{\"pid\": 10}");
+    for (int n = 1; n <= 50; n++) {
+        view_world_report(journal, n * NS_PER_S, 1, 0, (uint64_t)n, "{}");
+        if (n == 30)
+            view_world_event(journal, 30 * NS_PER_S, EVENT_CHECKPOINT, 1, -1,
+                             "{\"number\": 30, \"path\": \"checkpoint_000030\"}");
+    }
+    view_world_event(journal, 110 * NS_PER_S, EVENT_RUN, 0, -1, "{}");
+    view_world_event(journal, 110 * NS_PER_S, EVENT_CHECKPOINT_REMOVED, 1, -1, "{\"number\": 10}");
+    view_world_event(journal, 110 * NS_PER_S, EVENT_ATTEMPT, 2, -1,
+                     "{\"workers\": 1, \"checkpoint\": \"checkpoint_000030\"}");
+    view_world_event(journal, 111 * NS_PER_S, EVENT_STARTED, 2, 0, "{\"pid\": 10}");
+    view_world_event(journal, 112 * NS_PER_S, EVENT_READY, 2, 0, NULL);
+    view_world_event(journal, 142 * NS_PER_S, EVENT_ATTEMPT_END, 2, -1, "{\"outcome\": \"succeeded\"}");
+    view_world_event(journal, 142 * NS_PER_S, EVENT_RUN_END, 2, -1, "{\"outcome\": \"succeeded\"}");
+    view_world_close(journal);
+    assert_int_equal(view_facts_read(path, &facts, NULL), 0);
+    assert_near(20, facts.lost_seconds);
+    view_facts_done(&facts);
+    assert_int_equal(view_timeline_read("died", path, &timeline, NULL), 0);
+    assert_near(20, timeline.shares[SHARE_LOST]);
+    assert_near(60, timeline.shares[SHARE_WAITING]);
+    assert_near(3, timeline.shares[SHARE_START]);
+    assert_near(59, timeline.shares[SHARE_TRAINING]);
+    view_timeline_done(&timeline);
+    view_world_remove(path);
+}
+
 static void test_events_and_checkpoints(void **state) {
     (void)state;
     CLEANUP(buffer_done) struct buffer text = {0};
@@ -522,6 +560,7 @@ int main(void) {
         cmocka_unit_test(test_timeline),
         cmocka_unit_test(test_the_slowest_first_report),
         cmocka_unit_test(test_the_share_of_a_slow_start),
+        cmocka_unit_test(test_an_attempt_that_died),
         cmocka_unit_test(test_events_and_checkpoints),
         cmocka_unit_test(test_runs),
         cmocka_unit_test(test_the_end_alone),
