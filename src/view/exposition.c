@@ -24,7 +24,8 @@ enum { METRICS_SHOWN = 100, RANK_SERIES_MAX = 10000, DEVICES_SHOWN = 128 };
 
 /* Values of the last number that all ranks made. */
 struct exposed_metric {
-    char *name;     /* owned */
+    char *name; /* owned */
+    size_t name_size;
     int64_t report; /* id of the one whose value was taken last: a name that it has twice counts once */
     double last;    /* of rank 0; NAN where it is not finite */
     uint64_t n;
@@ -108,6 +109,7 @@ static int find_first(struct exposed_run *run, const char *path, int64_t before,
 
 struct metric_taking {
     struct exposed_run *run;
+    size_t found, next;             /* of the metrics, in this report; where the next one may stand */
     bool last, common, add, failed; /* of rank 0's last report; of the last common number; names are new */
     int64_t report;                 /* its id */
 };
@@ -118,15 +120,27 @@ static bool is_exposed(const struct value *value) {
     return number && (value->name_size == 0 || memchr(value->name, '\0', value->name_size) == NULL);
 }
 
+/* Reports name theirs in the same order, as a rule. NULL: it is none of those that are shown. */
+static struct exposed_metric *find_metric(struct metric_taking *taking, const struct value *value) {
+    const struct exposed_run *run = taking->run;
+    for (size_t i = 0; i < run->n_metrics; i++, taking->next++) {
+        if (taking->next >= run->n_metrics) taking->next = 0;
+        struct exposed_metric *metric = &run->metrics[taking->next];
+        bool same = metric->name_size == value->name_size &&
+                    (value->name_size == 0 || memcmp(metric->name, value->name, value->name_size) == 0);
+        if (!same) continue;
+        taking->next++;
+        return metric;
+    }
+    return NULL;
+}
+
+/* False when all have been found: of many thousand ranks each may report many more that are not shown. */
 static bool take_metric(void *context, const struct value *value) {
     struct metric_taking *taking = context;
     struct exposed_run *run = taking->run;
-    struct exposed_metric *metric = NULL;
     if (!is_exposed(value)) return true;
-    for (size_t i = 0; i < run->n_metrics && metric == NULL; i++)
-        if (strlen(run->metrics[i].name) == value->name_size &&
-            memcmp(run->metrics[i].name, value->name, value->name_size) == 0)
-            metric = &run->metrics[i];
+    struct exposed_metric *metric = find_metric(taking, value);
     if (metric == NULL && taking->add) {
         if (run->n_metrics == METRICS_SHOWN) {
             run->omitted++;
@@ -138,17 +152,19 @@ static bool take_metric(void *context, const struct value *value) {
         taking->failed = name == NULL;
         if (taking->failed) return false;
         metric = &run->metrics[run->n_metrics++];
-        *metric = (struct exposed_metric){.name = name, .last = (double)NAN};
+        *metric = (struct exposed_metric){.name = name, .name_size = value->name_size, .last = (double)NAN};
     }
     if (metric == NULL || metric->report == taking->report) return true;
     metric->report = taking->report;
+    taking->found++;
     if (taking->last) metric->last = value->number;
-    if (!taking->common || value->type != VALUE_NUMBER) return true;
+    bool more = taking->add || taking->found < run->n_metrics;
+    if (!taking->common || value->type != VALUE_NUMBER) return more;
     if (metric->n == 0 || value->number < metric->min) metric->min = value->number;
     if (metric->n == 0 || value->number > metric->max) metric->max = value->number;
     metric->sum += value->number;
     metric->n++;
-    return true;
+    return more;
 }
 
 static void write_rank_report(struct exposed_run *run, const struct journal_report *report);

@@ -99,6 +99,17 @@ class Metrics(Case):
                 told = [line for line in lines if line.startswith('trainyard_%s{run="twice"' % family)]
                 self.assertEqual([1.0, 3.0], [float(line.split()[-1]) for line in told], told)
 
+    def test_ranks_name_theirs_in_other_orders(self):
+        journal = seen.Journal(self.storage, "orders", 3)
+        journal.begin(0, 1, 3)
+        journal.reports([(1, 1, 0, 1, {"a": 1, "b": 2, "c": 3}), (2, 1, 1, 1, {"x": 9, "c": 30, "a": 10}), (3, 1, 2, 1, {"b": 200, "x": 9, "a": 100, "c": "NaN"})])
+        journal.end(9, 1)
+        path = os.path.join(self.place, "orders.txt")
+        self.metrics("orders", "--format", "openmetrics", "-o", path)
+        found = {(name, labels.get("metric")): value for name, labels, value in self.read(READ_METRICS, path)}
+        self.assertEqual([(1, 37, 100), (2, 101, 200), (3, 16.5, 30)],
+                         [tuple(found["trainyard_metric_" + of, metric] for of in ("min", "mean", "max")) for metric in "abc"])
+
     def test_history(self):
         seen.write_b(self.storage)
         rows = list(csv.DictReader(io.StringIO(self.metrics("b", "--format", "csv").out)))
