@@ -316,6 +316,23 @@ static int write_start(struct trace_writing *writing, const struct run_event *ev
 
 /* -- instants and ends */
 
+/* Of an end that its event tells by numbers, or in other words, behind what that says. */
+static void write_cause(const struct run_event *event, struct buffer *out) {
+    const struct event_exited *exited = &event->of.exited;
+    char name[32];
+    if (event->kind == EVENT_NODE_LOST && event->of.node_lost.reason != NULL) {
+        buffer_text(out, ",\"cause\":");
+        buffer_json_text(out, event->of.node_lost.reason);
+    }
+    if (event->kind != EVENT_EXITED || exited->cause != NULL) return;
+    if (exited->signal != EVENT_UNKNOWN)
+        buffer_printf(out, ",\"cause\":\"rank %d was killed by %s\"", event->rank,
+                      str_signal((int)exited->signal, name));
+    else if (exited->code != EVENT_UNKNOWN)
+        buffer_printf(out, ",\"cause\":\"rank %d exited with code %lld\"", event->rank,
+                      (long long)exited->code);
+}
+
 static void write_instant(struct trace_writing *writing, const struct run_event *event, char scope) {
     bool ranked = event->rank >= 0 && (size_t)event->rank < writing->n_ranks;
     int pid = scope == 'g' && ranked ? process_of(writing, event->rank) : RUN_PROCESS;
@@ -324,6 +341,7 @@ static void write_instant(struct trace_writing *writing, const struct run_event 
         begin(writing, 'i', run_event_name(event->kind), pid, tid, since(writing, event->time));
     buffer_printf(out, ",\"s\":\"%c\",\"cat\":\"event\",\"args\":{", scope);
     (void)run_event_members(event, out);
+    write_cause(event, out);
     if (event->kind == EVENT_CHECKPOINT)
         for (size_t i = 0; i < writing->facts.n_checkpoints; i++) {
             const struct fact_checkpoint *kept = &writing->facts.checkpoints[i];

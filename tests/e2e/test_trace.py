@@ -70,6 +70,18 @@ class Trace(Case):
         events = self.trace("flow")
         self.assertEqual([2, 2], [event["tid"] for event in events if event["ph"] == "s"])
         self.assertEqual([1, 3], [event["tid"] for event in events if event["ph"] == "f"])
+        self.assertEqual(["rank 1 exited with code 7"], [event["args"]["cause"] for event in events if event["ph"] == "i"])
+
+    def test_each_end_tells_its_cause(self):
+        journal = seen.Journal(self.storage, "ends", 2)
+        journal.begin(0, 1, 2)
+        journal.event(seen.SECOND, "exited", {"signal": 9}, 1, 0, 0)
+        journal.event(seen.SECOND, "exited", {"code": 1, "cause": "out of memory"}, 1, 1, 0)
+        journal.event(seen.SECOND, "node_lost", {"reason": "its \"agent\" died"}, 1, -1, 0)
+        journal.event(seen.SECOND, "exited", {}, 1, 0, 0)
+        journal.end(3 * seen.SECOND, 1, "failed", 1)
+        self.assertEqual(["rank 0 was killed by signal 9 (SIGKILL)", "out of memory", 'its "agent" died', None],
+                         [event["args"].get("cause") for event in self.trace("ends") if event["ph"] == "i"])
 
     def test_ranks_that_move(self):
         """Each attempt has nodes of its own: a rank's reports are on the node that it was on."""
