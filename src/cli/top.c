@@ -126,12 +126,16 @@ static void run_row(const struct view_run *run, struct text_table *table) {
     CLEANUP(buffer_done) struct buffer text = {0};
     table_cell(table, run->name);
     table_cell(table, run->error != NULL ? "unreadable" : run_standing_name(summary->standing));
-    buffer_printf(&text, "%lld", (long long)summary->workers);
-    table_take(table, &text);
-    buffer_printf(&text, "%d", summary->attempts);
-    table_take(table, &text);
-    duration_format(view_summary_time(summary), &text);
-    table_take(table, &text);
+    for (int i = 0; i < 3 && run->error != NULL; i++) /* what nobody knows of it */
+        table_cell(table, "-");
+    if (run->error == NULL) {
+        buffer_printf(&text, "%lld", (long long)summary->workers);
+        table_take(table, &text);
+        buffer_printf(&text, "%d", summary->attempts);
+        table_take(table, &text);
+        duration_format(view_summary_time(summary), &text);
+        table_take(table, &text);
+    }
     const char *told = run->error != NULL ? run->error : summary->cause, *name = NULL, *between = "";
     json_t *value = NULL;
     if (told != NULL) buffer_text(&text, told);

@@ -108,6 +108,15 @@ class Top(Case):
         one = json.loads(self.trainyard("top", "--storage-path", self.storage, "a", "--format", "json").out)
         self.assertEqual(("succeeded", 8), (one["run"]["state"], one["ranks"]["ranks"]))
 
+    def test_one_that_cannot_be_read(self):
+        """Nothing is told of it but why."""
+        os.makedirs(os.path.join(self.storage, "bad"))
+        with open(os.path.join(self.storage, "bad", "run.db"), "w") as file:
+            file.write("no journal" * 1000)
+        shown = self.assert_status(0, self.trainyard("top", "--storage-path", self.storage)).out
+        [row] = [line.split() for line in shown.splitlines() if line.startswith("bad ")]
+        self.assertEqual(["bad", "unreadable", "-", "-", "-", "cannot"], row[:6])
+
     def top(self, name, **more):
         return self.assert_status(0, self.trainyard("top", "--storage-path", self.storage, name, "--once", **more)).out
 
