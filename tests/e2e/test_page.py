@@ -356,6 +356,26 @@ class Page(harness.Case):
         expect(log).not_to_contain_text("title")
         expect(log).not_to_contain_text("progress 1")
 
+    def test_long_names_are_cut(self):
+        """None makes the page wider, on which the first cause and the checkpoints stand."""
+        long = "n" * 4000
+        run = Journal(self.storage, "long")
+        run.event(0, "plan", 1, nodes=[long], ranks=[0], devices=[long])
+        run.event(0, "attempt", 1, workers=1, nodes=1, reason=long)
+        run.event(0, "started", 1, 0, 0, pid=1000)
+        run.report(1, 1, 0, 1, {"step": 1})
+        run.database.execute("INSERT INTO checkpoints VALUES (1, ?, 1, ?, ?)", (BEGAN + SECOND, long[:200], json.dumps({long: 1})))
+        run.done(2, "failed", 3, rank=0, node=0, cause=long)
+        server = self.serve()
+        page = self.open(server, f"&run={server.ids()['long']}")
+        for part in PARTS:
+            page.get_by_role("navigation").get_by_role("link", name=part, exact=True).click()
+            expect(page.locator(f".tabs a.on:text-is('{part}')")).to_be_visible()
+            expect(page.locator("#main > *").first).to_be_visible()
+            self.assertEqual(1300, page.evaluate("document.documentElement.scrollWidth"), part)
+        page.get_by_role("navigation").get_by_role("link", name="checkpoints", exact=True).click()
+        expect(page.locator("th span[title^=nnn]")).to_have_attribute("title", long)
+
     def test_red_text_is_red(self):
         run = Journal(self.storage, "a")
         run.log(0, "\x1b[1;31mred\x1b[0m plain \x1b[2Kx\n")

@@ -71,7 +71,7 @@ function cause(run) {
   return h("div", { class: "cause" },
     h("b", {}, "First cause"),
     label((rank !== null && rank !== undefined && !new RegExp(`rank ${rank}\\b`).test(run.cause) ? `rank ${rank}: ` : "") + run.cause, 600, "what"),
-    h("span", { class: "where" }, run.cause_node && `node ${run.cause_node}  `,
+    h("span", { class: "where" }, run.cause_node && ["node ", label(run.cause_node, 30, ""), "  "],
       rank !== null && rank !== undefined && h("a", { href: link({ run: run.id, tab: "logs", ranks: rank }) }, `log of rank ${rank}`)));
 }
 

@@ -3,7 +3,7 @@
 import { api, bytes, clock, fill, h, label, number, post, save, seconds, stamp } from "./base.js";
 import { link } from "./state.js";
 
-export const table = (heads, rows, cls = "") => h("table", { class: cls }, h("thead", {}, h("tr", {}, heads.map((head) => h("th", { class: head.startsWith("#") ? "num" : "" }, head.replace("#", ""))))), h("tbody", {}, rows));
+export const table = (heads, rows, cls = "") => h("table", { class: cls }, h("thead", {}, h("tr", {}, heads.map((head) => h("th", { class: head.startsWith("#") ? "num" : "" }, label(head.replace("#", ""), 24, ""))))), h("tbody", {}, rows));
 export const num = (...children) => h("td", { class: "num" }, ...children);
 export const td = (...children) => h("td", {}, ...children);
 
