@@ -238,10 +238,17 @@ const seen = new IntersectionObserver((entries) => {
     entry.target.inSight = entry.isIntersecting;
     if (entry.isIntersecting) entry.target.dispatchEvent(new Event("sight"));
   }
-}, { rootMargin: "200px" });
+}, { rootMargin: SIGHT + "px" });
 
 /* Calls when the element comes into sight; element.inSight tells afterwards. */
 export function whenSeen(element, call) {
   element.addEventListener("sight", call);
   seen.observe(element);
 }
+const SIGHT = 200; // pixels above and below the window that are made ready
+
+export function inSight(element) {
+  const { top, bottom } = element.getBoundingClientRect();
+  return bottom > -SIGHT && top < innerHeight + SIGHT;
+}
+

@@ -1,11 +1,11 @@
 // Plots of what was reported: a card a metric, made when it comes into sight. Band from the least to the greatest of all
 // ranks, line of the mean; what was lost with an attempt is faint. All cards share one x axis and its zoom.
 
-import { api, clock, colour, COLOURS, fill, h, inexact, label, number, save, saveBlob, stamp, seconds, whenSeen } from "./base.js";
+import { api, clock, colour, COLOURS, fill, h, inexact, inSight, label, number, save, saveBlob, stamp, seconds, whenSeen } from "./base.js";
 import { rank } from "./runs.js";
 import { onState, set, state } from "./state.js";
 
-const NAMES = 200, HEIGHT = 178, LIVE_MS = 1000, SAMPLED_MS = 3000, TOGETHER = 16;
+const NAMES = 200, HEIGHT = 178, BESIDE = 72, LIVE_MS = 1000, SAMPLED_MS = 3000, TOGETHER = 16;
 const axes = ["step", "epoch", "number", "relative", "time"];
 const MOST = 8e307;
 /* What marks of an axis lie apart: uPlot's own end at 5e15. */
@@ -73,9 +73,9 @@ function table(reply, weight, shape) {
   return { data, series, bands };
 }
 
-/* Plots that are asked for in one go are one request, of which the reports are read once: eight of them, so that the first are
+/* Plots that are asked for in one go are one request, of which the reports are read once: twelve of them, so that the first are
  * drawn while the next are made, and as many names as an address has room for. */
-const ASKED = 8, NAMED = 2500;
+const ASKED = 12, NAMED = 2500;
 const waiting = new Map();
 
 function send({ parameters, plots }) {
@@ -143,11 +143,16 @@ export class Plot {
   }
 
   async load() {
+  /* The browser itself tells of what is in sight when it has painted it, without a plot. */
+  begin() {
+    if (this.stale !== false && inSight(this.element)) this.load();
+  }
+
     if (this.loading) return void (this.again = true);
     this.loading = true;
     this.again = this.stale = false;
     this.width ??= this.box.clientWidth;
-    const buckets = Math.max(100, Math.min(1000, Math.round(this.width * 1.2) || 500));
+    const buckets = Math.max(100, Math.min(1000, Math.round(this.width - BESIDE) || 400)); // one for each pixel of the axis
     try {
       this.reply = await this.ask({ ...this.zoom(), buckets });
       this.draw();
@@ -211,7 +216,7 @@ export class Plot {
     }
     this.form = form;
     this.u?.destroy();
-    this.u = new uPlot(this.options(series, bands, isLog, data), data, this.box);
+    this.u = new uPlot(this.options(series, bands, isLog, data), data); // comes into the box when it is drawn
     this.scale(data, from, to);
   }
 
@@ -241,6 +246,8 @@ export class Plot {
           let down = 0;
           u.over.addEventListener("mousedown", (event) => (down = event.clientX));
           u.over.addEventListener("click", (event) => Math.abs(event.clientX - down) < 3 && event.detail === 1 && this.toggle());
+          if (u === this.u) this.box.append(u.root); // not before: uPlot asks where it is, for which the whole page is laid out
+          u.syncRect(true);
         }] },
     };
   }
@@ -436,7 +443,7 @@ export function grid(place, { runs, metrics, onSeries, news, onEnd, filter, toge
       if (!groups.has(group)) groups.set(group, []);
       groups.get(group).push(metric);
     }
-    const shown = [];
+    const shown = [], plots = [];
     for (const [group, list] of groups) {
       if (group) shown.push(h("div", { class: "group" }, h("button", { class: "bare", onclick: () => (folded.has(group) ? folded.delete(group) : folded.add(group), draw()) }, (folded.has(group) ? "▸ " : "▾ ") + group + "  " + list.length)));
       if (!group || !folded.has(group))
@@ -476,11 +483,13 @@ export function grid(place, { runs, metrics, onSeries, news, onEnd, filter, toge
   draw();
   return { redraw: (list) => ((metrics = list), draw()) };
 }
+          plots.push(cards.get(metric.name));
 
 export async function plots({ run, main, controls, news, onEnd }) {
   const filter = h("input", { class: "filter", type: "search", placeholder: "filter metrics", size: 16, value: state().metrics || "" });
   const together = h("input", { type: "checkbox", checked: state().together === "1" });
   const cards = h("div", { class: "grid" });
+    for (const plot of plots) plot.begin();
   const metrics = await api(`runs/${run.id}/metrics`);
   const download = (kind) => h("button", { class: "bare", title: "all reports", onclick: () => save(`runs/${run.id}/metrics.${kind}`, `${run.name.replace(/[^\w.-]/g, "_")}.${kind}`) }, kind);
   const box = h("span");
