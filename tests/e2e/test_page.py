@@ -140,6 +140,180 @@ class Page(harness.Case):
         for mark in ("4.00e21", "5.00e307", "4.00e-12"):
             page.wait_for_function("(mark) => written.includes(mark)", arg=mark)
 
+    def test_the_list_by_keys(self):
+        """A row is gone to, chosen and opened; what was gone to stays so while the list is drawn anew."""
+        for name in "abc":
+            make_a(self.storage, name, numbers=5)
+        server = self.serve()
+        page = self.open(server)
+        expect(page.locator("tbody tr")).to_have_count(3)
+        page.keyboard.press("j")
+        page.keyboard.press("ArrowDown")
+        expect(page.locator("tbody tr").nth(1).get_by_role("link")).to_be_focused()
+        page.keyboard.press("x")
+        page.keyboard.press("k")
+        page.keyboard.press("x")
+        expect(page.locator("tbody tr").nth(0).get_by_role("link")).to_be_focused()
+        page.keyboard.press("Shift+Tab")
+        box = page.locator("tbody tr").nth(0).get_by_role("checkbox")
+        expect(box).to_be_focused()
+        expect(box).to_be_checked()
+        page.keyboard.press("Space")
+        page.keyboard.press("Space")
+        expect(box).to_be_focused()
+        page.get_by_role("button", name="compare 2").focus()
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("heading", name="2 runs compared")).to_be_visible()
+        page.keyboard.press("u")
+        expect(page.locator("tbody tr")).to_have_count(3)
+        page.keyboard.press("j")
+        name = page.locator("tbody tr").nth(0).get_by_role("link").inner_text()
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("heading", name=name)).to_be_focused()
+        page.keyboard.press("3")
+        expect(page.get_by_role("link", name="time", exact=True)).to_have_attribute("aria-current", "page")
+        page.get_by_role("link", name="attempts").focus()
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("link", name="attempts")).to_have_attribute("aria-current", "page")
+        expect(page.get_by_role("link", name="attempts")).to_be_focused()
+
+    def test_what_has_the_focus_keeps_it_while_a_run_goes_on(self):
+        run = Journal(self.storage, "a", live=True)
+        run.begin(2)
+        run.report(1, 1, 0, 1, {"loss": 1})
+        run.commit()
+        server = self.serve()
+        page, alone = self.open(server), self.open(server, f"&run={server.ids()['a']}&tab=placement")
+        kept = page.get_by_role("link", name="a", exact=True), alone.get_by_role("link", name="trainyard"), alone.locator(".seat").nth(1)
+        kept[0].focus()
+        kept[1].focus()
+        run.report(2, 1, 0, 2, {"loss": 0.5})
+        run.event(3, "ready", 1, 0, 0)
+        run.commit()
+        expect(page.locator(".chip b")).to_have_text("0.5")
+        expect(alone.locator(".facts")).to_contain_text("2 reports")
+        expect(kept[0]).to_be_focused()
+        expect(kept[1]).to_be_focused()
+        expect(alone.locator(".seat.ready:text-is('0')").first).to_be_visible()
+        kept[2].focus()
+        run.event(4, "exited", 1, 0, 0, code=0)
+        run.commit()
+        expect(alone.locator(".seats .seat.ready")).to_have_count(0)
+        expect(kept[2]).to_be_focused()
+        run.done()
+
+    def test_the_keys_are_told_and_go_away(self):
+        """By their key and by their button; what had the focus has it again, and no other key does anything meanwhile."""
+        make_a(self.storage, numbers=5)
+        page = self.open(self.serve())
+        button = page.get_by_role("button", name="keys")
+        for show in ("?", "Enter"):
+            page.get_by_role("searchbox").focus()
+            page.keyboard.press("Shift+Tab") if show == "?" else button.focus()
+            before = page.evaluate("document.activeElement.outerHTML")
+            page.keyboard.press(show)
+            expect(page.get_by_role("dialog", name="keys")).to_be_visible()
+            expect(page.get_by_role("button", name="close")).to_be_focused()
+            page.keyboard.press("?")
+            page.keyboard.press("j")
+            expect(page.get_by_role("dialog")).to_have_count(1)
+            page.keyboard.press("Escape")
+            expect(page.get_by_role("dialog")).to_have_count(0)
+            self.assertEqual(before, page.evaluate("document.activeElement.outerHTML"))
+
+    def test_a_plot_by_keys(self):
+        make_a(self.storage)
+        server = self.serve()
+        page = self.open(server, f"&run={server.ids()['a']}")
+        card = page.locator(".card[data-metric=loss]")
+        expect(card.locator("canvas")).to_be_visible()
+        card.get_by_role("img").focus()
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("Shift+ArrowRight")
+        page.keyboard.press("ArrowLeft")
+        expect(card.locator(".read")).to_have_text(re.compile("min .* max "))
+        page.keyboard.press("Escape")
+        expect(card.locator(".read")).not_to_have_text(re.compile("min"))
+        page.keyboard.press("+")
+        page.wait_for_function("() => { const [, from, to] = /from=([\\d.]+)&to=([\\d.]+)/.exec(location.hash) ?? []; return 245 < from && from < 255 && 745 < to && to < 755; }")
+        page.keyboard.press("-")
+        page.wait_for_function("() => !location.hash.includes('from=')")
+        page.keyboard.press("+")
+        page.keyboard.press("0")
+        page.wait_for_function("() => !location.hash.includes('from=')")
+        page.keyboard.press("Enter")
+        expect(card.get_by_role("button", name="ranks")).to_have_class("bare on")
+        expect(card.get_by_role("img")).to_be_focused()
+
+    def test_ranks_and_their_logs_by_keys(self):
+        make_a(self.storage)
+        server = self.serve()
+        page = self.open(server, f"&run={server.ids()['a']}&tab=ranks&heat=loss")
+        heading = page.get_by_role("heading", name="against all")
+        expect(heading).to_be_visible()
+        expect(page.locator(".axis span").first).to_be_visible()
+        page.locator(".heat").focus()
+        for _ in range(6):  # the first shows where
+            page.keyboard.press("ArrowDown")
+        expect(page.locator(".tip")).to_contain_text("rank 5")
+        page.keyboard.press("Enter")
+        expect(heading).to_have_text("loss of rank 5 against all")
+        page.get_by_role("button", name="2", exact=True).focus()
+        page.keyboard.press("Enter")
+        expect(heading).to_have_text("loss of rank 2 against all")
+        page.goto(page.url.split("#")[0] + f"#run={server.ids()['a']}&tab=logs")
+        ranks = page.locator(".ranklist button")
+        expect(page.locator("pre.log")).to_contain_text("rank 0 step 199")
+        ranks.nth(0).focus()
+        page.keyboard.press("ArrowDown")
+        page.keyboard.press("Shift+Enter")
+        expect(page.locator("pre.log")).to_have_count(2)
+        expect(ranks.nth(1)).to_have_attribute("aria-pressed", "true")
+        page.get_by_title("close").first.focus()
+        page.keyboard.press("Enter")
+        expect(page.locator("pre.log")).to_have_count(1)
+        page.keyboard.press("/")
+        page.keyboard.type("step 7")
+        expect(page.locator(".hit").first).to_be_visible()
+        page.locator(".hit").nth(0).focus()
+        page.keyboard.press("End")
+        page.keyboard.press("Enter")
+        expect(page.locator("pre.log mark")).to_be_visible()
+
+    def test_tab_comes_to_every_control(self):
+        """All that a mouse can press, in a wide and in a narrow page, has a name, and shows that it is focused."""
+        make_a(self.storage)
+        make_b(self.storage)
+        make_usage(os.path.join(self.storage, "a"), [(second, node, "device_power", 0, 0.5) for second in range(3) for node in ("n1", "n2")])
+        server = self.serve()
+        ids = server.ids()
+        page = self.open(server)
+        shows = {"plots": ".card canvas", "ranks": "tbody button", "time": ".shares", "attempts": "tbody tr", "logs": "pre.log", "placement": ".seat",
+                 "hardware": ".card canvas"}
+        for width, state, shown in [(1280, "", "tbody a"), *((1280, f"run={ids['a']}&tab={part}", shows.get(part, ".note")) for part in PARTS),
+                                    (1280, f"compare={ids['a']},{ids['b']}", ".card canvas"),
+                                    *((360, f"run={ids['a']}&tab={part}", shows[part]) for part in ("plots", "logs"))]:
+            page.set_viewport_size({"width": width, "height": 740})
+            page.goto(page.url.split("#")[0] + "#" + state)
+            expect(page.locator("#main").locator(shown).first).to_be_visible()
+            self.wait_for(lambda: not self.unreached(page), lambda: (state, self.unreached(page)))
+
+    def unreached(self, page):
+        """What a mouse can press and Tab does not come to, or comes to without a name or a mark; of a list that arrows go through one is enough."""
+        names = page.evaluate("""() => {
+            const list = [...document.querySelectorAll("a[href], button, input, select, [tabindex]")].filter((one) => one.checkVisibility() && !one.matches("h1"));
+            document.activeElement.blur();
+            window.unreached = new Set(list.filter((one) => one.tabIndex >= 0 || !one.parentNode.querySelector("[tabindex='0']")));
+            return list.length;
+        }""")
+        for _ in range(names + 5):
+            page.keyboard.press("Tab")
+            page.evaluate("""() => {
+                const one = document.activeElement;
+                if (getComputedStyle(one).outlineStyle !== "none" && (one.textContent || one.ariaLabel || one.placeholder || one.title || one.labels?.length)) unreached.delete(one);
+            }""")
+        return page.evaluate("() => [...unreached].map((one) => one.outerHTML.slice(0, 200))")
+
     def test_a_narrow_page(self):
         """What is wide moves in a box of its own, and never the page."""
         make_a(self.storage)
@@ -152,7 +326,7 @@ class Page(harness.Case):
         for state in ("", *(f"run={ids[run]}&tab={part}" for run in "ab" for part in PARTS), f"compare={ids['a']},{ids['b']}"):
             page.goto(page.url.split("#")[0] + "#" + state)
             expect(page.locator("#main > *:visible").first).to_be_visible()
-            page.wait_for_function("!document.querySelector('#main .note')?.textContent.includes('…')")
+            page.wait_for_function("() => !document.querySelector('#main .note')?.textContent.includes('…')")
             self.assertLessEqual(page.evaluate("document.documentElement.scrollWidth"), 360, state)
 
     def test_metrics_in_one_plot(self):
@@ -201,7 +375,7 @@ class Page(harness.Case):
         page.mouse.down()
         page.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + 40, steps=4)
         page.mouse.up()
-        page.wait_for_function("location.hash.includes('x=time') && location.hash.includes('from=')")
+        page.wait_for_function("() => location.hash.includes('x=time') && location.hash.includes('from=')")
         expect(page.locator(".card[data-metric=node_cpu] canvas")).to_be_visible()
 
     def test_zoom_is_asked_again_and_stays_while_data_comes(self):

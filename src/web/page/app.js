@@ -30,15 +30,14 @@ export function fail(error, place = main) {
       location.reload();
     } }, h("p", {}, "This page needs its token: open the address that ", h("code", {}, "trainyard dashboard"), " printed, or give the token."),
       input, " ", h("button", {}, "Open")));
-    fill(top, h("div", { class: "bar" }, h("span", { class: "brand" }, "trainyard")));
+    fill(top, bar());
     return;
   }
   fill(place, h("div", { class: "note error" }, error.message));
 }
 
-function brand() {
-  return h("a", { class: "brand", href: "#" }, "trainyard");
-}
+const bar = (...children) => h("div", { class: "bar" }, h("a", { class: "brand", href: "#" }, "trainyard"), children,
+  h("button", { class: "bare", title: "keys", "aria-label": "keys", onclick: help }, "?"));
 
 /* -- one run */
 
@@ -76,8 +75,8 @@ function cause(run) {
 }
 
 function tabs(run, tab) {
-  return h("nav", { class: "tabs" }, Object.keys(PARTS).map((name) =>
-    h("a", { href: link({ run: run.id, tab: name }, ["x", "smooth", "log", "from", "to", "metrics", "together"]), class: tab === name ? "on" : "" }, name)),
+  return h("nav", { class: "tabs", "aria-label": "parts of the run" }, Object.keys(PARTS).map((name) =>
+    h("a", { href: link({ run: run.id, tab: name }, ["x", "smooth", "log", "from", "to", "metrics", "together"]), class: tab === name ? "on" : "", "aria-current": tab === name && "page" }, name)),
     h("span", { class: "controls", id: "controls" }));
 }
 
@@ -85,15 +84,16 @@ async function showRun(id, tab) {
   const run = await api("runs/" + id);
   run.id = id;
   document.title = run.name + " - Trainyard";
-  const bar = h("div", { class: "bar" });
+  const told = h("span", { class: "facts" }), why = h("div", { role: "status" });
   const draw = () => {
-    fill(bar, brand(), h("span", { class: "dim" }, "/"), label(run.name, 60, "name cut"), h("span", { class: "facts" }, facts(run)),
-      h("span", { class: "grow" }), h("span", { class: "dim", id: "exact" }));
-    const now = cause(run), before = top.querySelector(".cause");
-    if (before) before.remove();
-    if (now) top.append(now);
+    const now = cause(run);
+    fill(told, facts(run));
+    if (!now || !why.firstChild?.isEqualNode(now)) fill(why, now); // a reader of the screen says it once
   };
-  fill(top, bar, tabs(run, tab));
+  const heading = h("h1", { tabIndex: -1 }, label(run.name, 60, "name cut"));
+  const inTabs = document.activeElement.closest(".tabs"), parts = tabs(run, tab);
+  fill(top, bar(h("span", { class: "dim" }, "/"), heading, told, h("span", { class: "grow" }), h("span", { class: "dim", id: "exact" })), parts, why);
+  (inTabs ? parts.querySelector(".on") : heading).focus(); // the next Tab goes on from there
   draw();
   fill(main);
   const context = {
@@ -149,7 +149,7 @@ function show() {
   if (key === shown) return;
   shown = key;
   end();
-  const context = { top, main, brand, fail, onEnd: (call) => ends.push(call) };
+  const context = { top, main, bar, fail, onEnd: (call) => ends.push(call) };
   document.title = "Trainyard";
   const begun = now.run ? showRun(now.run, tab) : now.compare ? compare(context, now.compare.split(",")) : runs(context);
   begun.catch((error) => shown === key && fail(error));
@@ -158,37 +158,35 @@ function show() {
 /* -- keys */
 
 const KEYS = [["/", "filter or search"], ["j k", "next, previous row"], ["Enter", "open the row"], ["x", "choose the row to compare"],
-  ["1 to 9", "parts of a run"], ["u", "all runs"], ["0", "all of the x axis"], ["?", "this"]];
+  ["1 to 9", "parts of a run"], ["u", "all runs"], ["0", "all of the x axis"], ["← →", "along a plot or a heat map; with Shift faster"],
+  ["+ -", "zoom a plot there"], ["Enter", "lines of ranks in a plot"], ["?", "this"]];
 
 function help() {
-  const dialog = h("dialog", { onclick: () => dialog.close(), onclose: () => dialog.remove() },
+  const dialog = h("dialog", { "aria-label": "keys", onclick: () => dialog.close(), onclose: () => dialog.remove() },
     h("h2", {}, "Keys"), h("table", {}, KEYS.map(([key, what]) => h("tr", {}, h("td", {}, h("kbd", {}, key)), h("td", {}, what)))),
     h("p", { class: "dim" }, "Plots: drag zooms, a double click shows all, a click shows lines of ranks. ",
-      h("a", { href: "licenses.txt", target: "_blank", rel: "noopener" }, "Licences")));
+      h("a", { href: "licenses.txt", target: "_blank", rel: "noopener" }, "Licences")), h("button", { autofocus: true }, "close"));
   document.body.append(dialog);
   dialog.showModal();
 }
 
+const focusedRow = () => document.activeElement.closest("tr.link");
+
 function step(by) {
-  const rows = [...main.querySelectorAll("tr.link")];
-  const at = rows.findIndex((row) => row.classList.contains("at"));
-  const next = rows[Math.max(0, Math.min(rows.length - 1, at + by))];
-  if (!next) return;
-  rows[at]?.classList.remove("at");
-  next.classList.add("at");
-  next.scrollIntoView({ block: "nearest" });
+  const rows = [...main.querySelectorAll("tr.link")], at = rows.indexOf(focusedRow() ?? main.querySelector("tr.at"));
+  rows[Math.max(0, Math.min(rows.length - 1, at + by))]?.querySelector("a, button").focus();
 }
 
 document.addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) {
+  if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog")) return;
+  if (event.target.matches("select, input:not([type=checkbox])")) {
     if (event.key === "Escape") event.target.blur();
     return;
   }
-  const now = state(), row = main.querySelector("tr.at");
+  const now = state(), row = focusedRow();
   if (event.key === "/") (document.querySelector("input.filter") ?? document.querySelector("input[type=search]"))?.focus();
-  else if (event.key === "j") step(1);
-  else if (event.key === "k") step(-1);
-  else if (event.key === "Enter" && row) row.click();
+  else if (event.key === "j" || (event.key === "ArrowDown" && row)) step(1);
+  else if (event.key === "k" || (event.key === "ArrowUp" && row)) step(-1);
   else if (event.key === "x" && row) row.querySelector("input[type=checkbox]")?.click();
   else if (event.key === "u") set({ ...Object.fromEntries(Object.keys(now).map((name) => [name, ""])) }, false);
   else if (event.key === "0") set({ from: "", to: "" });

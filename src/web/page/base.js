@@ -18,9 +18,13 @@ export function add(element, children) {
     if (child !== undefined && child !== null && child !== false) element.append(child);
 }
 
+/* What was focused stays so, or the one that took its place. */
 export function fill(element, ...children) {
+  const was = element.contains(document.activeElement) && document.activeElement;
   element.replaceChildren();
   add(element, children);
+  const called = (one) => one.href ?? one.ariaLabel ?? one.textContent;
+  if (was && was !== element) (was.isConnected ? was : [...element.querySelectorAll(was.tagName)].find((one) => called(one) === called(was)))?.focus({ preventScroll: true });
   return element;
 }
 
@@ -29,6 +33,24 @@ export function svg(name, attributes, ...children) {
   for (const [key, value] of Object.entries(attributes || {})) element.setAttribute(key, value);
   add(element, children);
   return element;
+}
+
+/* A list of many is one stop of Tab, the one that was last focused or this one; arrows go through it. */
+export function stop(list, at = list.firstElementChild) {
+  for (const one of list.children) one.tabIndex = one === at ? 0 : -1;
+  return list;
+}
+
+export function arrows(list) {
+  list.addEventListener("focusin", (event) => stop(list, event.target));
+  list.addEventListener("keydown", (event) => {
+    const at = event.target, one = { ArrowDown: "next", ArrowRight: "next", ArrowUp: "previous", ArrowLeft: "previous" }[event.key];
+    const to = one ? at[one + "ElementSibling"] : { Home: list.firstElementChild, End: list.lastElementChild }[event.key];
+    if (to === undefined) return;
+    event.preventDefault();
+    to?.focus();
+  });
+  return list;
 }
 
 /* -- requests */
@@ -158,7 +180,8 @@ export function number(value, digits = 4) {
   const size = Math.abs(value);
   if (Number.isInteger(value) && size < 1e9) return value.toLocaleString("en");
   if (size !== 0 && (size < 1e-4 || size >= 1e9)) return value.toExponential(digits - 1).replace("e+", "e");
-  return size >= 10000 ? Math.round(value).toLocaleString("en") : String(+value.toPrecision(digits));
+  const short = size >= 10000 ? Math.round(value) : +value.toPrecision(digits);
+  return size >= 1000 ? short.toLocaleString("en", { maximumFractionDigits: digits }) : String(short);
 }
 
 /* What a reply is not exact by. */
@@ -233,6 +256,13 @@ export function limited(most) {
   return (work) => new Promise((resolve, reject) => (waiting.push({ work, resolve, reject }), next()));
 }
 
+const SIGHT = 200; // pixels above and below the window that are made ready
+
+export function inSight(element) {
+  const { top, bottom } = element.getBoundingClientRect();
+  return bottom > -SIGHT && top < innerHeight + SIGHT;
+}
+
 const seen = new IntersectionObserver((entries) => {
   for (const entry of entries) {
     entry.target.inSight = entry.isIntersecting;
@@ -245,10 +275,3 @@ export function whenSeen(element, call) {
   element.addEventListener("sight", call);
   seen.observe(element);
 }
-const SIGHT = 200; // pixels above and below the window that are made ready
-
-export function inSight(element) {
-  const { top, bottom } = element.getBoundingClientRect();
-  return bottom > -SIGHT && top < innerHeight + SIGHT;
-}
-

@@ -44,9 +44,9 @@ class UsagePlot extends Plot {
     return x === "time" ? { from, to } : {};
   }
 
-  select(u) {
-    if (u.select.width >= 3) set({ x: "time" });
-    super.select(u);
+  show(from, to) {
+    set({ x: "time" });
+    super.show(from, to);
   }
 
   async ask({ from, to, buckets }) {
@@ -72,7 +72,7 @@ class UsagePlot extends Plot {
   cursor(u) {
     const at = u.cursor.idx, x = u.data[0][at];
     if (this.reply.series.length < 2 || at === null || at === undefined || u.cursor.left < 0) return super.cursor(u);
-    const here = this.reply.series.map((line) => [line, line.mean[line.x.indexOf(x)] ?? null]).filter(([, value]) => value !== null).sort((a, b) => a[1] - b[1]);
+    const here = this.reply.series.map((line) => [line, line.mean[line.at.indexOf(x)] ?? null]).filter(([, value]) => value !== null).sort((a, b) => a[1] - b[1]);
     const tell = ([line, value]) => line.who + " " + this.value(value);
     this.read.textContent = [stamp(x).slice(11, 19), ...(here.length > 1 ? [tell(here[0]), tell(here.at(-1))] : here.map(tell))].join("   ");
   }

@@ -1,6 +1,6 @@
 // What the workers wrote: ranks beside each other, the end that is followed, and a search over all.
 
-import { api, bytes, fill, h, number, plain, save } from "./base.js";
+import { api, arrows, bytes, fill, h, number, plain, save, stop } from "./base.js";
 import { set, state } from "./state.js";
 
 const FIRST = 64 << 10, MOST = 2 << 20, SIDE = 4, ASK_MS = 2000;
@@ -36,13 +36,14 @@ export function coloured(text) {
 class Pane {
   constructor(run, rank, close) {
     Object.assign(this, { run, rank, from: 0, next: null, size: 0, text: "", follow: true });
-    this.body = h("pre", { class: "log", tabIndex: 0 });
+    this.body = h("pre", { class: "log", tabIndex: 0, role: "region", "aria-label": "log of rank " + rank });
     this.told = h("span", { class: "dim" });
     this.tail = h("input", { type: "checkbox", checked: true, onchange: () => ((this.follow = this.tail.checked), this.follow && this.end()) });
     this.earlier = h("button", { class: "bare", onclick: () => this.before() }, "earlier");
+    this.closer = h("button", { class: "bare", title: "close", onclick: close }, "✕");
     this.element = h("section", { class: "pane" }, h("div", { class: "head" }, h("b", {}, "rank " + rank), this.told, h("span", { class: "grow" }), this.earlier,
       h("label", {}, this.tail, " follow"), h("button", { class: "bare", title: "the whole log", onclick: () => save(`runs/${run.id}/logs/rank-${rank}/whole`, `rank-${rank}.log`) }, "download"),
-      close && h("button", { class: "bare", title: "close", onclick: close }, "✕")), this.body);
+      this.closer), this.body);
     this.body.addEventListener("scroll", () => {
       const low = this.body.scrollHeight - this.body.scrollTop - this.body.clientHeight < 30;
       if (!low && this.follow && !this.moving) this.tail.checked = this.follow = false;
@@ -153,26 +154,34 @@ function marked(line, text) {
 export async function logs({ run, main, controls, news, onEnd, fail }) {
   let list = [], panes = [];
   const search = h("input", { class: "filter", type: "search", placeholder: "search all ranks", value: state().q || "" });
-  const side = h("div", { class: "ranklist" }), area = h("div"), hits = h("div");
+  const side = arrows(h("div", { class: "ranklist", role: "toolbar", "aria-label": "ranks" })), area = h("div", { class: "beside" }), hits = h("div");
   const box = h("div", { class: "panes" });
   const buttons = new Map(), sizes = new Map();
 
   const size = (one) => (one.size === null ? "refused" : bytes(one.size));
-  const drawSide = (counts = new Map()) => fill(side, list.map((one) => {
+  const mark = () => {
+    for (const [rank, button] of buttons) button.ariaPressed = panes.some((pane) => pane.rank === rank);
+    stop(side, side.querySelector("[aria-pressed=true]") ?? side.firstElementChild);
+  };
+  const drawSide = (counts = new Map()) => (fill(side, list.map((one) => {
     const count = counts.get(one.rank), told = h("span", { class: count ? "hits" : "dim" }, count ? number(count) : size(one));
-    const button = h("button", { class: panes.some((pane) => pane.rank === one.rank) ? "on" : "", title: one.error || "with Shift: beside the others",
+    const button = h("button", { title: one.error || "with Shift: beside the others",
       onclick: (event) => choose(event.shiftKey ? [...panes.map((pane) => pane.rank), one.rank] : [one.rank]) },
       h("span", {}, "rank " + one.rank), told);
     buttons.set(one.rank, button);
     sizes.set(one.rank, told);
     return button;
-  }));
+  })), mark());
   const choose = (ranks, offset, line) => {
     const shown = [...new Set(ranks)].slice(-SIDE);
     set({ ranks: shown.join(",") });
-    panes = shown.map((rank) => panes.find((pane) => pane.rank === rank && offset === undefined) || new Pane(run, rank, shown.length > 1 && (() => choose(shown.filter((one) => one !== rank)))));
+    panes = shown.map((rank) => panes.find((pane) => pane.rank === rank && offset === undefined) || new Pane(run, rank, () => {
+      choose(panes.map((pane) => pane.rank).filter((one) => one !== rank));
+      buttons.get(rank)?.focus();
+    }));
     fill(box, panes.map((pane) => pane.element));
-    for (const [rank, button] of buttons) button.classList.toggle("on", shown.includes(rank));
+    for (const pane of panes) pane.closer.hidden = panes.length < 2;
+    mark();
     for (const pane of panes) if (pane.next === null) pane.open(offset).then(() => line !== undefined && pane.show(line));
   };
 
@@ -181,14 +190,14 @@ export async function logs({ run, main, controls, news, onEnd, fail }) {
     const text = search.value, own = ++asked;
     set({ q: text });
     if (!text) return void (fill(hits), drawSide());
-    const found = [], counts = new Map(), told = h("div", { class: "note small" }), rows = h("div", { class: "groupbox" });
+    const found = [], counts = new Map(), told = h("div", { class: "note small", role: "status" }), rows = arrows(h("div", { class: "groupbox hits", role: "toolbar", "aria-label": "hits" }));
     fill(hits, told, rows);
     let cursor = null;
     do {
       const reply = await api(`runs/${run.id}/logs/search`, { q: text, cursor });
       if (own !== asked) return;
       cursor = reply.cursor;
-      for (const hit of reply.hits) if (found.push(hit) <= 500) rows.append(h("section", { class: "hit", onclick: () => choose([hit.rank], hit.offset, hit.line) }, h("span", { class: "dim" }, "rank " + hit.rank), h("span", { class: "cut" }, marked(hit.line, text))));
+      for (const hit of reply.hits) if (found.push(hit) <= 500) rows.append(h("button", { class: "hit", tabIndex: found.length > 1 ? -1 : 0, onclick: () => choose([hit.rank], hit.offset, hit.line) }, h("span", { class: "dim" }, "rank " + hit.rank), h("span", { class: "cut" }, marked(hit.line, text))));
       for (const { rank, hits: n } of reply.counts) counts.set(rank, (counts.get(rank) || 0) + n);
       fill(told, `${number(found.length)} ${found.length === 1 ? "hit" : "hits"} in ${number(counts.size)} ${counts.size === 1 ? "rank" : "ranks"}`, cursor ? ", searching" : "", found.length > 500 ? "; the first 500 are shown" : "");
       drawSide(counts);

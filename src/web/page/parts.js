@@ -1,6 +1,6 @@
 // The smaller parts of a run: time, attempts, checkpoints, placement, stacks.
 
-import { api, bytes, clock, fill, h, label, number, post, save, seconds, stamp } from "./base.js";
+import { api, arrows, bytes, clock, fill, h, label, number, post, save, seconds, stamp, stop } from "./base.js";
 import { link } from "./state.js";
 
 export const table = (heads, rows, cls = "") => h("table", { class: cls }, h("thead", {}, h("tr", {}, heads.map((head) => h("th", { class: head.startsWith("#") ? "num" : "" }, label(head.replace("#", ""), 24, ""))))), h("tbody", {}, rows));
@@ -71,7 +71,7 @@ export function attempts(context) {
     fill(main, table(["#attempt", "state", "#workers", "began", "#took", "", "why it ended", "from", "node"], history.map((one) => {
       const took = one.seconds;
       return h("tr", {}, num(one.attempt), td(h("span", { class: "state " + (one.outcome || "running") }, one.outcome || "running")), num(one.num_workers ?? one.workers), td(clock(one.began)), num(seconds(took)), td(bar(one.began - first, took, whole)),
-        td(one.cause ? label(one.cause, 140) : h("span", { class: "dim" }, "-"), one.cause && one.rank >= 0 && [" ", h("a", { href: link({ run: run.id, tab: "logs", ranks: one.rank }) }, "log")]), td(label(one.checkpoint?.split("/").pop() || "-", 30)), td(label(one.node || "-", 24)));
+        h("td", { class: "why" }, h("div", {}, one.cause ? label(one.cause, 140) : h("span", { class: "dim" }, "-"), one.cause && one.rank >= 0 && h("a", { href: link({ run: run.id, tab: "logs", ranks: one.rank }) }, "log"))), td(label(one.checkpoint?.split("/").pop() || "-", 30)), td(label(one.node || "-", 24)));
     })), h("h2", {}, "Events"), await events(run));
   });
 }
@@ -111,9 +111,9 @@ export function placement(context) {
     fill(main, (reply.grids || []).map((grid) => {
       const box = h("div", { class: "chips" }, grid.ranks.flat().map((rank) => (of.has(rank) ? seat(run, of.get(rank), slow) : h("span", { class: "seat", title: "free" }))));
       box.style.gridTemplateColumns = `repeat(${grid.columns}, 34px)`;
-      return [h("h2", {}, "TPU slice ", label(grid.name, 40, ""), " ", label(`${grid.type} ${grid.topology}`, 40, "dim")), box];
+      return [h("h2", {}, "TPU slice ", label(grid.name, 40, ""), " ", label(`${grid.type} ${grid.topology}`, 40, "dim")), stop(arrows(box))];
     }), h("h2", {}, "Nodes"), reply.nodes.map((node) => h("div", { class: "node" }, h("span", {}, h("b", {}, label(node.name ?? "node " + node.node, 20)), " ", h("span", { class: "dim" }, number(node.ranks.length))),
-      h("div", { class: "seats" }, node.ranks.map((one) => seat(run, one, slow))))),
+      stop(arrows(h("div", { class: "seats" }, node.ranks.map((one) => seat(run, one, slow))))))),
     h("div", { class: "legend" }, h("span", {}, h("span", { class: "seat ready" }, "0"), " runs"), h("span", {}, h("span", { class: "seat failed" }, "0!"), " failed"), slow !== undefined && h("span", {}, h("span", { class: "seat slow" }, "0!"), " notably slow")));
   });
 }

@@ -6,6 +6,7 @@ import { rank } from "./runs.js";
 import { onState, set, state } from "./state.js";
 
 const NAMES = 200, HEIGHT = 178, BESIDE = 72, LIVE_MS = 1000, SAMPLED_MS = 3000, TOGETHER = 16;
+const AWAY = { left: -10, top: -10 };
 const axes = ["step", "epoch", "number", "relative", "time"];
 const MOST = 8e307;
 /* What marks of an axis lie apart: uPlot's own end at 5e15. */
@@ -54,7 +55,7 @@ function table(reply, weight, shape) {
     const own = shape.colour(line);
     const values = line.mean.map((value) => value ?? null);
     const at = series.length;
-    const columns = [line.x];
+    const columns = [line.at];
     const push = (column, options) => (columns.push(column), series.push(options));
     if (line.lost) {
       push(values, { stroke: dim, width: 1, dash: [3, 3], line });
@@ -108,8 +109,8 @@ export class Plot {
   constructor({ runs, metric, colours, onSeries, wide, unheard }) {
     Object.assign(this, { runs, metric, onSeries, unheard, lines: false, cards: null });
     this.colours = colours || COLOURS;
-    this.read = h("span", { class: "read" });
-    this.box = h("div", { class: "plot" });
+    this.read = h("span", { class: "read", "aria-live": "polite" });
+    this.box = h("div", { class: "plot", tabIndex: 0, role: "img", onkeydown: (event) => this.key(event), onblur: () => this.u?.setCursor(AWAY) });
     this.foot = h("div", { class: "foot" });
     const tool = (name, title, call) => h("button", { class: "bare", title, onclick: call }, name);
     this.logButton = tool("log", "logarithmic y axis", () => ((this.log = !(this.log ?? state().log === "1")), this.draw()));
@@ -142,12 +143,12 @@ export class Plot {
     if (this.element.inSight) this.load();
   }
 
-  async load() {
   /* The browser itself tells of what is in sight when it has painted it, without a plot. */
   begin() {
     if (this.stale !== false && inSight(this.element)) this.load();
   }
 
+  async load() {
     if (this.loading) return void (this.again = true);
     this.loading = true;
     this.again = this.stale = false;
@@ -155,6 +156,7 @@ export class Plot {
     const buckets = Math.max(100, Math.min(1000, Math.round(this.width - BESIDE) || 400)); // one for each pixel of the axis
     try {
       this.reply = await this.ask({ ...this.zoom(), buckets });
+      for (const line of this.reply.series) line.at = line.x.map((x, i) => (x + line.x_last[i]) / 2); // a mean is drawn amid what it is of
       this.draw();
       this.again ||= this.newest > this.reply.reports;
       this.onSeries?.(this.metric, this.reply);
@@ -207,6 +209,7 @@ export class Plot {
     const shape = { band: this.banded, colour: (line) => this.colour(line) };
     const { data, series, bands } = table(reply, Math.min(0.999, +smooth || 0), shape);
     this.told();
+    this.box.ariaLabel = [this.metric, this.rest, this.foot.textContent].filter(Boolean).join(", ");
     const form = JSON.stringify([isLog, reply.x, series.map((one) => [one.stroke, one.width])]);
     if (this.u && this.form === form) {
       series.forEach((one, i) => i && Object.assign(this.u.series[i], { line: one.line }));
@@ -224,6 +227,7 @@ export class Plot {
     const xs = data[0];
     if (!xs.length) return;
     let low = from ? +from : xs[0], high = to ? +to : xs[xs.length - 1];
+    if (!from && !to) this.whole = [low, high];
     if (low === high) (low -= 0.5), (high += 0.5);
     this.u.batch(() => this.u.setScale("x", { min: low, max: high }));
   }
@@ -242,12 +246,12 @@ export class Plot {
       series: series.map((one) => ({ spanGaps: true, points: several ? { show: false } : { size: 3 }, ...one })),
       hooks: { draw: [(u) => this.marks(u)], setCursor: [(u) => this.cursor(u)], setSelect: [(u) => this.select(u)],
         ready: [(u) => {
+          if (u === this.u) this.box.append(u.root); // not before: uPlot asks where it is, for which the whole page is laid out
+          u.syncRect(true);
           u.over.addEventListener("dblclick", () => set({ from: "", to: "" }));
           let down = 0;
           u.over.addEventListener("mousedown", (event) => (down = event.clientX));
           u.over.addEventListener("click", (event) => Math.abs(event.clientX - down) < 3 && event.detail === 1 && this.toggle());
-          if (u === this.u) this.box.append(u.root); // not before: uPlot asks where it is, for which the whole page is laid out
-          u.syncRect(true);
         }] },
     };
   }
@@ -266,7 +270,37 @@ export class Plot {
     if (u.select.width < 3) return;
     const from = u.posToVal(u.select.left, "x"), to = u.posToVal(u.select.left + u.select.width, "x");
     u.setSelect({ width: 0, height: 0, left: 0, top: 0 }, false);
-    set({ from: String(+from.toPrecision(9)), to: String(+to.toPrecision(9)) });
+    this.show(from, to);
+  }
+
+  show(from, to) {
+    set({ from: String(+from.toPrecision(12)), to: String(+to.toPrecision(12)) });
+  }
+
+  /* What the mouse does, by keys. */
+  key(event) {
+    const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key], sized = { "+": 0.5, "=": 0.5, "-": 2 }[event.key];
+    if (!this.u || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (by) this.move(event.shiftKey ? by * 10 : by);
+    else if (sized) this.resize(sized);
+    else if (event.key === "Enter") this.toggle();
+    else if (event.key === "Escape") this.u.setCursor(AWAY);
+    else return;
+    event.preventDefault();
+  }
+
+  move(by) {
+    const { cursor, scales, data: [xs] } = this.u, { min, max } = scales.x;
+    const first = xs.findIndex((x) => x >= min), last = xs.findLastIndex((x) => x <= max);
+    const at = cursor.left >= 0 ? cursor.idx + by : by > 0 ? first : last;
+    if (first >= 0 && last >= first) this.u.setCursor({ left: this.u.valToPos(xs[Math.max(first, Math.min(last, at))], "x"), top: 0 });
+  }
+
+  resize(by) {
+    const { cursor, scales } = this.u, { min, max } = scales.x, at = cursor.left >= 0 ? this.u.posToVal(cursor.left, "x") : (min + max) / 2;
+    const from = at - (at - min) * by, to = at + (max - at) * by;
+    if (this.whole && from <= this.whole[0] && to >= this.whole[1]) set({ from: "", to: "" });
+    else this.show(from, to);
   }
 
   /* Attempts as dashed lines, checkpoints as ticks below, what is not finite as a mark above. */
@@ -325,7 +359,7 @@ export class Plot {
     const parts = [xText(this.reply.x, u.data[0][at])];
     const x = u.data[0][at];
     for (const line of this.reply.series) {
-      const i = line.x.indexOf(x);
+      const i = line.at.indexOf(x);
       if (i < 0 || line.lost || line.mean[i] === null) continue;
       const least = line.rank_min ? ` @${line.rank_min[i]}` : "", most = line.rank_max ? ` @${line.rank_max[i]}` : "";
       parts.push(this.who(line) + this.value(line.mean[i]) + (this.several || line.n[i] < 2 ? "" : `  min ${this.value(line.min[i])}${least}  max ${this.value(line.max[i])}${most}`));
@@ -356,7 +390,7 @@ export class Plot {
       out.push(`<text x="${px(x)}" y="${H - 12}" text-anchor="middle" fill="#666">${text(xText(this.reply.x, x))}</text><text x="${L - 6}" y="${+py(y) + 4}" text-anchor="end" fill="#666">${text(this.value(y, 3))}</text>`);
     }
     for (const line of this.reply.series) {
-      const points = line.x.map((x, i) => [x, line.mean[i], line.min[i], line.max[i]]).filter(([x, y]) => y !== null && x >= x0 && x <= x1);
+      const points = line.at.map((x, i) => [x, line.mean[i], line.min[i], line.max[i]]).filter(([x, y]) => y !== null && x >= x0 && x <= x1);
       const own = line.lost ? "#999" : this.colour(line);
       if (!line.lost && !this.lines) out.push(`<path d="M${points.map(([x, , , y]) => px(x) + " " + py(y)).join("L")}L${points.reverse().map(([x, , y]) => px(x) + " " + py(y)).join("L")}Z" fill="${own}" opacity=".18"/>`);
       out.push(`<path d="M${points.map(([x, y]) => px(x) + " " + py(y)).join("L")}" fill="none" stroke="${own}" stroke-width="1.5"/>`);
@@ -445,15 +479,17 @@ export function grid(place, { runs, metrics, onSeries, news, onEnd, filter, toge
     }
     const shown = [], plots = [];
     for (const [group, list] of groups) {
-      if (group) shown.push(h("div", { class: "group" }, h("button", { class: "bare", onclick: () => (folded.has(group) ? folded.delete(group) : folded.add(group), draw()) }, (folded.has(group) ? "▸ " : "▾ ") + group + "  " + list.length)));
+      if (group) shown.push(h("div", { class: "group" }, h("button", { class: "bare", "aria-expanded": String(!folded.has(group)), onclick: () => (folded.has(group) ? folded.delete(group) : folded.add(group), draw()) }, (folded.has(group) ? "▸ " : "▾ ") + group + "  " + list.length)));
       if (!group || !folded.has(group))
         for (const metric of list) {
           if (!cards.has(metric.name)) cards.set(metric.name, new Plot({ runs, metric: metric.name, onSeries, unheard: !news }));
+          plots.push(cards.get(metric.name));
           shown.push(cards.get(metric.name).element);
         }
     }
     fill(place, shown, sorted.length > NAMES && h("div", { class: "group" }, `${sorted.length - NAMES} more: filter by name`),
       !shown.length && h("div", { class: "note group" }, words ? "No metric has such a name." : "Nothing was reported yet. In a worker: ", !words && h("code", {}, "trainyard.report({\"loss\": loss})")));
+    for (const plot of plots) plot.begin();
   };
   let last = {};
   onState(() => {
@@ -483,13 +519,11 @@ export function grid(place, { runs, metrics, onSeries, news, onEnd, filter, toge
   draw();
   return { redraw: (list) => ((metrics = list), draw()) };
 }
-          plots.push(cards.get(metric.name));
 
 export async function plots({ run, main, controls, news, onEnd }) {
   const filter = h("input", { class: "filter", type: "search", placeholder: "filter metrics", size: 16, value: state().metrics || "" });
   const together = h("input", { type: "checkbox", checked: state().together === "1" });
   const cards = h("div", { class: "grid" });
-    for (const plot of plots) plot.begin();
   const metrics = await api(`runs/${run.id}/metrics`);
   const download = (kind) => h("button", { class: "bare", title: "all reports", onclick: () => save(`runs/${run.id}/metrics.${kind}`, `${run.name.replace(/[^\w.-]/g, "_")}.${kind}`) }, kind);
   const box = h("span");

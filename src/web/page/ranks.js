@@ -73,8 +73,8 @@ export async function ranks({ run, main, controls, news, onEnd }) {
   const select = h("select", {}, ["@interval", "@lag", "@rate", ...metrics.map((metric) => metric.name)].map((name) => h("option", { value: name }, { "@interval": "interval", "@lag": "lag", "@rate": "reports/s" }[name] || name.slice(0, 60))));
   const axis = h("select", {}, ["number", "step", "epoch", "relative", "time"].map((name) => h("option", {}, name)));
   fill(controls, h("label", {}, "of", select), h("label", {}, "over", axis));
-  const tip = h("div", { class: "tip", hidden: true });
-  const canvas = h("canvas", { class: "heat", tabIndex: 0 }), rows = h("div", { class: "axis" }), columns = h("div", { class: "xaxis" });
+  const tip = h("div", { class: "tip", role: "status", hidden: true });
+  const canvas = h("canvas", { class: "heat", tabIndex: 0, role: "img", "aria-label": "ranks over time: arrows go through it, Enter compares the rank with all" }), rows = h("div", { class: "axis" }), columns = h("div", { class: "xaxis" });
   const low = h("span"), high = h("span"), told = h("span", { class: "dim" });
   const slowest = h("span"), body = h("tbody"), more = h("button", { hidden: true }, "more"), chart = h("div"), chartHead = h("h2");
   const head = ["rank", "node", "devices", "state", "last report", "interval", "lag", "pid"];
@@ -115,16 +115,30 @@ export async function ranks({ run, main, controls, news, onEnd }) {
     const box = canvas.getBoundingClientRect();
     return { row: Math.min(heat.rows - 1, Math.floor(((event.clientY - box.top) / box.height) * heat.rows)), column: Math.min(heat.columns - 1, Math.floor(((event.clientX - box.left) / box.width) * heat.columns)) };
   };
-  canvas.addEventListener("mousemove", (event) => {
-    if (!heat?.rows) return;
-    const { row, column } = cell(event), value = cells[row * heat.columns + column], first = row * heat.ranks_per_row;
+  const tell = (row, column, x, y) => {
+    const value = cells[row * heat.columns + column], first = row * heat.ranks_per_row;
     const last = Math.min(heat.ranks, first + heat.ranks_per_row) - 1;
     tip.hidden = false;
     tip.textContent = `${last > first ? `ranks ${first}-${last}` : `rank ${first}`}  ${heat.x} ${along(heat.from + ((heat.to - heat.from) * (column + 0.5)) / heat.columns)}  ${value ? measure(state().heat || "@interval", heat.min + ((heat.max - heat.min) * (value - 1)) / 254) : "none"}`;
-    tip.style.left = Math.min(innerWidth - tip.offsetWidth - 8, event.clientX + 12) + "px";
-    tip.style.top = event.clientY + 14 + "px";
+    tip.style.left = Math.min(innerWidth - tip.offsetWidth - 8, x + 12) + "px";
+    tip.style.top = y + 14 + "px";
+  };
+  canvas.addEventListener("mousemove", (event) => {
+    if (!heat?.rows) return;
+    const { row, column } = cell(event);
+    tell(row, column, event.clientX, event.clientY);
   });
-  canvas.addEventListener("mouseleave", () => (tip.hidden = true));
+  let at = null; // the cell that keys have come to
+  canvas.addEventListener("keydown", (event) => {
+    const by = event.shiftKey ? 10 : 1, way = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -by], ArrowRight: [0, by] }[event.key];
+    if (!heat?.rows || !(way || (event.key === "Enter" && at))) return;
+    event.preventDefault();
+    if (!way) return void choose(at.row * heat.ranks_per_row);
+    const near = (value, most) => Math.max(0, Math.min(most - 1, value)), box = canvas.getBoundingClientRect();
+    at = at ? { row: near(at.row + way[0], heat.rows), column: near(at.column + way[1], heat.columns) } : { row: 0, column: 0 };
+    tell(at.row, at.column, box.left + ((at.column + 0.5) / heat.columns) * box.width, box.top + ((at.row + 0.5) / heat.rows) * box.height);
+  });
+  for (const away of ["mouseleave", "blur"]) canvas.addEventListener(away, () => (tip.hidden = true));
   canvas.addEventListener("click", (event) => heat?.rows && choose(cell(event).row * heat.ranks_per_row));
 
   const drawRanks = async (limit = PAGE) => {
@@ -135,7 +149,7 @@ export async function ranks({ run, main, controls, news, onEnd }) {
     fill(slowest, first && first.interval && usual && first.interval > usual * 1.15 ? [`slowest: rank ${first.rank}`, first.node !== null && first.node !== undefined ? ` (node ${first.node_name ?? first.node}${first.devices ? ", " + first.devices : ""})` : "", `: ${seconds(first.interval)} between reports, usual ${seconds(usual)}`]
       : usual ? `${seconds(usual)} between reports` : "Ranks", last && last.lag > 0.001 && last.lag > (usual || 0) / 10 ? ` · farthest behind: rank ${last.rank}, ${seconds(last.lag)} after the first` : "");
     fill(body, reply.items.map((one) => h("tr", { class: "link" + (one.rank === chosen ? " at" : ""), onclick: () => choose(one.rank) },
-      h("td", { class: "num" }, one.rank), h("td", {}, label(one.node_name ?? one.node ?? "-", 24)), h("td", {}, label(one.devices || "-", 24)),
+      h("td", { class: "num" }, h("button", { class: "bare", title: "against all" }, one.rank)), h("td", {}, label(one.node_name ?? one.node ?? "-", 24)), h("td", {}, label(one.devices || "-", 24)),
       h("td", {}, h("span", { class: "state " + one.state }, one.state)), h("td", { class: "num" }, one.number ? number(one.number) : "-"),
       h("td", { class: "num" }, seconds(one.interval), usual && one.interval > usual * 1.15 ? h("span", { class: "f1" }, ` ×${number(one.interval / usual, 2)}`) : ""),
       h("td", { class: "num" }, seconds(one.lag)), h("td", { class: "num dim" }, one.pid || "-"))));
@@ -152,7 +166,7 @@ export async function ranks({ run, main, controls, news, onEnd }) {
     fill(chartHead, label(select.selectedOptions[0]?.textContent ?? metric, 40, ""), ` of rank ${rank} against all`);
     try {
       counts = await api(`runs/${run.id}/histogram`, { metric, rank, bins: 40, near: 1 });
-      fill(chart, histogram(metric, rank, counts));
+      fill(chart, histogram(metric, rank, counts, chart.clientWidth));
     } catch (error) {
       fill(chart, h("div", { class: "error" }, error.message));
     }
@@ -180,8 +194,8 @@ export async function ranks({ run, main, controls, news, onEnd }) {
 }
 
 /* Shares of the values of all ranks, and of the chosen one, per bin. */
-function histogram(metric, rank, reply) {
-  const canvas = h("canvas", { class: "plot" }), W = 440, H = 190, B = 20, ratio = devicePixelRatio || 1;
+function histogram(metric, rank, reply, wide) {
+  const canvas = h("canvas", { class: "plot" }), W = Math.max(200, wide - 22), H = 190, B = 20, ratio = devicePixelRatio || 1;
   canvas.width = W * ratio;
   canvas.height = H * ratio;
   canvas.style.width = "100%";

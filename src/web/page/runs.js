@@ -47,7 +47,7 @@ function stateOf(run) {
 }
 
 function row(run, chosen, choose) {
-  const box = h("input", { type: "checkbox", checked: chosen.has(run.id), "aria-label": "compare", onclick: (event) => {
+  const box = h("input", { type: "checkbox", checked: chosen.has(run.id), "aria-label": "compare " + plain(run.name), onclick: (event) => {
     event.stopPropagation();
     choose(run.id, box.checked);
   } });
@@ -78,14 +78,14 @@ function counts(all) {
     h("span", {}, h("b", {}, all.length - running - quiet), " ended")];
 }
 
-export async function runs({ top, main, brand, fail, onEnd }) {
+export async function runs({ top, main, bar, fail, onEnd }) {
   const known = new Map();
   let cursor, unreadable = [], most = SCREEN;
   const chosen = new Set((state().chosen || "").split(",").filter(Boolean));
   const filter = h("input", { class: "filter", type: "search", placeholder: "filter: name state metric", value: state().filter || "" });
   const count = h("span", { class: "facts" });
   const compareButton = h("button", { onclick: () => set({ compare: [...chosen].slice(0, COMPARED).join(","), filter: "", chosen: "" }, false) });
-  fill(top, h("div", { class: "bar" }, brand(), filter, count, h("span", { class: "grow" }), compareButton));
+  fill(top, bar(filter, count, h("span", { class: "grow" }), compareButton));
   const body = h("tbody"), more = h("div", { class: "note small" }), broken = h("div");
   const rows = new Map();
 
@@ -99,9 +99,7 @@ export async function runs({ top, main, brand, fail, onEnd }) {
     fill(body, here.slice(0, most).map((run) => {
       const kept = rows.get(run.id);
       if (kept && kept.run === run) return kept.row;
-      const at = kept?.row.classList.contains("at");
       const made = row(run, chosen, choose);
-      if (at) made.classList.add("at");
       rows.set(run.id, { run, row: made });
       return made;
     }));
@@ -140,12 +138,11 @@ function differences(all) {
   return settings.filter((key) => new Set(all.map((run) => JSON.stringify(run[key]))).size > 1);
 }
 
-export async function compare({ top, main, brand, onEnd }, ids) {
+export async function compare({ top, main, bar, onEnd }, ids) {
   const all = await Promise.all(ids.slice(0, COMPARED).map(async (id) => ({ ...(await api("runs/" + id)), id })));
   const lists = await Promise.all(all.map((run) => api(`runs/${run.id}/metrics`)));
   const controls = h("span", { class: "controls" });
-  fill(top, h("div", { class: "bar" }, brand(), h("span", { class: "dim" }, "/"), h("span", { class: "name" }, `${all.length} runs compared`)),
-    h("nav", { class: "tabs" }, controls));
+  fill(top, bar(h("span", { class: "dim" }, "/"), h("h1", {}, `${all.length} runs compared`), h("span", { class: "grow" })), h("div", { class: "tabs" }, controls));
   const names = new Map();
   for (const list of lists) for (const metric of list) names.set(metric.name, { ...metric, n: (names.get(metric.name)?.n || 0) + metric.n });
   const shown = [...names.values()].filter((metric) => rank(metric.name) < 9).sort((a, b) => rank(a.name) - rank(b.name) || b.n - a.n).slice(0, 6);
