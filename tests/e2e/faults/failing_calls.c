@@ -9,7 +9,8 @@
  * mount.
  * ERRNO -1: it never returns; so may a rename ("rename"), a removal ("unlink") and a directory ("mkdir"), of
  * paths that hold PART. ERRNO -2, -3 ..: it takes 2, 3 .. tenths of a second. TRAINYARD_FAIL_WHEN names a file
- * without which nothing fails, TRAINYARD_FAIL_MARK one that is made when a call begins to hang.
+ * without which nothing fails, TRAINYARD_FAIL_MARK one that is made when a call begins to hang, and
+ * TRAINYARD_FAIL_UNTIL one with which what would never return does.
  * TRAINYARD_CLOCK_JUMPS makes the wall clock alternate between an hour too early and an hour too late,
  * TRAINYARD_CLOCK_AHEAD be so many seconds too late, TRAINYARD_CLOCK_SET as many as the file of this name says,
  * whenever it is there. */
@@ -54,11 +55,11 @@ static bool is_due(const char *name) {
 }
 
 static void hang(void) {
-    const char *mark = getenv("TRAINYARD_FAIL_MARK");
+    const char *mark = getenv("TRAINYARD_FAIL_MARK"), *until = getenv("TRAINYARD_FAIL_UNTIL");
     if (mark != NULL) (void)close(open(mark, O_CREAT | O_CLOEXEC, 0600));
     do
-        (void)usleep(fault == -1 ? 999999 : -100000 * fault);
-    while (fault == -1);
+        (void)usleep(fault == -1 ? 100000 : -100000 * fault);
+    while (fault == -1 && (until == NULL || access(until, F_OK) != 0));
 }
 
 static bool is_meant(const char *name, int fd) {

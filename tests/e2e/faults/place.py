@@ -5,10 +5,12 @@ import ctypes
 import os
 import resource
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
 import tempfile
+import time
 import uuid
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
@@ -33,7 +35,7 @@ def failing(call, error, part):
 def process_state(pid):
     """Its letter in ps, "X" for one that is gone."""
     try:
-        with open("/proc/%d/stat" % pid) as file:
+        with open("/proc/%s/stat" % pid) as file:
             return file.read().rsplit(")", 1)[1].split()[0]
     except OSError:
         return "X"
@@ -58,6 +60,26 @@ class FaultCase(runs.RunCase):
         self.assertEqual(sorted(names), sorted(entry for entry in entries if "checkpoint" in entry))
         self.assert_status(0, self.trainyard("checkpoints", "verify", name, "--storage-path", self.storage))
         return names
+
+    def stand_still(self, controller):
+        """Stops it. From then on no thread of it is in a call, and what it did apart has come to its end."""
+        own = runs.command_line(controller)
+
+        def is_at_rest():
+            threads = ["%d/task/%s" % (controller, thread) for thread in os.listdir("/proc/%d/task" % controller)]
+            apart = [child for child, parent in runs.parents().items() if parent == controller and runs.command_line(child) == own]
+            return not apart and all(process_state(thread) == "T" for thread in threads)
+
+        def stands():
+            os.kill(controller, signal.SIGSTOP)
+            end = time.monotonic() + 2
+            while not is_at_rest():
+                if time.monotonic() > end:  # it was stopped with a lock in hand, for which what it does apart waits
+                    os.kill(controller, signal.SIGCONT)
+                    return False
+                time.sleep(0.01)
+            return True
+        self.wait_for(stands, "the controller to stand still")
 
     def make_freezer(self):
         """For `freeze`; made before anything is started, as not every user may."""

@@ -9,6 +9,7 @@ import subprocess
 from place import BUILD, REPORT, FaultCase, main, process_state
 
 UP = "echo $$ > ready.$RANK; "
+LIMIT = "8s"  # in which the workers begin, and the agent is stopped
 
 
 class Agents(FaultCase):
@@ -47,7 +48,7 @@ class Agents(FaultCase):
 
     def test_a3_an_agent_that_is_stopped_for_ever(self):
         """A3 on one machine: nobody takes it for lost while the run goes on, but no end waits for it."""
-        process = self.shell(UP + "exec sleep 100000", "--name", "r", "-n", 2, "--time-limit", "1s", "--grace", "100ms")
+        process = self.shell(UP + "exec sleep 100000", "--name", "r", "-n", 2, "--time-limit", LIMIT, "--grace", "100ms")
         agent, _ = self.pids_of(process, 2)
         os.kill(agent, signal.SIGSTOP)
         finished = self.finish(process)
@@ -57,7 +58,7 @@ class Agents(FaultCase):
     def test_a3_an_agent_that_cannot_be_killed(self):
         """A3: it is named and left behind, its workers end, and so does the run; also when it is interrupted twice."""
         script = UP + "exec sleep 100000"
-        for name, options, status in (("limit", ["--time-limit", "1s"], (5, 124)), ("twice", [], (130,))):
+        for name, options, status in (("limit", ["--time-limit", LIMIT], (5, 124)), ("twice", [], (130,))):
             with self.subTest(name):
                 freezer = self.make_freezer()
                 process = self.shell(script, "--name", name, "-n", 2, "--grace", "100ms", *options)

@@ -6,7 +6,7 @@ import shutil
 import signal
 import time
 
-from place import REPORT, FaultCase, Hosts, failing, main, process_state
+from place import REPORT, FaultCase, Hosts, failing, main
 
 
 class Controllers(FaultCase):
@@ -59,9 +59,15 @@ class Controllers(FaultCase):
 
     def test_one_that_stood_still_while_another_took_the_run(self):
         """As on storage that knows no locks: who comes puts a lock of his own in place of one that was not touched for so long."""
-        process = self.shell("trap '' TERM; echo $$ > ready.$RANK; while :; do " + REPORT + "i=1; sleep 0.02; done", "--name", "r", "-n", 2, "--max-failures", 3)
+        script = "trap '' TERM; " + REPORT + "i=1; echo $$ > ready.$RANK; until [ -e go ]; do sleep 0.01; done; while " + REPORT + \
+            "i=2; do : > there.$RANK; sleep 0.02; done"
+        process = self.shell(script, "--name", "r", "-n", 2, "--max-failures", 3)
         self.ready(process, 2)
-        process.send_signal(signal.SIGSTOP)
+        # All that has happened is on record then, and nothing is on its way.
+        self.wait_for(lambda: self.rows("SELECT count(*) FROM reports") == [(2,)], "the reports", process)
+        self.stand_still(process.pid)
+        self.write("work/go", "")
+        self.wait_for_files(process, "there.0", "there.1")
         path = os.path.join(self.storage, "r")
         with open(os.path.join(path, "another"), "w") as file:
             file.write("another's")
@@ -87,8 +93,7 @@ class Controllers(FaultCase):
         process = hosts.start_trainyard("h1", *words, "sh", "-c", "while " + report % 1 + "; do :; done", **more)
         self.wait_for(lambda: os.path.isdir(path) and commits(), "a checkpoint", process)
         controller = hosts.pid_of(process)
-        os.kill(controller, signal.SIGSTOP)
-        self.wait_for(lambda: process_state(controller) == "T", "the controller to stand still", process)
+        self.stand_still(controller)
         os.utime(os.path.join(path, "run.lock"), (time.time() - 100,) * 2)
         log = os.stat(os.path.join(path, "run.db-wal")).st_ino
         script = report % 2 + " && stat -c '%i' \"$TRAINYARD_RUN_PATH/run.db-wal\""
@@ -117,10 +122,10 @@ class Controllers(FaultCase):
         script = "trap '' TERM; echo $PPID > agent; while ! test -e enough; do echo $TRAINYARD_ATTEMPT >> order; sleep 0.01; done"
         process = self.shell(script, "--name", "r", "-n", 2)
         self.wait_for(lambda: "1" in self.lines("order"), "the workers", process)
+        if fault is not None:
+            os.kill(int(self.wait_for(lambda: self.lines("agent"), "the agent", process)[0]), fault)
         process.kill()
         process.wait()
-        if fault is not None:
-            os.kill(int(self.lines("agent")[0]), fault)
         again = self.shell(script, "--name", "r", "-n", 2, "--resume")
         self.wait_for(lambda: "2" in self.lines("order"), "another attempt", again)
         time.sleep(1)

@@ -213,7 +213,8 @@ class Disks(FaultCase):
         self.assert_clean()
 
     def test_no_haste_gives_up_what_is_only_slow(self):
-        """D6, C3: two signals end the wait for storage that hangs, not one that takes a second: the checkpoint counts, the removal is done."""
+        """D6, C3: two signals end the wait for storage that hangs, not one that takes nearly two seconds: the checkpoint counts, the removal is
+        done."""
         script = "echo $$ > ready.$RANK; unset LD_PRELOAD; mkdir d; echo 1 > d/part; " + REPORT + "i=1 --checkpoint d; " + REPORT + \
             "i=2 --checkpoint d"
         for call, part, status, committed in (("rename", ".checkpoint_000001", 130, "checkpoint_000001"),
@@ -221,7 +222,7 @@ class Disks(FaultCase):
             with self.subTest(call=call):
                 mark = os.path.join(self.work, "slow-" + call)
                 process = self.shell(script, "--name", "r", "-n", 1, "--grace", "1h", "--keep-checkpoints", 1,
-                                     env=dict(failing(call, -10, part), TRAINYARD_FAIL_MARK=mark))
+                                     env=dict(failing(call, -19, part), TRAINYARD_FAIL_MARK=mark))
                 self.wait_for_files(process, "slow-" + call)
                 if status == 0:
                     self.await_event("run_end", process)
@@ -442,10 +443,12 @@ class Disks(FaultCase):
     def test_a_terminal_on_storage_that_takes_its_time(self):
         """The worker does not wait for its socket; who attaches finds it when the storage has made it."""
         script = "echo ready; read word; echo got $word"
+        env = dict(failing("mkdir", -1, "/attach"), TRAINYARD_FAIL_UNTIL=os.path.join(self.work, "answers"))
         with open(os.path.join(self.work, "out"), "w") as out:
-            process = self.start_run("--name", "r", "-n", 1, "--pty", "--", "sh", "-c", script, env=failing("mkdir", -30, "/attach"), stdout=out)
+            process = self.start_run("--name", "r", "-n", 1, "--pty", "--", "sh", "-c", script, env=env, stdout=out)
         self.wait_for(lambda: "ready" in self.read("out"), "the worker", process)
         self.assertFalse(os.path.exists(os.path.join(self.storage, "r", "attach")))
+        self.write("work/answers", "")
         self.wait_for(lambda: os.path.exists(os.path.join(self.storage, "r", "attach", "rank-0")), "the socket", process)
         attached = subprocess.run([COMMAND, "attach", "r", "--storage-path", self.storage], input="it\n", capture_output=True, text=True,
                                   timeout=180)

@@ -6,6 +6,7 @@ import subprocess
 import unittest
 
 from place import REPORT, FaultCase, harness, main
+from runs import NEVER
 
 
 class Hostile(FaultCase):
@@ -44,7 +45,7 @@ class Hostile(FaultCase):
 
     def sleeping(self):
         """A run that goes on, and its directory."""
-        process = self.start_run("--name", "r", "-n", 1, "--grace", "1s", "--", "sleep", "60")
+        process = self.start_run("--name", "r", "-n", 1, "--grace", "1s", "--", "sleep", NEVER)
         path = os.path.join(self.storage, "r")
         self.wait_for(lambda: os.path.exists(os.path.join(path, "run.lock")) and "running" in self.told("status", "r"), "the run", process)
         return process, path

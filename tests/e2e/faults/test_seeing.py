@@ -40,9 +40,10 @@ class Seeing(FaultCase, DashboardCase):
         run.log(0, "text")
         run.log(1, "other")
         run.done(1)
-        server = self.serve(failing("read", -80, "rank-0.log"))  # 8 s
+        answers = os.path.join(self.place, "answers")
+        server = self.serve({**failing("read", -1, "rank-0.log"), "TRAINYARD_FAIL_UNTIL": answers})
         base = f"/api/runs/{server.ids()['a']}/logs"
-        asked = [http.client.HTTPConnection("127.0.0.1", server.port, timeout=30) for _ in range(4)]  # as many as may be under way
+        asked = [http.client.HTTPConnection("127.0.0.1", server.port, timeout=180) for _ in range(4)]  # as many as may be under way
         for connection in asked:
             self.addCleanup(connection.close)
             connection.request("GET", base + "/rank-0/whole", headers={"Authorization": "Bearer " + server.token})
@@ -50,6 +51,7 @@ class Seeing(FaultCase, DashboardCase):
             reply = connection.getresponse()
             self.assertEqual((503, "application/json", {"error": "a: not answering for 5 s"}),
                              (reply.status, reply.headers["Content-Type"], json.loads(reply.read())))
+        open(answers, "w").close()
         self.wait_for(lambda: server.ask(base + "/rank-1/whole")[:2] == (200, b"other"))
 
     def test_downloads_that_get_no_further(self):
