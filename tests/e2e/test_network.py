@@ -45,6 +45,9 @@ class Network(harness.Case):
     def told(self, finished):
         return {line.split("] ")[1] for line in finished.out.splitlines()}
 
+    def listens(self, hosts, host):
+        return any(line.split()[3] == "0A" for line in hosts.run(host, "cat", "/proc/net/tcp").out.splitlines())
+
     def table(self, hosts):
         status = hosts.trainyard("h1", "status", "run", "--storage-path", self.storage, "--format", "json")
         return json.loads(status.out)["network"]
@@ -126,7 +129,7 @@ class Network(harness.Case):
     def test_who_knocks_without_the_key_learns_nothing_and_harms_nothing(self):
         hosts = Hosts(self, 3)
         started = self.begin(hosts, (0, 1), "--", "sh", "-c", TOLD, nodes=3)
-        self.wait_for(lambda: "0A" in hosts.run("h2", "cat", "/proc/net/tcp").out, "a node that listens", started[0])
+        self.wait_for(lambda: self.listens(hosts, "h2"), "a node that listens", started[0])
         knocked = hosts.run("h2", "python3", "-c", HOSTILE)
         self.assertEqual("1 0\n", knocked.out, repr(knocked))
         self.end(started + self.begin(hosts, (2,), "--", "true", nodes=3))

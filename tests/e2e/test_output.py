@@ -2,6 +2,7 @@
 
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -67,6 +68,12 @@ def peak_kib(pid):
     with open("/proc/%d/status" % pid) as file:
         peak = int(re.search(r"VmHWM:\s+(\d+)", file.read()).group(1))
     return peak
+
+
+def is_full(pid):
+    """The pipe that is the standard output of the process takes nothing now."""
+    with open("/proc/%d/fd/1" % pid, "wb", buffering=0) as pipe:
+        return not select.select([], [pipe], [], 0)[1]
 
 
 def agents(pid):
@@ -340,6 +347,7 @@ class Reader(OutputCase):
         self.addCleanup(process.communicate)
         logs = [os.path.join(self.storage, "r%d" % self.runs, "logs", "rank-%d.log" % rank) for rank in (0, 1)]
         self.wait_for(lambda: all(map(os.path.exists, logs)))
+        self.wait_for(lambda: is_full(process.pid), "a pipe that takes no more", process)
         self.wait_until_still(lambda: [os.path.getsize(log) for log in logs])
         self.assertIsNone(process.poll())
         return process

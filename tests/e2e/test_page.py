@@ -17,7 +17,7 @@ from journals import BEGAN, SECOND, Journal, hold, make_a, make_b, make_usage
 from playwright.sync_api import expect, sync_playwright
 
 PARTS = ["plots", "ranks", "time", "attempts", "checkpoints", "logs", "placement", "hardware", "stacks"]
-expect.set_options(timeout=30000)  # on a machine that has much to do
+expect.set_options(timeout=60000)  # on a machine that has much to do
 HOSTILE = "<img src=x onerror=alert(1)>"
 
 
@@ -26,7 +26,7 @@ class Page(harness.Case):
     def setUpClass(cls):
         cls.playwright = sync_playwright().start()
         cls.addClassCleanup(cls.playwright.stop)
-        cls.browser = cls.playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        cls.browser = cls.playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"], timeout=180000)
         cls.addClassCleanup(cls.browser.close)
 
     def serve(self, *args):
@@ -37,6 +37,7 @@ class Page(harness.Case):
         """A page that fails the test when it says anything, opens a dialog, or asks anybody else."""
         context = context or self.browser.new_context(viewport={"width": 1300, "height": 850})
         page = context.new_page()
+        page.set_default_timeout(60000)
         self.addCleanup(page.close)
         self.said = getattr(self, "said", [])
         page.on("console", lambda message: self.said.append(message.text))
@@ -493,14 +494,14 @@ class Page(harness.Case):
     def test_a_run_that_turns_quiet_and_dies_is_seen_without_a_reload(self):
         run = Journal(self.storage, "a", live=True)
         run.begin(1)
-        run.report(time.time() - BEGAN / SECOND - 20, 1, 0, 1, {"loss": 1})
+        run.report(time.time() - BEGAN / SECOND, 1, 0, 1, {"loss": 1})  # it is quiet when 30 s have passed
         run.commit()
         server = self.serve()
         with hold(run.path):
             page, alone = self.open(server), self.open(server, f"&run={server.ids()['a']}")
             expect(page.locator("tr .state")).to_have_text("running")
             expect(alone.locator(".facts .state")).to_have_text("running")
-            expect(page.locator("tr .state")).to_contain_text("quiet")
+            expect(page.locator("tr .state")).to_contain_text("quiet", timeout=120000)
             expect(alone.locator(".facts .state")).to_contain_text("quiet")
         expect(page.locator("tr .state")).to_have_text("died")
         expect(alone.locator(".facts .state")).to_have_text("died")

@@ -40,7 +40,7 @@ class Perfetto(Case):
             own = f"http://127.0.0.1:{server.server_port}/"
             try:
                 with sync_playwright() as playwright:
-                    browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+                    browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"], timeout=180_000)
                     page = browser.new_context(service_workers="block").new_page()
                     page.set_default_timeout(120_000)
                     page.route(lambda url: not url.startswith((own, "blob:", "data:")), lambda route: route.abort())

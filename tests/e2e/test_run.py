@@ -11,6 +11,7 @@ import sys
 import unittest
 
 from harness import COMMAND, Case, main
+from runs import children
 
 PYTHON = sys.executable
 NEVER = "100000"  # seconds that a worker would sleep if nobody ended it
@@ -156,13 +157,6 @@ class ExitStatus(RunCase):
         process.send_signal(signal.SIGHUP)
         self.write("go", "")
         self.assertEqual("[rank 0] alive\n", self.assert_status(0, self.finish(process)).out)
-
-
-def children(pid):
-    found = []
-    for task in os.listdir("/proc/%d/task" % pid):
-        found += map(int, read("/proc/%d/task" % pid, task, "children").split())
-    return found
 
 
 class NotStarted(RunCase):
@@ -546,9 +540,9 @@ class Options(RunCase):
         """It fails for ever, and each attempt takes its whole grace to end: the limit is heard in one of these, and no other attempt follows."""
         deaf = "deaf.$TRAINYARD_ATTEMPT"
         script = '[ $RANK = 0 ] && { until [ -e %s ]; do sleep 0.01; done; exit 1; }; trap "" TERM; : > %s; while :; do sleep 0.01; done' % (deaf, deaf)
-        finished = self.run_workers("-n", 2, "--num-cpus", 2, "--grace", "10s", "--max-failures", -1, "--time-limit", "4s", "--", "sh", "-c", script)
+        finished = self.run_workers("-n", 2, "--num-cpus", 2, "--grace", "10s", "--max-failures", -1, "--time-limit", "8s", "--", "sh", "-c", script)
         self.assert_status(124, finished)
-        self.assertIn("time limit of 4 s", finished.err)
+        self.assertIn("time limit of 8 s", finished.err)
         self.assertNotIn("attempt 2 begins", finished.err)
         self.assertIn("  rank 0 failed\n", finished.err)  # and not after the limit
 
@@ -566,12 +560,12 @@ class Options(RunCase):
         self.assertEqual("[rank 0] saved\n", self.assert_status(143, self.finish(process)).out)
 
     def test_who_does_not_obey_is_killed_after_the_grace(self):
-        script = "trap '' TERM INT HUP; : > ready.$RANK; while :; do sleep 0.01; done"
+        script = "trap '' TERM INT HUP; : > ready.%s.$RANK; while :; do sleep 0.01; done"
         for grace in ("0", "50ms"):
             with self.subTest(grace):
                 process = self.start("run", "--storage-path", self.storage, "--grace", grace, "-n", 2, "--num-cpus", 2, "--",
-                                     "sh", "-c", script)
-                self.wait_for_files(process, "ready.0", "ready.1")
+                                     "sh", "-c", script % grace)
+                self.wait_for_files(process, "ready.%s.0" % grace, "ready.%s.1" % grace)
                 process.terminate()
                 self.assert_status(143, self.finish(process))
 

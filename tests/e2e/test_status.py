@@ -304,7 +304,8 @@ class Logs(RunCase):
         self.wait_for(lambda: os.path.exists(log), "the log", process)
         follower = self.start("logs", "a", "-f", "--storage-path", self.storage)
         self.assertEqual("[rank 0] 1\n", follower.stdout.readline())
-        shutil.rmtree(logs)
+        os.rename(logs, os.path.join(self.place, "removed"))  # in one go: the log is begun anew while the files are removed
+        shutil.rmtree(os.path.join(self.place, "removed"))
         self.wait_for(lambda: os.path.exists(log) and os.path.getsize(log) > 0, "the log anew", process)
         with open(log) as file:
             newest = int(file.read().split()[-1])

@@ -134,9 +134,7 @@ class CommandLine(TorchrunCase):
             taken.listen()
             port = taken.getsockname()[1]
             self.assert_usage(self.torchrun("--master-port", port, script), "torchrun", str(port), "in use", "--master-port")
-        with socket.socket() as free:
-            free.bind(("", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         for words, address in ((["--master-port", port], "127.0.0.1"), (["--master_addr", "localhost", "--master_port", port], "localhost"),
                                (["--rdzv-endpoint", "127.0.0.2:%d" % port], "127.0.0.2"), (["--rdzv-endpoint", "[::1]:%d" % port], "::1")):
             with self.subTest(words):

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import sqlite3
-import time
 
 import harness
 from harness import BUILD
@@ -112,17 +111,18 @@ class Usage(harness.Case):
         process = self.start_sampled("--progress", "plain")
         self.wait_for(lambda: self.rows("node_memory"), "samples", process, seconds=180)
         os.kill(self.wait_for(self.sampler, "the sampler"), signal.SIGKILL)
-        time.sleep(0.5)
-        finished = self.end(process)
-        self.assert_status(0, finished)
-        self.assertEqual(1, finished.err.count("no samples of its hardware for a while"), finished.err)
+        told = "no samples of its hardware for a while"
+        while told not in (line := process.stderr.readline()):
+            self.assertNotEqual("", line, "it ended without a word of it")
+        finished = self.assert_status(0, self.end(process))
+        self.assertNotIn(told, finished.err)
 
     def test_the_end_of_a_run_does_not_wait_for_a_sampler_that_is_stopped(self):
         process = self.start_sampled()
         self.wait_for(lambda: self.rows("node_memory"), "samples", process, seconds=180)
         os.kill(self.wait_for(self.sampler, "the sampler"), signal.SIGSTOP)
         self.assert_status(0, self.end(process))
-        self.assertIsNone(self.sampler())
+        self.wait_for(lambda: self.sampler() is None, "its end")
 
     def test_a_driver_that_hangs_costs_samples_and_nothing_else(self):
         hangs = self.write("hangs", "")
@@ -140,10 +140,9 @@ class Usage(harness.Case):
         return finished
 
     def test_a_file_that_cannot_be_written_loses_samples_alone(self):
-        process = self.start_sampled()
-        path = os.path.join(self.storage, "a")
-        self.wait_for(lambda: os.path.exists(path), "the run's directory", process)
-        os.makedirs(os.path.join(path, "usage.db", "x"))
+        self.assert_status(0, self.run_workers("--name", "a", "--", "true"))
+        os.makedirs(os.path.join(self.storage, "a", "usage.db", "x"))
+        process = self.start_sampled("--resume")
         lost = "samples of the hardware are lost"
         while lost not in (line := process.stderr.readline()):
             self.assertNotEqual("", line, "it ended without a word of it")

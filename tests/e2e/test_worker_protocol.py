@@ -245,9 +245,11 @@ assert len(c.gather("end", b"", -1)) == SIZE
 if RANK == 0:
     others = [(text, c.open()) for text in %r]
     for text, other in others: other.say("wait zz " + text)
-    time.sleep(0.5)
+    for text, other in others:
+        if text in ("0", "1"): assert other.hear() == ("timeout", None), text
     c.set("zz", b"here")
-    for text, other in others: assert other.hear() == (("timeout", None) if text in ("0", "1") else ("value", b"here")), text
+    for text, other in others:
+        if text not in ("0", "1"): assert other.hear() == ("value", b"here"), text
     for text in ("18446744073709551616", "-2", "9223372036854775808", "nan", "1e999", "inf", "", "0x10", "1.0"):
         for line in ("wait zz " + text, "gather g %%s 0" %% text): assert c.ask(line)[0].startswith("error "), line
         if text != "-2": assert c.ask("set s " + text)[0].startswith("error ") and c.ask("add n " + text)[0].startswith("error "), text
@@ -272,7 +274,7 @@ assert pieces == [b"a", b"b"], pieces
     def test_gather_names_who_did_not_come(self):
         self.workers(4, r"""
 c.barrier("before")
-if RANK in (0, 2): assert c.gather("half", b"x", 1000) == "timeout 1,3"
+if RANK in (0, 2): assert c.gather("half", b"x", 5000) == "timeout 1,3"  # either of them may be late
 c.barrier("after")
 """)
 
@@ -323,7 +325,7 @@ assert c.hear()[0] == "ok"
 
     def test_a_look_at_the_reports_of_the_others_is_no_sign_of_life(self):
         program = HEAD + "c.say('ready')\nwhile RANK == 0:\n    c.ask('reported 1 0')\n    time.sleep(0.02)\nwhile True:\n    c.say('heartbeat')\n    time.sleep(0.02)\n"
-        finished = self.run_workers("--name", "run", "-n", 2, "--hang-timeout", "1s", "--", PYTHON, "-B", "-S", "-E", self.write("work/program.py", program), timeout=180)
+        finished = self.run_workers("--name", "run", "-n", 2, "--hang-timeout", "3s", "--", PYTHON, "-B", "-S", "-E", self.write("work/program.py", program), timeout=180)
         self.assert_status(1, finished)
         self.assertIn("first cause: rank 0 hung", finished.err)
 
@@ -411,7 +413,8 @@ if RANK == 0:
     assert c.ask("get x") == ("none", None)
     c.set("done", b"")
 else:
-    n = 0
+    n = 1
+    c.report(n=0)
     while c.ask("get done") == ("none", None): c.report(n=n); n += 1
 """, "--grace", "1s")
         self.assertGreater(len(self.reports(1)), 0)
@@ -483,7 +486,7 @@ def send(*pieces):
     ours, theirs = socket.socketpair()
     socket.send_fds(c.socket, [pieces[0]], [theirs.fileno()])
     theirs.close()
-    ours.settimeout(20)
+    ours.settimeout(180)
     for piece in pieces[1:]: c.socket.sendall(piece)
     return ours
 
@@ -535,7 +538,7 @@ c.report(last=1)
         finished = self.workers(1, """
 import ctypes, platform
 def end():
-    time.sleep(0.3)
+    while open("/proc/self/stat").read().rsplit(")", 1)[1].split()[0] != "Z": time.sleep(0.01)
     c.socket.close(); os.closerange(3, 100)
     time.sleep(0.5)
     os._exit(9)
