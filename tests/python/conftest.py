@@ -147,7 +147,7 @@ class Script:
             errors="replace",
         )
 
-    def finish(self, timeout=120):
+    def finish(self, timeout=300):
         try:
             out, err = self.process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
@@ -185,7 +185,7 @@ def ray(place):
             "from ray.train.data_parallel_trainer import DataParallelTrainer\n" + textwrap.dedent(text)
         )
         words = [sys.executable, "-m", "trainyard.as_ray", "--num-cpus", "8", "program.py"]
-        finished = subprocess.run(words, cwd=place, capture_output=True, text=True, timeout=120)
+        finished = subprocess.run(words, cwd=place, capture_output=True, text=True, timeout=300)
         assert finished.returncode == 0, finished.stderr
         return json.loads(finished.stdout.splitlines()[-1])
 

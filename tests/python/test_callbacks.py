@@ -269,7 +269,7 @@ def train(config):
 run = RunConfig(name="r", storage_path={str(storage)!r}, callbacks=[Closes()])
 DataParallelTrainer(train, scaling_config=ScalingConfig(num_workers=2), run_config=run).fit()
 """
-    ended = subprocess.run([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True, timeout=120)
+    ended = subprocess.run([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True, timeout=300)
     assert ended.returncode == 1, ended.stderr
     last = ended.stderr.rstrip().splitlines()[-1]
     assert "closed the run's descriptors" in last
@@ -340,7 +340,7 @@ for fd, file in mine:
 def test_who_closes_them_keeps_the_files_that_have_their_numbers_by_now(place, way, told):
     """They are neither closed, nor written or read."""
     ended = subprocess.run(
-        [sys.executable, "-c", OPENS, str(place), way], capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", OPENS, str(place), way], capture_output=True, text=True, timeout=300
     )
     first, *files = ended.stdout.splitlines()
     assert told in first, ended.stderr

@@ -86,7 +86,9 @@ def meanwhile(function):
         hand.join()
 
 
-def test_nodes_of_a_cluster_come_and_go_from_none_on(tmp_path, storage, nodes, told):
+def test_nodes_of_a_cluster_come_and_go_from_none_on(tmp_path, storage, nodes, told, monkeypatch):
+    monkeypatch.setattr(driver, "_TELL_S", 600)  # once, however long the nodes take to come
+
     def train():
         checkpoint = trainyard.get_checkpoint()
         sizes = []
@@ -108,12 +110,12 @@ def test_nodes_of_a_cluster_come_and_go_from_none_on(tmp_path, storage, nodes, t
         return sizes
 
     def come_and_go():
-        wait_until(lambda: told, 60)
+        wait_until(lambda: told)
         first = nodes.add_node(num_cpus=1)
         nodes.add_node(num_cpus=1)
-        wait_until((tmp_path / "size-1").exists, 60)
+        wait_until((tmp_path / "size-1").exists)
         nodes.add_node(num_cpus=1)
-        wait_until((tmp_path / "size-2").exists, 60)
+        wait_until((tmp_path / "size-2").exists)
         nodes.remove_node(first)
 
     with meanwhile(come_and_go):
@@ -131,7 +133,7 @@ def test_a_run_of_fixed_size_waits_for_nodes_and_says_so_again_and_again(storage
     nodes.add_node(num_cpus=1)
 
     def come():
-        wait_until(lambda: len(told) > 1, 60)
+        wait_until(lambda: len(told) > 1)
         nodes.add_node(num_cpus=1)
 
     with meanwhile(come):

@@ -313,7 +313,7 @@ except KeyboardInterrupt:
 def wait_for_start(place):
     from conftest import wait_until
 
-    assert wait_until(lambda: (place / "started-0").exists() and (place / "started-1").exists(), 60)
+    assert wait_until(lambda: (place / "started-0").exists() and (place / "started-1").exists())
 
 
 def test_ctrl_c_ends_the_run_and_is_a_keyboard_interrupt(start, place):

@@ -242,7 +242,7 @@ def test_a_callbacks_child_keeps_nothing_of_a_run_whose_driver_is_killed(start, 
                 def after_report(self, **arguments):
                     if os.fork() == 0:
                         open(os.path.join(os.environ["PLACE"], "child"), "w").write(str(os.getpid()))
-                        time.sleep(60)
+                        time.sleep(600)
                         os._exit(0)
                     while not os.path.exists(os.path.join(os.environ["PLACE"], "child")):
                         time.sleep(0.01)
@@ -250,17 +250,17 @@ def test_a_callbacks_child_keeps_nothing_of_a_run_whose_driver_is_killed(start, 
 
             def long():
                 trainyard.report({"pid": os.getpid()})
-                time.sleep(60)
+                time.sleep(600)
 
             fit(Forks(), long, num_workers=1, use_gpu=True)
             """
         ),
         storage,
     )
-    # its output goes on in the child
+    # its output goes on in the child, which has made its file, and may still be about to write into it
+    assert script.process.wait(180) == -signal.SIGKILL
+    child = int(wait_until((place / "child").read_text))
     try:
-        assert script.process.wait(180) == -signal.SIGKILL
-        child = int((place / "child").read_text() or 0)
         assert wait_until(lambda: [pid for pid in processes_with(str(place)) if pid != child] == []), (
             "others live on"
         )

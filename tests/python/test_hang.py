@@ -59,7 +59,8 @@ def test_another_attempt_follows_a_hang(storage):
             spin()
         trainyard.report({"attempt": trainyard.get_context().get_attempt()})
 
-    assert fit(train, storage, failure_config=FailureConfig(max_failures=1)).metrics == {"attempt": 2}
+    failures = FailureConfig(max_failures=1)
+    assert fit(train, storage, failure_config=failures, hang_timeout_s=3).metrics == {"attempt": 2}
 
 
 def test_outside_of_a_training_function():
@@ -148,7 +149,7 @@ PREEMPTED = """
 
 def test_a_preempted_run_goes_on_later(start, place):
     script = start(textwrap.dedent(PREEMPTED), "raise")
-    assert wait_until(lambda: (place / "started-0").exists() and (place / "started-1").exists(), 60)
+    assert wait_until(lambda: (place / "started-0").exists() and (place / "started-1").exists())
     script.process.send_signal(signal.SIGTERM)
     finished = script.finish()
     assert finished.status == -signal.SIGTERM, repr(finished)  # nobody caught it
@@ -163,7 +164,7 @@ def test_a_signal_that_a_file_for_all_runs_names_is_a_preemption(start, place):
     site.write_text("run_config: {preempt_signal: USR1}\n")
     site.chmod(0o644)
     script = start(textwrap.dedent(PREEMPTED), TRAINYARD_CONFIG=str(site))
-    assert wait_until(lambda: (place / "started-0").exists() and (place / "started-1").exists(), 60)
+    assert wait_until(lambda: (place / "started-0").exists() and (place / "started-1").exists())
     script.process.send_signal(signal.SIGUSR1)
     finished = script.finish()
     assert (finished.status, json.loads(finished.out.splitlines()[-1])) == (0, [[0, 1], 1, False]), repr(finished)
@@ -194,14 +195,14 @@ STUCK = """
 def test_who_stands_apart_is_told_first(start, place, storage):
     """Ranks at the same place are a group, the smallest first; sampled, they are told how often they were where."""
     script = start(STUCK)
-    wait_until(lambda: len(list(place.glob("started-*"))) == 4, 60)
+    wait_until(lambda: len(list(place.glob("started-*"))) == 4)
     command = [BUILD + "/trainyard", "stacks", "--storage-path", storage, "run"]
     told = lambda *options: (
         subprocess.run([*command, *options], check=True, capture_output=True, text=True).stdout
     )
 
     assert wait_until(
-        lambda: (seen := told("--format", "folded")).count("all_reduce") == 3 and "load_batch" in seen, 60
+        lambda: (seen := told("--format", "folded")).count("all_reduce") == 3 and "load_batch" in seen
     )
     text = told()
     assert text.startswith("1 rank (2): load_batch script.py:10\n"), text

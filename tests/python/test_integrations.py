@@ -104,6 +104,7 @@ def test_tensorboard_leaves_nothing_open(storage, tmp_path, monkeypatch):
     run_context, result = types.SimpleNamespace(path=path), types.SimpleNamespace(error=None)
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "file").touch()
+    gc.collect()  # what earlier tests left open
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         for place in ("new", "taken", "none"):

@@ -72,7 +72,7 @@ def begin(tmp_path, fails, ranks):
 
 def start(tmp_path, fails):
     _, nodes = begin(tmp_path, fails, (1, 0))
-    return [(*node.communicate(timeout=120), node.returncode) for node in reversed(nodes)]
+    return [(*node.communicate(timeout=300), node.returncode) for node in reversed(nodes)]
 
 
 def test_the_node_of_rank_0_has_the_result(tmp_path):
@@ -105,7 +105,7 @@ def test_a_program_for_ray_train_runs_on_all_of_them(tmp_path):
     words += ["--rendezvous", f"127.0.0.1:{free_port()}", "--node-rank"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     nodes = [subprocess.Popen([*words, rank, "program.py"], cwd=tmp_path, env=env, **pipes) for rank in "10"]
-    (other_out, other_err), (out, err) = (node.communicate(timeout=120) for node in nodes)
+    (other_out, other_err), (out, err) = (node.communicate(timeout=300) for node in nodes)
     assert [node.returncode for node in nodes] == [0, 0], err + other_err
     assert json.loads(out) == [{"size": 2, "node": 0}, 1] and other_out == b""
     assert b"left aside" not in err
@@ -216,7 +216,7 @@ def start_that_closes(tmp_path, outlive):
 def test_nodes_of_one_who_closes_the_descriptors_of_the_run_hear_of_its_end(tmp_path):
     """They do not wait for another controller, though workers might outlive this one for an hour."""
     nodes = start_that_closes(tmp_path, "3600")
-    out, err = nodes[0].communicate(timeout=120)
+    out, err = nodes[0].communicate(timeout=300)
     assert "closed the run's descriptors" in out, err
     for node in nodes[1:]:
         _, err = node.communicate(timeout=50)  # they would look for one for a minute
@@ -225,14 +225,14 @@ def test_nodes_of_one_who_closes_the_descriptors_of_the_run_hear_of_its_end(tmp_
 
 def test_who_closes_the_descriptors_of_the_run_finds_nothing_written_to_his_own(tmp_path):
     nodes = start_that_closes(tmp_path, "2")
-    out, err = nodes[0].communicate(timeout=120)
+    out, err = nodes[0].communicate(timeout=300)
     assert "closed the run's descriptors" in out, err
     assert r"\x17\x03\x03" not in out  # a record of TLS
     for node in nodes[1:]:
         while "the controller is lost" not in (line := node.stderr.readline()):
             assert line != ""
         node.send_signal(signal.SIGINT)
-        node.communicate(timeout=120)
+        node.communicate(timeout=300)
 
 
 TAKEN_AWAY = """
@@ -265,7 +265,7 @@ def test_by_variables_alone(tmp_path):
         )
         for rank in ("1", "0")
     ]
-    ended = [node.communicate(timeout=120) for node in nodes]
+    ended = [node.communicate(timeout=300) for node in nodes]
     assert [node.returncode for node in nodes] == [0, 0], ended
     assert ended[1][0] == "{'node': 0, 'world': 2, 'seen': []}\n"
 
@@ -323,8 +323,8 @@ def test_a_node_that_serves_is_told_to_end_or_killed(number, tmp_path):
     ]
     assert wait_until(lambda: len(list(tmp_path.glob("began-*"))) == 2)
     nodes[1].send_signal(number)
-    told = nodes[0].communicate(timeout=120)[0]
-    nodes[1].communicate(timeout=120)
+    told = nodes[0].communicate(timeout=300)[0]
+    nodes[1].communicate(timeout=300)
     assert nodes[1].returncode == (143 if number == signal.SIGTERM else -number)
     assert ("PreemptionError" if number == signal.SIGTERM else "was lost") in told
 

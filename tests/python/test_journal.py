@@ -79,7 +79,7 @@ def test_copies_made_by_the_driver_lose_no_checkpoint(storage, tmp_path):
 
     def drive(seen):
         command = [sys.executable, str(program), storage, str(seen)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=120)
+        return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
     killed = drive(8)
     assert killed.returncode == -signal.SIGKILL, killed.stderr

@@ -35,7 +35,8 @@ def run(place, monkeypatch):
         )
         client = nbclient.NotebookClient(
             notebook,
-            timeout=120,
+            timeout=300,
+            startup_timeout=180,
             kernel_name="here",
             resources={"metadata": {"path": str(place)}},
             **options,

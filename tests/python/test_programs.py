@@ -295,7 +295,8 @@ while len(glob.glob("pid*.up")) < 2:
 if os.environ["RANK"] == "1":
     time.sleep(60)
 workers = [int(open(name).read()) for name in glob.glob("pid*.up")]
-children = [int(pid) for name in glob.glob(f"/proc/{{os.getppid()}}/task/*/children") for pid in open(name).read().split()]
+agent = os.getppid()
+children = [int(pid) for pid in open(f"/proc/{{agent}}/task/{{agent}}/children").read().split()]
 templates = [pid for pid in children if pid not in workers]
 print("killed", len(templates), flush=True)
 for pid in templates:

@@ -245,8 +245,8 @@ metrics = fit(train, method="auto").metrics
 assert metrics["is"] == [metrics["pid"]], metrics
 """)
     assert "made the temporary directory" in finished.err, finished
-    left = [path for path in tmp_path.rglob("*") if path.is_file() and path.name.isdigit()]
-    assert left == [], "those of the template and of the workers go with them"
+    left = lambda: [path for path in tmp_path.rglob("*") if path.is_file() and path.name.isdigit()]
+    assert wait_until(lambda: left() == []), "those of the template and of the workers go with them"
 
 
 def test_what_a_module_does_at_exit_is_done_in_each_worker(run, tmp_path):

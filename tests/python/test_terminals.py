@@ -135,7 +135,7 @@ def test_interrupt_at_a_breakpoint(place, screen):
 @pytest.mark.parametrize("method", METHODS)
 def test_standard_input(place, method):
     words = script(place, "read", f"stdin='all', start_method={method!r}")
-    done = subprocess.run(words, input="one\ntwo\nthree\nfour", capture_output=True, text=True, timeout=120)
+    done = subprocess.run(words, input="one\ntwo\nthree\nfour", capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done
     for rank in (0, 1):
         assert f"[rank {rank}] ? ['one', 'two\\n', ['three\\n', 'four'], b'']\n" in done.stdout
@@ -144,7 +144,7 @@ def test_standard_input(place, method):
 def test_nobody_has_a_terminal(place):
     """Where none is asked for."""
     done = subprocess.run(
-        script(place, "look", ""), input="unread", capture_output=True, text=True, timeout=120
+        script(place, "look", ""), input="unread", capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0 and done.stdout.count("[False, False, False] b''\n") == 2, done
 

@@ -11,7 +11,7 @@ import pytest
 from conftest import wait_until
 from trainyard import _core
 
-SLEEP = ["sleep", "60"]
+SLEEP = ["sleep", "600"]
 
 
 class Ticker(threading.Thread):
@@ -105,7 +105,15 @@ def test_a_close_that_waits_leaves_the_interpreter_to_others_and_stays_alone(sto
     wait_until(lambda: stopped(agent))
     refused = []
 
+    def is_refused(call):
+        try:
+            call()
+        except RuntimeError:
+            return True
+        return False
+
     def meddle():
+        wait_until(lambda: is_refused(run.timeout_ms))  # the run is in its `close` by then
         at = ticker.count
         wait_until(lambda: ticker.count >= at + 20)
         for call in (run.dispatch, run.next_event, run.close, run.fileno, run.timeout_ms):
@@ -137,7 +145,7 @@ def test_threads_go_on_and_a_stop_is_heard_while_devices_are_waited_for(storage,
 
         def train():
             print("held", flush=True)
-            time.sleep(60)
+            time.sleep(600)
 
         scaling = ScalingConfig(num_workers=1, use_gpu=True)
         DataParallelTrainer(train, scaling_config=scaling, run_config=RunConfig(storage_path=sys.argv[1])).fit()

@@ -9,6 +9,7 @@ import warnings
 
 import pytest
 import trainyard
+from conftest import processes_with, wait_until
 from trainyard import ControllerError, DataParallelTrainer, RunConfig, ScalingConfig
 from trainyard.driver import Driver
 from trainyard.errors import InsufficientClusterResourcesError
@@ -281,6 +282,7 @@ def test_a_large_config_does_not_outlive_a_driver_that_is_killed(start, storage,
         storage,
     )
     assert script.finish().status == -signal.SIGKILL
+    assert wait_until(lambda: not processes_with(str(tmp_path)))
     assert os.listdir(storage) == ["killed"]
     left = [
         path
@@ -329,7 +331,7 @@ print(DataParallelTrainer(lambda: trainyard.report({"a": 1}), run_config=run).fi
 def test_the_limit_of_open_files_is_named(storage, limit):
     """Wherever it is met; the run works, or is refused at once."""
     words = [sys.executable, "-c", LIMITED, str(limit), storage]
-    ended = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=300)
     if ended.returncode == 0:
         assert (ended.stdout, limit > 20) == ("{'a': 1}\n", True)
     else:

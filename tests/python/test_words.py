@@ -10,6 +10,7 @@ import signal
 
 import pytest
 import trainyard
+from conftest import wait_until
 from trainyard import DataParallelTrainer, RunConfig, ScalingConfig
 
 README = pathlib.Path(__file__).resolve().parents[2] / "README.md"
@@ -86,8 +87,8 @@ def test_a_run_that_succeeded_is_told(start, storage):
 def test_what_goes_on_is_told(start, place, storage, number):
     config = {"name": "it's", "storage_path": storage, "grace_s": 1}
     script = start(PROGRAM.replace("dict(run_config)", repr(config)), HANG="1")
-    while not (place / "up").exists():
-        assert script.process.poll() is None
+    assert wait_until(lambda: (place / "up").exists() or script.process.poll() is not None)
+    assert script.process.poll() is None
     script.process.send_signal(number)
     finished = script.finish()
     told = re.search(r"^trainyard: to go on: fit again with (RunConfig\(.*\))$", finished.err, re.M)
