@@ -51,7 +51,7 @@ static bool go_on(const struct want_trial *trial, struct controller *c, unsigned
     for (unsigned i = 0; i < trial->n; i++)
         assert_true(c->ranks[i].exited && c->ranks[i].wait_status == 0);
     unsigned open = count_descriptors_of(c->agent);
-    for (int i = 0; i < 5000 && open != descriptors; i++) {
+    for (int i = 0; i < 60000 && open != descriptors; i++) {
         (void)usleep(1000); /* the launch is let go of after its last word */
         open = count_descriptors_of(c->agent);
     }

@@ -140,7 +140,7 @@ static void assert_file(const struct controller *c, int rank, const char *wanted
     char path[128], bytes[4096];
     ssize_t n = -1;
     (void)snprintf(path, sizeof path, "%s/logs/rank-%d.log", c->run_path, rank);
-    for (int waits = 0; waits < 1000 && n < (ssize_t)strlen(wanted); waits++) {
+    for (int waits = 0; waits < 6000 && n < (ssize_t)strlen(wanted); waits++) {
         int fd = open(path, O_RDONLY);
         n = fd < 0 ? -1 : read(fd, bytes, sizeof bytes);
         if (fd >= 0) close(fd);
@@ -417,7 +417,7 @@ static void zombies_are_reaped(void **state) {
     controller_launch(c, (struct launch_options){.n = 1, .mode = "zombies"});
     HEAR_UNTIL(c, c->ranks[0].ready);
     char path[64], text[4096] = "";
-    for (int tries = 0; tries < 1000; tries++) { /* until no child of the agent but the worker is left */
+    for (int tries = 0; tries < 20000; tries++) { /* until no child of the agent but the worker is left */
         unsigned children = 0;
         DIR *proc = opendir("/proc");
         for (struct dirent *entry; (entry = readdir(proc)) != NULL;) {
@@ -432,7 +432,7 @@ static void zombies_are_reaped(void **state) {
         }
         closedir(proc);
         if (children == 1) break;
-        assert_true(tries < 999);
+        assert_true(tries < 19999);
         usleep(1000);
     }
     controller_stop(c, true);

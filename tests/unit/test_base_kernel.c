@@ -66,9 +66,14 @@ static void a_signal_does_not_end_the_wait(void **state) {
     const struct sigaction handled = {.sa_handler = on_alarm};
     const struct itimerval often = {{.tv_usec = 20000}, {.tv_usec = 20000}}, never = {{0}, {0}};
     struct sigaction before;
+    int go[2];
+    assert_int_equal(pipe(go), 0);
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
+        char byte;
+        (void)close(go[1]);
+        (void)!read(go[0], &byte, 1);
         (void)usleep(300000);
         _exit(7);
     }
@@ -76,6 +81,7 @@ static void a_signal_does_not_end_the_wait(void **state) {
     assert_int_equal(sigaction(SIGALRM, &handled, &before), 0);
     assert_int_equal(setitimer(ITIMER_REAL, &often, NULL), 0);
     assert_false(kernel_await(held, pid, 50));
+    assert_int_equal(close(go[0]) | close(go[1]), 0);
     assert_true(kernel_reap(held, pid, 60000, &status));
     assert_int_equal(setitimer(ITIMER_REAL, &never, NULL), 0);
     assert_int_equal(sigaction(SIGALRM, &before, NULL), 0);

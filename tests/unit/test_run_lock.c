@@ -336,7 +336,7 @@ static void who_lost_it_is_told(void **state) {
     assert_int_equal(close(open(another, O_CREAT | O_WRONLY, 0600)), 0);
     assert_false(run_lock_is_lost(lock));
     assert_int_equal(rename(another, lock_path()), 0);
-    for (int i = 0; i < 1000 && !run_lock_is_lost(lock); i++)
+    for (int i = 0; i < 6000 && !run_lock_is_lost(lock); i++)
         (void)nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
     assert_true(run_lock_is_lost(lock));
     run_lock_release(lock, false);

@@ -165,7 +165,7 @@ static void test_descriptor_tells(void **state) {
 static void test_nothing_posted_starts_no_thread(void **state) {
     int before = threads();
     assert_true(storage_wait(*state, LONG));
-    assert_int_equal(threads(), before);
+    assert_true(threads() <= before); /* one of the test before may end only now */
     storage_close(*state, LONG);
     storage_close(NULL, LONG);
 }
