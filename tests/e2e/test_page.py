@@ -249,9 +249,10 @@ class Page(harness.Case):
     def test_ranks_and_their_logs_by_keys(self):
         make_a(self.storage)
         server = self.serve()
-        page = self.open(server, f"&run={server.ids()['a']}&tab=ranks&heat=loss")
+        page = self.open(server, f"&run={server.ids()['a']}&tab=ranks&heat=loss&rank=3")
         heading = page.get_by_role("heading", name="against all")
-        expect(heading).to_be_visible()
+        expect(heading).to_have_text("loss of rank 3 against all")
+        expect(page.locator(".card .legend")).to_contain_text("rank 3")
         expect(page.locator(".axis span").first).to_be_visible()
         page.locator(".heat").focus()
         for _ in range(6):  # the first shows where

@@ -243,7 +243,7 @@ export class Plot {
       scales: { x: { time: isTime, auto: false }, y: { distr: isLog ? 3 : 1, range: (u, low, high) => this.range(low, high, isLog) } },
       axes: [{ ...axis, size: 26, values: (u, marks, at, space, apart) => marks.map((mark) => (isTime ? timeMark(mark, apart) : this.reply.x === "relative" ? seconds(mark) : number(mark, 6))) },
         { ...axis, size: this.axis ?? 54, incrs: isLog ? undefined : STEPS, values: (u, marks) => marks.map((mark) => (mark === null ? "" : this.value(mark, 3))) }],
-      series: series.map((one) => ({ spanGaps: true, points: several ? { show: false } : { size: 3 }, ...one })),
+      series: series.map((one) => ({ spanGaps: true, pxAlign: 0, points: several ? { show: false } : { size: 3 }, ...one })),
       hooks: { draw: [(u) => this.marks(u)], setCursor: [(u) => this.cursor(u)], setSelect: [(u) => this.select(u)],
         ready: [(u) => {
           if (u === this.u) this.box.append(u.root); // not before: uPlot asks where it is, for which the whole page is laid out

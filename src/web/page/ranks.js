@@ -83,7 +83,7 @@ export async function ranks({ run, main, controls, news, onEnd }) {
     h("div", { class: "split" }, h("div", {}, h("h2", {}, "Ranks, the slowest first"), h("table", {}, h("thead", {}, h("tr", {}, head.map((name, i) => h("th", { class: i === 0 || i > 3 ? "num" : "" }, name)))), body), more),
       h("div", {}, chartHead, chart)));
   document.body.append(tip);
-  let heat = null, cells = null, counts = null, over = false, chosen = state().rank ? +state().rank : null, from = 0;
+  let heat = null, cells = null, counts = null, over = false, chosen = state().rank ? +state().rank : null, asked = false, from = 0;
 
   const drawHeat = async () => {
     const metric = state().heat || "@interval", x = state().heatx || "number";
@@ -154,7 +154,8 @@ export async function ranks({ run, main, controls, news, onEnd }) {
       h("td", { class: "num" }, seconds(one.interval), usual && one.interval > usual * 1.15 ? h("span", { class: "f1" }, ` ×${number(one.interval / usual, 2)}`) : ""),
       h("td", { class: "num" }, seconds(one.lag)), h("td", { class: "num dim" }, one.pid || "-"))));
     more.hidden = reply.ranks <= reply.items.length;
-    if (chosen === null && first) choose(first.rank, false);
+    chosen ??= first?.rank ?? null;
+    if (!asked && chosen !== null) (asked = true), choose(chosen, false);
   };
   more.addEventListener("click", () => drawRanks(from + 1000));
 
