@@ -93,7 +93,7 @@ static bool is_here(const struct run_replay *replay, size_t rank) {
         return false;
     if (process_read(process.parent, &agent) && agent.parent == replay->run.event.of.run.pid) return true;
     double age = (double)(process_clock() - process.started) / (double)sysconf(_SC_CLK_TCK);
-    return clock_wall() - (nanoseconds)(age * (double)NS_PER_S) < worker->executed + NS_PER_S;
+    return clock_wall() - (nanoseconds)(age * (double)NS_PER_S) < worker->start.started + NS_PER_S;
 }
 
 /* -- saved: once, in full */

@@ -55,10 +55,10 @@ static void begin_attempt(struct run_replay *replay, const struct run_event *eve
     size_t n = told->workers > 0 && told->workers <= WORKERS_MAX ? (size_t)told->workers : 0;
     forget(&replay->wait);
     replay->lost_node = false;
-    if (replay->began == 0) replay->began = event->time;
     forget(&replay->last_start.node);
     replay->last_start = (struct replay_start){
         .began = event->time, .planned = replay->plan_waits, .plan_seconds = replay->plan_waits_seconds};
+    if (replay->first_start.began == 0) replay->first_start = replay->last_start; /* neither has a node yet */
     replay->plan_waits = false;
     replay->plan_waits_seconds = 0;
     if (replay->run.event.time != 0) keep(replay, &replay->attempt_run, &replay->run.event);
@@ -73,12 +73,10 @@ static void begin_attempt(struct run_replay *replay, const struct run_event *eve
                                      .rank = -1,
                                      .checkpoint = copy_text(replay, told->checkpoint)};
     if (!make_room(replay, &replay->workers, &replay->n_workers, n, sizeof *replay->workers)) return;
-    for (size_t i = 0; i < n; i++) {
-        replay->workers[i].state = WORKER_PLANNED;
-        replay->workers[i].stopped = replay->workers[i].failed = false;
-    }
-    for (size_t i = 0; i < replay->n_workers; i++)
-        replay->workers[i].last = (struct worker_start){0};
+    for (size_t i = 0; i < n; i++)
+        replay->workers[i] = (struct replay_worker){.state = WORKER_PLANNED};
+    for (size_t i = n; i < replay->n_workers; i++)
+        replay->workers[i].start = (struct worker_start){0};
 }
 
 /* The attempt that goes on, or NULL. */
@@ -131,23 +129,18 @@ nanoseconds replay_able(const struct worker_start *start) {
 }
 
 static void note_worker(struct replay_worker *worker, const struct run_event *event) {
-    bool first = event->attempt <= 1;
     switch ((int)event->kind) {
     case EVENT_STARTED:
         worker->state = WORKER_STARTED;
         worker->pid = event->of.started.pid;
-        worker->executed = event->time;
-        worker->last = (struct worker_start){.started = event->time};
-        if (first) worker->started = event->time;
+        worker->start = (struct worker_start){.started = event->time};
         break;
     case EVENT_READY:
         worker->state = WORKER_READY;
-        worker->last.ready = event->time;
-        if (first) worker->ready = event->time;
+        worker->start.ready = event->time;
         break;
     case EVENT_RENDEZVOUS:
-        worker->last.rendezvous = event->time;
-        if (first) worker->rendezvous = event->time;
+        worker->start.rendezvous = event->time;
         break;
     case EVENT_EXITED:
         worker->state = WORKER_EXITED;
@@ -174,13 +167,10 @@ static void note_plan(struct run_replay *replay, const struct run_event *event) 
     if (!(took >= 0 && took < 1e9)) return;
     if (took > replay->plan_waits_seconds) replay->plan_waits_seconds = took;
     replay->plan_waits = true;
-    if (event->attempt > 1) return;
-    if (took > replay->plan_seconds) replay->plan_seconds = took;
-    replay->planned = true;
 }
 
 static void note_node(struct run_replay *replay, const struct run_event *event) {
-    if (event->attempt <= 1) keep(replay, &replay->node, event);
+    if (event->attempt <= 1) keep(replay, &replay->first_start.node, event);
     if (replay->last_start.began > 0) keep(replay, &replay->last_start.node, event);
     if (event->node < 0 || event->node >= NODES_MAX) return;
     if (make_room(replay, &replay->node_events, &replay->n_node_events, (size_t)event->node + 1,
@@ -225,7 +215,6 @@ void replay_note(struct run_replay *replay, const struct run_event *event) {
         go_on(replay, event);
         break;
     case EVENT_LAUNCHED:
-        if (replay->launched == 0) replay->launched = event->time;
         if (replay->last_start.launched == 0) replay->last_start.launched = event->time;
         break;
     case EVENT_ATTEMPT_END:
@@ -243,9 +232,9 @@ void replay_note(struct run_replay *replay, const struct run_event *event) {
 }
 
 void replay_done(struct run_replay *replay) {
-    struct kept_event *const kept[] = {&replay->run,  &replay->attempt_run, &replay->plan,
-                                       &replay->wait, &replay->network,     &replay->hardware,
-                                       &replay->end,  &replay->node,        &replay->last_start.node};
+    struct kept_event *const kept[] = {&replay->run,  &replay->attempt_run,      &replay->plan,
+                                       &replay->wait, &replay->network,          &replay->hardware,
+                                       &replay->end,  &replay->first_start.node, &replay->last_start.node};
     for (size_t i = 0; i < ARRAY_SIZE(kept); i++)
         forget(kept[i]);
     attempts_free(replay->attempts, replay->n_attempts);

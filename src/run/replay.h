@@ -1,5 +1,6 @@
 /* What a run's events come to, one after the other: the state of a run as whoever reads its journal finds it,
- * and as whoever drives it keeps it. What a summary or a result shows beyond that is computed of it. */
+ * and as whoever drives it keeps it. What a summary or a result shows beyond that is computed of it. Nothing is
+ * read here, and nothing decided. */
 #ifndef RUN_REPLAY_H
 #define RUN_REPLAY_H
 
@@ -16,15 +17,22 @@ struct kept_event {
     struct event_memory memory;
 };
 
+/* A worker in the last attempt; one that only an earlier attempt had stands as that one left it. */
 struct replay_worker {
-    enum worker_state state;                /* in the last attempt */
-    bool stopped, failed;                   /* how it ended there; neither: with 0 */
-    int64_t pid;                            /* there; 0: not told */
-    nanoseconds executed;                   /* there: when it was */
-    nanoseconds started, ready, rendezvous; /* in the first attempt; 0: not yet */
+    enum worker_state state;
+    bool stopped, failed; /* how it ended; neither: with 0 */
+    int64_t pid;          /* 0: not told */
     struct worker_start {
-        nanoseconds started, ready, rendezvous;
-    } last; /* in the last one */
+        nanoseconds started, ready, rendezvous; /* wall; 0: not yet */
+    } start;
+};
+
+/* How an attempt began. */
+struct replay_start {
+    nanoseconds began, launched; /* its begin (0: it did not), and when the nodes got their orders */
+    bool planned;                /* a plan was made for it, and took */
+    double plan_seconds;
+    struct kept_event node; /* the last one to come up */
 };
 
 /* Zero-initialised: nothing happened yet. */
@@ -45,18 +53,9 @@ struct run_replay {
     int64_t nodes;                 /* of the last attempt */
     struct replay_worker *workers; /* n_workers: as many as any attempt had; owned */
     size_t n_workers;
-    nanoseconds began, launched; /* of the first attempt: its begin, and when the nodes got their orders */
-    double plan_seconds;         /* that the first plan took */
-    bool planned;                /* it told that */
-    struct kept_event node;      /* the last one to come up in the first attempt */
-    struct replay_start {
-        nanoseconds began, launched;
-        bool planned;
-        double plan_seconds;
-        struct kept_event node;
-    } last_start;    /* the same of the last attempt */
-    bool plan_waits; /* a plan was made whose attempt has not begun, and took */
-    double plan_waits_seconds;
+    struct replay_start first_start, last_start; /* of the first attempt, and of the last */
+    bool plan_waits;                             /* a plan was made whose attempt has not begun, and took */
+    double plan_waits_seconds;                   /* of several the longest */
     struct kept_event *node_events; /* n_node_events, owned; the last of each node, by its number */
     size_t n_node_events;
     nanoseconds last; /* of the last event */

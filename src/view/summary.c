@@ -155,7 +155,7 @@ static void measure_phases(struct view_summary *summary) {
         phases[PHASE_AGENT].node_name = node->event.of.node.name;
     }
     for (size_t i = 0; i < replay->n_workers; i++) {
-        const struct worker_start *worker = &replay->workers[i].last;
+        const struct worker_start *worker = &replay->workers[i].start;
         if (worker->started > 0 && start->launched > 0)
             note_phase(&phases[PHASE_SPAWN], worker->started - start->launched, (int)i);
         if (worker->ready > 0 && worker->started > 0)
@@ -178,7 +178,7 @@ static int on_first(void *context, const struct journal_report *report) {
     struct view_summary *summary = reading->summary;
     bool known = report->rank >= 0 && (size_t)report->rank < summary->replay.n_workers;
     if (report->attempt != summary->attempts || !known || reading->made[report->rank]) return 0;
-    nanoseconds able = replay_able(&summary->replay.workers[report->rank].last);
+    nanoseconds able = replay_able(&summary->replay.workers[report->rank].start);
     reading->made[report->rank] = true;
     if (able > 0) note_phase(&summary->phases[PHASE_REPORT], report->time - able, report->rank);
     return ++reading->n == summary->replay.n_workers;

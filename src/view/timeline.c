@@ -151,7 +151,7 @@ static int measure_ranks(struct view_timeline *timeline) {
     CLEANUP_FREE double *room = calloc(n + 1, sizeof *room);
     if (starts == NULL || room == NULL) return -ENOMEM;
     for (size_t i = 0; i < n; i++) {
-        const struct worker_start *worker = &replay->workers[i].last;
+        const struct worker_start *worker = &replay->workers[i].start;
         nanoseconds launched = replay->last_start.launched;
         starts[i] = (struct view_rank_start){.rank = (int)i,
                                              .spawn = between(launched, worker->started),

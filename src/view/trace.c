@@ -565,12 +565,11 @@ static void write_run_phase(struct trace_writing *writing, const char *name, nan
 
 /* Plans and the way to the agents lie before the workers. */
 static void write_run_start(struct trace_writing *writing) {
-    const struct run_replay *replay = &writing->facts.replay;
-    nanoseconds took = (nanoseconds)(replay->plan_seconds * (double)NS_PER_S);
-    if (replay->began == 0) return;
-    if (replay->planned) write_run_phase(writing, "plan", replay->began - took, replay->began);
-    if (replay->node.event.time > replay->began)
-        write_run_phase(writing, "agent", replay->began, replay->node.event.time);
+    const struct replay_start *start = &writing->facts.replay.first_start;
+    nanoseconds took = (nanoseconds)(start->plan_seconds * (double)NS_PER_S), up = start->node.event.time;
+    if (start->began == 0) return;
+    if (start->planned) write_run_phase(writing, "plan", start->began - took, start->began);
+    if (up > start->began) write_run_phase(writing, "agent", start->began, up);
 }
 
 /* -- means */

@@ -71,7 +71,9 @@ static void a_run_that_dies_and_is_resumed(void **state) {
     assert_string_equal(replay.run.event.of.run.host, "other");
     assert_int_equal(replay.attempt, 4);
     assert_int_equal(replay.n_workers, 4);
-    assert_true(replay.planned && replay.plan_seconds == 0.5);
+    assert_true(replay.first_start.planned && replay.first_start.plan_seconds == 0.5);
+    assert_true(replay.first_start.began == 3 * NS_PER_S && replay.last_start.began == 66 * NS_PER_S);
+    assert_false(replay.last_start.planned);
     replay_close(&replay);
     expect_attempt(3, "4: 0 workers, 66-66 died, rank -1 on -, its controller died, from -");
 }
@@ -121,13 +123,15 @@ static void workers_stand_as_they_were_told(void **state) {
         assert_int_equal(replay.workers[rank].stopped, wanted[rank].stopped);
         assert_int_equal(replay.workers[rank].failed, wanted[rank].failed);
     }
-    assert_true(replay.workers[1].started == 3 * NS_PER_S && replay.workers[1].ready == 9 * NS_PER_S &&
-                replay.workers[1].rendezvous == 10 * NS_PER_S);
+    const struct worker_start *start = &replay.workers[1].start;
+    assert_true(start->started == 3 * NS_PER_S && start->ready == 9 * NS_PER_S &&
+                start->rendezvous == 10 * NS_PER_S);
     happen(EVENT_ATTEMPT, 20, 2, -1, "{\"workers\": 2}");
     happen(EVENT_STARTED, 21, 2, 1, "{\"pid\": 8}");
     assert_int_equal(replay.workers[0].state, WORKER_PLANNED);
     assert_int_equal(replay.workers[1].state, WORKER_STARTED);
-    assert_true(replay.workers[1].started == 3 * NS_PER_S); /* the first start is the one that is measured */
+    assert_int_equal(replay.workers[0].pid, 0); /* the one that it had is nobody's any more */
+    assert_true(replay.workers[1].pid == 8 && start->started == 21 * NS_PER_S && start->ready == 0);
 }
 
 static void a_wait_lasts_until_an_attempt_or_another_controller(void **state) {
