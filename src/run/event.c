@@ -275,6 +275,8 @@ static int read_value(const json_t *from, void *value, enum event_type type, str
     return 0;
 }
 
+/* Texts are borrowed from the tree, which the memory keeps; lists are made, as jansson has none that could be
+ * borrowed. */
 int run_event_decode(struct run_event *event, const char *data, struct event_memory *memory) {
     const struct event_kind *kind = kind_of(event->kind);
     json_error_t error;

@@ -243,7 +243,7 @@ bool run_event_members(const struct run_event *event, struct buffer *out);
 /* The same as an object; nothing for a kind that has no values. */
 void run_event_encode(const struct run_event *event, struct buffer *out);
 
-enum { RUN_EVENT_LISTS = 4 };
+enum { RUN_EVENT_LISTS = 4 }; /* the most that one kind has: those of a plan */
 
 /* What the values of an event that was read point at. Zero-initialised. */
 struct event_memory {

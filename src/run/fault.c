@@ -11,6 +11,8 @@ static const nanoseconds PROGRAM_WITHIN = 60 * NS_PER_S;
 /* An end is heard before the fault that it came from; much later ones are of the processes' own end. */
 static const nanoseconds PROGRAM_AFTER = 1 * NS_PER_S;
 
+/* Only failures of workers are explained, and those of a program's own fault only for the ranks that use the
+ * device. `since` is negative for a fault that was told after the end which it brought about. */
 static bool explains(const struct run *run, const struct run_suspect *suspect) {
     const struct run_failure *failure = &run->failure;
     nanoseconds since = run->failed_at - suspect->at;
@@ -30,6 +32,7 @@ void run_on_fault(struct run *run, const struct run_input *input) {
     if (explained || earlier) return; /* what came first counts */
     suspect->any = true;
     idset_done(&suspect->ranks);
+    /* Without memory for its ranks nobody is suspected: better no cause than a wrong one. */
     for (int64_t rank = -1; suspect->any && (rank = idset_next(fault->ranks, rank)) != IDSET_END;)
         suspect->any = idset_add(&suspect->ranks, rank) >= 0;
     suspect->hardware = fault->weight == RUN_FAULT_OF_HARDWARE;

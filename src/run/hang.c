@@ -11,11 +11,10 @@
 
 /* Stacks of the slowest node: two debuggers at a time, each within its own limit. */
 static const nanoseconds STACKS_LIMIT = 30 * NS_PER_S;
-/* What a worker that hung counts as: an exit with code 1. */
-static const int HUNG_STATUS = 1 << 8;
 
 static void conclude(struct run *run);
 
+/* Of all nodes, also those on which nobody hangs: what the hung rank waits for may be there. */
 static void save_stacks(struct run *run) {
     (void)run_move(run, RUN_HANGING);
     run->ops->set_timer(run->context, TIMER_STACKS, STACKS_LIMIT);
@@ -57,7 +56,7 @@ void run_on_hang(struct run *run, const struct run_input *input) {
                                              .hung = true,
                                              .rank = (int)rank,
                                              .node = (int)run->config.node_of[rank],
-                                             .wait_status = HUNG_STATUS,
+                                             .wait_status = UNTOLD_STATUS,
                                              .time = input->time};
     run_failure_text(&run->hang.failure, "rank %u hung: %s; stacks of all ranks: logs/rank-*.stack", rank,
                      input->text);
@@ -70,6 +69,7 @@ void run_on_dump(struct run *run, const struct run_input *input) {
     save_stacks(run);
 }
 
+/* An answer of a node that was not asked, or has answered, is of an earlier hang. */
 void run_on_stack(struct run *run, const struct run_input *input) {
     struct run_failure *failure = &run->hang.failure;
     if (!run->nodes[input->node].saves_stacks) return;

@@ -3,7 +3,7 @@
  * with an input is in the file of its concern, as run_on_x. */
 #include "run/internal.h"
 
-/* What is of no node or rank of this run is not let in. */
+/* An input that names no node, or no rank, has 0 there, which every run has. */
 static void take(struct run *run, struct run_input input) {
     if (input.node < run->config.n_nodes && input.rank < run->config.n_workers) run_take(run, &input);
 }
@@ -13,7 +13,7 @@ void run_start(struct run *run) {
 }
 
 void run_adopt(struct run *run, const struct run_adoption *adoption) {
-    run_take(run, &(struct run_input){.kind = INPUT_ADOPT, .adoption = adoption});
+    take(run, (struct run_input){.kind = INPUT_ADOPT, .adoption = adoption});
 }
 
 void run_node_up(struct run *run, uint32_t node, const struct event_node *about) {

@@ -1,4 +1,6 @@
-/* What the files of run/ share and nobody else sees. */
+/* What the files of run/ share and nobody else sees: struct run, the inputs that come to it, and what each of
+ * the files does for the others. Whoever drives a run knows run.h alone. Functions here change the run and say
+ * through its ops what is to be done; none waits, and none asks for the time but through them. */
 #ifndef RUN_INTERNAL_H
 #define RUN_INTERNAL_H
 
@@ -43,14 +45,19 @@ struct retry {
 bool retry_next(struct retry *retry, const struct failure_policy *policy, enum failure_kind kind,
                 nanoseconds lasted, uint64_t random, nanoseconds *pause);
 
-/* A checkpoint that some rank has begun or named, and that is not yet whole. */
+/* The wait status that a worker failed with which did not get to tell one: code 1, as of any exception. */
+enum { UNTOLD_STATUS = 1 << 8 };
+
+/* A checkpoint that some rank has begun or named, and that is not yet whole. Arrays have room for every rank:
+ * `writes` is by rank, `files` and `waiters` are in the order in which ranks committed, n_files of each. All is
+ * owned. */
 struct pending {
     struct pending *next;
     uint64_t number;
     uint32_t arrived; /* ranks that made the report of this number */
     uint32_t begun;   /* ranks that write files */
     uint32_t settled; /* of these, ranks that have written all of theirs, or given up */
-    bool *writes;     /* by rank */
+    bool *writes;     /* by rank: it has begun, and not settled */
     char *name;       /* given by rank 0; NULL: by its number */
     char **files;     /* lists of the ranks that committed */
     struct commit_waiter {
@@ -70,6 +77,7 @@ struct list_waiter {
     uint32_t rank, node, channel;
 };
 
+/* A node as the core knows it, by its number, which it keeps for the run's life. */
 struct node_slot {
     enum node_state state;
     uint32_t n_workers; /* of the plan */
@@ -104,7 +112,7 @@ struct run_resize {
     uint64_t lost_reports;
 };
 
-/* What may explain the failure of the attempt. */
+/* The fault of a device that may explain the failure of the attempt (fault.c). */
 struct run_suspect {
     bool any, hardware;
     nanoseconds at; /* monotonic */
@@ -112,6 +120,9 @@ struct run_suspect {
     char text[256];
 };
 
+/* The whole of a run. What counts nodes and workers (n_up, n_alive, n_bye, n_leaving, counts) are sums over the
+ * slots, kept by the moves (run_move_worker, and move_node in run.c): an event of one worker of ten thousand
+ * walks over none of the others. `config` is the current attempt's: a layout changes its sizes and node_of. */
 struct run {
     struct run_config config;
     const struct run_ops *ops;

@@ -68,6 +68,8 @@ bool pace_usual(const struct pace *pace, nanoseconds *usual) {
     return n > 0;
 }
 
+/* The slowest rank is one where its median interval is half as long again as the median of all ranks', the
+ * lower one in the middle: of two ranks the faster one's. */
 bool pace_straggler(const struct pace *pace, struct pace_straggler *straggler) {
     CLEANUP_FREE nanoseconds *all = calloc(pace->n_ranks + 1, sizeof *all);
     size_t n = 0;

@@ -40,7 +40,7 @@ static void remove_pending(struct run *run, struct pending *gone) {
     free_pending(gone);
 }
 
-/* Answers everyone who waits for it. */
+/* The ranks that committed wait for it. A second call answers nobody: their lists are gone with the first. */
 static void answer_all(struct run *run, struct pending *pending, const char *path, const char *error) {
     for (uint32_t i = 0; i < pending->n_files; i++) {
         const struct commit_waiter *waiter = &pending->waiters[i];
@@ -74,6 +74,11 @@ static bool all_came(const struct run *run, const struct pending *pending) {
     return pending->arrived == run->config.n_workers;
 }
 
+/* Makes no further report. */
+static bool has_ended(const struct run_worker *worker) {
+    return worker->state == WORKER_EXITED || worker->state == WORKER_GONE;
+}
+
 /* Nobody writes in its directory any more, and either every rank made the report or it cannot be whole. */
 static bool is_settled(const struct run *run, const struct pending *pending) {
     return pending->settled == pending->begun && (pending->error[0] != '\0' || all_came(run, pending));
@@ -102,14 +107,15 @@ static bool settle(struct run *run, struct pending *pending) {
     return false;
 }
 
+/* A rank that asks after its report of some number is to see the checkpoints up to it, the same as every other
+ * rank that asks after the same number: the answer waits until all have come so far. */
 static void answer_lists(struct run *run) {
     if (run->lists == NULL) return;
     /* The highest number up to which every rank that lives has reported and nothing waits for its commit. */
     uint64_t number = UINT64_MAX;
     for (uint32_t rank = 0; rank < run->config.n_workers; rank++) {
         const struct run_worker *worker = &run->workers[rank];
-        bool ended = worker->state == WORKER_EXITED || worker->state == WORKER_GONE;
-        if (!ended && worker->reports < number) number = worker->reports;
+        if (!has_ended(worker) && worker->reports < number) number = worker->reports;
     }
     for (const struct pending *pending = run->pending; pending != NULL; pending = pending->next)
         if ((pending->publishing || !is_settled(run, pending)) && pending->number <= number)
@@ -176,7 +182,8 @@ static void fail_without(const struct run *run, struct pending *pending, uint32_
     fail_pending(pending, why);
 }
 
-/* The pending checkpoint of this number, made when there is none; NULL when memory is short. */
+/* The pending checkpoint of this number, made when there is none; NULL when memory is short. It may be made
+ * late, as ranks run ahead of each other: how far each is with it is read of its reports. */
 static struct pending *begin(struct run *run, uint64_t number) {
     struct pending *pending = find_pending(run, number);
     if (pending != NULL) return pending;
@@ -197,9 +204,8 @@ static struct pending *begin(struct run *run, uint64_t number) {
     /* How far the ranks are with it. */
     for (uint32_t rank = 0; rank < run->config.n_workers; rank++) {
         const struct run_worker *worker = &run->workers[rank];
-        bool ended = worker->state == WORKER_EXITED || worker->state == WORKER_GONE;
         pending->arrived += worker->reports >= pending->number;
-        if (ended && worker->reports < pending->number) fail_without(run, pending, rank);
+        if (has_ended(worker) && worker->reports < pending->number) fail_without(run, pending, rank);
     }
     struct pending **link = &run->pending;
     while (*link != NULL && (*link)->number < number)
@@ -217,6 +223,7 @@ static struct pending *find_awaited(const struct run *run) {
     return pending;
 }
 
+/* One timer for all that is awaited, and never before its time: run_on_tell looks whose time it is. */
 static void watch_reports(struct run *run) {
     if (run->watches_reports || find_awaited(run) == NULL) return;
     run->watches_reports = true;
@@ -246,6 +253,7 @@ static void answer_error(struct run *run, const struct run_report *report, const
     run->ops->answer(run->context, node, report->channel, report->number, NULL, error);
 }
 
+/* A rank has made the report of this number, with a checkpoint or without. */
 static void arrive(struct run *run, const struct run_report *report) {
     /* The name that rank 0 gives counts, with files or without. */
     bool named = report->rank == 0 && report->name != NULL && report->name[0] != '\0';
@@ -295,6 +303,9 @@ static void conclude(struct run *run, const struct run_report *report) {
     watch_reports(run);
 }
 
+/* Reports of a rank come in order, but may come twice where an agent tells them again to a controller that has
+ * adopted its workers. `words` counts all that is heard, also beats: a run in which nobody speaks stands
+ * still. */
 void run_on_hear(struct run *run, const struct run_input *input) {
     const struct run_report *report = input->report;
     struct pending *pending;
@@ -369,6 +380,8 @@ void run_list_waiting(const struct run *run, struct idset *ranks, uint64_t *word
     }
 }
 
+/* A checkpoint fails of files that the rank had not finished, and of a report that it has not made, also where
+ * it ended well: the others wait for neither. */
 void run_reports_rank_ended(struct run *run, uint32_t rank) {
     uint64_t made = run->workers[rank].reports;
     for (struct pending *pending = run->pending; pending != NULL; pending = pending->next) {

@@ -39,6 +39,7 @@ void run_resize_launched(struct run *run) {
     if (is_elastic(run)) look_later(run);
 }
 
+/* Some agent was started and has not said hello. */
 static bool connects(const struct run *run) {
     bool found = false;
     for (uint32_t node = 0; node < run->config.n_nodes; node++)
@@ -46,7 +47,10 @@ static bool connects(const struct run *run) {
     return found;
 }
 
-/* Each further look is without the nodes that could not be started, so there is an end. */
+/* Asks whether another number of workers would fit now. With `lost_too` nodes that were lost count as there, as
+ * nothing but a start shows whether one is back: those that the plan wants are started, and the look goes on in
+ * run_resize_node when all have answered. Each further look is without the nodes that could not be started, so
+ * there is an end. */
 static void look(struct run *run, bool lost_too) {
     for (unsigned flags = lost_too ? LAYOUT_LOST_TOO : 0;; flags = 0) {
         struct run_layout layout = {0};
@@ -105,6 +109,8 @@ void run_on_resize(struct run *run, const struct run_input *input) {
         carry_out(run);
 }
 
+/* A checkpoint is whole: what is done from here on is all that a stop would lose. The stop itself waits until
+ * the ranks that wait for this commit have been answered (run_resize_after_report). */
 void run_resize_committed(struct run *run, uint64_t number) {
     run->resize.saved = run->ops->now(run->context);
     run->resize.saved_number = number;

@@ -77,6 +77,8 @@ bool run_move(struct run *run, enum run_state to) {
     return true;
 }
 
+/* A node that the attempt needs counts as up from its hello until it is lost, also while it is launched or
+ * finishes. */
 static bool move_node(struct run *run, uint32_t node, enum node_state to) {
     if (node >= run->config.n_nodes || !node_state_may_follow(run->nodes[node].state, to)) return false;
     enum node_state from = run->nodes[node].state;
@@ -88,6 +90,7 @@ static bool move_node(struct run *run, uint32_t node, enum node_state to) {
     return true;
 }
 
+/* A worker is alive from its launch until it is gone; one that went while it was planned never was. */
 bool run_move_worker(struct run *run, uint32_t rank, enum worker_state to) {
     if (rank >= run->config.n_workers) return false;
     struct run_worker *worker = &run->workers[rank];
@@ -108,6 +111,8 @@ static void finish(struct run *run);
 static void end_attempt(struct run *run);
 static void launch_when_up(struct run *run);
 
+/* An agent that cannot be started is a node that was lost: what follows is what the table has for that in the
+ * state of the run, and may be the end of the attempt before this returns. */
 static void start_node(struct run *run, uint32_t node) {
     ty_error err = {0};
     if (!move_node(run, node, NODE_CONNECTING)) return;
@@ -118,6 +123,7 @@ static void start_node(struct run *run, uint32_t node) {
     run_take(run, &lost);
 }
 
+/* Marked first: many ranks name the same node, whose agent is started once. */
 void run_start_nodes(struct run *run, const uint32_t *node_of, uint32_t n) {
     for (uint32_t rank = 0; rank < n; rank++)
         run->nodes[node_of[rank]].wanted = true;
@@ -148,6 +154,8 @@ void run_begin_attempt(struct run *run) {
     launch_when_up(run);
 }
 
+/* Agents end their workers by themselves at the end of the grace; a node on which some are left so long after
+ * it is ended by force (run_on_force). */
 static void stop_workers(struct run *run, bool kill, const char *reason) {
     run_record_stop(run, kill, reason);
     for (uint32_t node = 0; node < run->config.n_nodes; node++)
@@ -284,7 +292,11 @@ static void set_storage_timer(struct run *run) {
 }
 
 /* Every worker is gone, and nothing is on its way any more: the end, or another attempt, at once or after the
- * pause that failures cost, and from a checkpoint that is whole. */
+ * pause that failures cost, and from a checkpoint that is whole.
+ *
+ * The order matters. A commit that is still being waited for is settled first, since what it saved is not lost.
+ * The outcome decides whether there is another attempt, which the record of the end tells; a device that
+ * explains the failure is named in it. Only then do the nodes hear, as what they are told stands behind it. */
 static void end_attempt(struct run *run) {
     run->ops->set_timer(run->context, TIMER_STOP, -1);
     run->ops->set_timer(run->context, TIMER_STORAGE, -1);
@@ -339,7 +351,8 @@ static void end_run_when_bye(struct run *run) {
     run->ops->ended(run->context);
 }
 
-/* Agents are told that it is over; each proves that nothing is left and says bye. */
+/* Agents are told that it is over; each proves that nothing is left and says bye. One that has not said hello
+ * runs nothing, and is not waited for. */
 static void finish(struct run *run) {
     if (!run_move(run, RUN_FINISHING)) return;
     run->ops->set_timer(run->context, TIMER_FINISH, run->config.grace + FINISH_LIMIT);
@@ -474,7 +487,8 @@ void run_on_stain(struct run *run, const struct run_input *input) {
 }
 
 /* Nodes that do not answer within a limit are ended by force, all of them, before one brings about what may
- * be another attempt: that one is returned, and has workers if any of them has. n_nodes: there was none. */
+ * be another attempt: that one is returned, and has workers if any of them has. n_nodes: there was none. A
+ * launched node that has no worker left, and is not leaving, owes no answer. */
 static uint32_t abandon(struct run *run, enum node_state state, const char *why) {
     uint32_t found = run->config.n_nodes;
     for (uint32_t node = 0; node < run->config.n_nodes; node++) {
@@ -597,6 +611,7 @@ void run_on_adopt(struct run *run, const struct run_input *input) {
     run->began = run->ops->now(run->context);
     run->failure = (struct run_failure){.rank = -1, .node = -1};
     run->report_base = adoption->report_base;
+    /* Step by step, so that the sums are those of an attempt that began here. */
     for (uint32_t node = 0; node < run->config.n_nodes; node++) {
         static const enum node_state way[] = {NODE_CONNECTING, NODE_UP, NODE_LAUNCHED};
         for (size_t i = 0; i < ARRAY_SIZE(way) && run->nodes[node].n_workers > 0; i++)
@@ -627,12 +642,14 @@ void run_on_halt(struct run *run, const struct run_input *input) {
     run_stop_attempt(run, run->preempted > 0 ? "preempted" : "interrupted");
 }
 
+/* The first interrupt of an attempt that stops already, for a failure or another size, changes nothing but that
+ * none follows; the next one kills. */
 void run_on_kill(struct run *run, const struct run_input *input) {
     run_on_count(run, input);
     if (run->interrupts > 1) stop_workers(run, true, "interrupted again");
 }
 
-/* Only a commit is still to come. */
+/* Only a commit is still to come: the first interrupt leaves it the grace, the next one nothing. */
 void run_on_rush(struct run *run, const struct run_input *input) {
     run_on_halt(run, input);
     set_storage_timer(run);

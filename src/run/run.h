@@ -126,19 +126,24 @@ struct run_ops {
     int (*start_node)(void *context, uint32_t node, ty_error *err);
     /* Sends a node what its workers need. When it fails, nothing of this attempt will run there. */
     int (*launch)(void *context, uint32_t node, int attempt, ty_error *err);
+    /* Tells the workers of a node to end, or kills them. The end of each is heard of as any; `reason` is
+     * borrowed, and for people. */
     void (*stop)(void *context, uint32_t node, bool kill, const char *reason);
     /* Saves the stacks of a node's workers: run_node_stacks follows. NULL: there are none. */
     void (*stacks)(void *context, uint32_t node);
+    /* The run is over for a node: run_node_bye follows, or run_node_lost. */
     void (*finish)(void *context, uint32_t node);
     /* Ends a node that does not answer, by force; all that ran there is gone when it returns, or
      * run_node_unclean was called. No event follows. */
     void (*abandon)(void *context, uint32_t node);
-    void (*set_timer)(void *context, enum run_timer timer, nanoseconds delay); /* negative: cancel */
-    void (*record)(void *context, const struct run_event *event);              /* NULL: nobody keeps events */
+    /* run_timer_fired follows after so long, once, unless the timer is set anew before; negative: cancel. */
+    void (*set_timer)(void *context, enum run_timer timer, nanoseconds delay);
+    void (*record)(void *context, const struct run_event *event); /* NULL: nobody keeps events */
     /* Makes a checkpoint of what the ranks wrote: `*path` (malloc'd) or the error; 1: run_published follows. */
     int (*publish)(void *context, const struct run_commit *commit, char **path, ty_error *err);
     /* The same for one that is still to follow, since nobody can wait any longer: not 1, and at once. */
     int (*settle)(void *context, uint64_t number, char **path, ty_error *err);
+    /* What the ranks wrote for a checkpoint that can never be whole goes. */
     void (*discard)(void *context, uint64_t number, int attempt);
     /* Before another attempt: begins to look whether the latest checkpoint is whole. True: run_checked
      * follows. NULL: nobody does. */

@@ -211,7 +211,7 @@ static int set_duration(const struct setting *setting, void *member, const char 
     return ty_fail(err, TY_EUSAGE, "must be at most %s", most.failed ? "what --help tells" : most.data);
 }
 
-/* 0 is not off: who wants as many samples as can be had is not to get none. */
+/* 0 is not off: whoever wants as many samples as can be had is not to get none. */
 static int set_period(const struct setting *setting, nanoseconds *member, double seconds, ty_error *err) {
     char rule[96];
     if (!(seconds >= setting->low && seconds <= setting->high))
@@ -411,7 +411,8 @@ int settings_read(struct run_settings *settings, const json_t *map, const struct
     return result;
 }
 
-/* A field of ty_run_config; `given` is how a message shows its value. */
+/* A field of ty_run_config; `given` is how a message shows its value. C has no null for numbers: a zero was not
+ * given. */
 static int set_public(const struct setting *setting, void *member, const void *field, char given[64],
                       ty_error *why) {
     switch (setting->type) {

@@ -35,6 +35,9 @@ struct gathered {
     uint32_t n_owed;
 };
 
+/* What stands under a key. A key has a value, or a gather, or ranks whose reports are waited for; workers that
+ * use one for two of these are served all the same. An entry without any of it, and without waiters, is freed
+ * (tidy). */
 struct store_entry {
     struct shared *value; /* NULL: not set */
     struct waiter *waiters;
@@ -337,7 +340,8 @@ static void end_gather(struct store *store, struct store_entry *entry, enum stor
     free_pieces(store, entry);
 }
 
-/* Each piece goes when its bytes are in the answer, so that all are in memory once. */
+/* All pieces in the order of ranks, each behind its size, four bytes with the lowest first (worker/store.c
+ * takes them apart). Each piece goes when its bytes are in the answer, so that all are in memory once. */
 static void answer_gather(struct store *store, struct store_entry *entry) {
     struct shared *all = shared_create(entry->came_bytes, store->bytes);
     size_t at = 0;
@@ -415,6 +419,7 @@ void store_put_reports(struct store *store, uint32_t rank, uint64_t reports) {
     if (rank < store->world_size) store->reports[rank] = reports;
 }
 
+/* Whoever waits for this number of reports waits under a key of its own: a report touches that one alone. */
 void store_report(struct store *store, uint32_t rank) {
     if (rank >= store->world_size) return;
     uint64_t made = ++store->reports[rank];
@@ -494,6 +499,8 @@ static bool refuse_piece(struct store *store, struct store_entry *entry, const s
     return true;
 }
 
+/* A rank gives its piece, and waits for those of all. Gathers of one key follow each other: who asks before the
+ * answer of the one before has come to it gets that one. */
 static void gather(struct store *store, const struct store_request *request, nanoseconds now) {
     if (request->rank >= store->world_size) {
         refuse(store, request, "no such rank");
@@ -617,6 +624,8 @@ static size_t name_waiters(const struct store_entry *entry, const char *key, str
     return n;
 }
 
+/* The rank that is told as hung is one of those who wait for what the fewest wait for: where one rank has gone
+ * another way than all the others, that one. */
 bool store_is_stuck(const struct store *store, const struct idset *elsewhere, uint64_t *turn, uint32_t *rank,
                     struct buffer *out) {
     struct idset waiting = {0};
@@ -680,6 +689,8 @@ static nanoseconds expire_entry(struct store *store, struct store_entry *entry, 
     return first;
 }
 
+/* The earliest deadline is an estimate from below: a waiter that was answered may have had it. Here, where
+ * every entry is walked over anyway, it is found anew. */
 void store_expire(struct store *store, nanoseconds now) {
     nanoseconds first = -1;
     size_t at = 0;

@@ -39,6 +39,9 @@ static void run_on_no(struct run *run, const struct run_input *input) {
 #define ON(input, ...) [INPUT_##input] = CELLS(__VA_ARGS__)
 #define TIMER(timer, ...) [(int)TIMER_##timer] = CELLS(__VA_ARGS__)
 
+/* Where the row of a timer has `no`, what the timer limited is over. What an input of a node or worker means
+ * depends on that one's own state as well, which the entry looks at: a move that its table (state.h) does not
+ * allow changes nothing. */
 /* clang-format off */
 static run_entry *const table[RUN_INPUTS][RUN_STATE_COUNT] = {
 /*                  idle   star-  run-    hang-   stop-  compl- comm-  rest-  paus-  check- wait-  fin-   end-

@@ -24,9 +24,7 @@ void run_on_met(struct run *run, const struct run_input *input) {
         run_record_worker(run, EVENT_RENDEZVOUS, input->rank, input->time);
 }
 
-/* Of a worker that failed and was ended before it could end itself: code 1, as of any exception. */
-enum { UNTOLD_STATUS = 1 << 8 };
-
+/* "rank 3 was killed by signal 9 (SIGKILL), out of memory": with what the agent knows beyond the status. */
 static void describe_exit(struct run_failure *failure, const char *cause) {
     int status = failure->wait_status;
     bool known = cause != NULL && cause[0] != '\0';
@@ -85,7 +83,11 @@ static void leave_with_worker(struct run *run, uint32_t rank, nanoseconds time) 
 
 /* -- ends */
 
-/* `told`: the workers of this attempt were told to stop. */
+/* `told`: the workers of this attempt were told to stop.
+ *
+ * An end after that is no failure, but for a worker that had written that it failed before the one that is
+ * taken for the cause did: it was told to stop while it still unwound, and is the cause. The status of one that
+ * our own signal then ended says nothing of how it failed. */
 static void take_exit(struct run *run, const struct run_input *input, bool told) {
     uint32_t rank = input->rank;
     const struct run_exit *exit = input->exit;
@@ -94,8 +96,8 @@ static void take_exit(struct run *run, const struct run_input *input, bool told)
     bool recorded = worker->exited; /* by the controller that this one has adopted the attempt of */
     worker->wait_status = exit->wait_status;
     worker->exited = true;
-    bool earlier = exit->failed_at > 0 && run->failure.outcome == OUTCOME_FAILED &&
-                   exit->failed_at < run->failure.time; /* it failed, and had not ended when another had */
+    bool earlier =
+        exit->failed_at > 0 && run->failure.outcome == OUTCOME_FAILED && exit->failed_at < run->failure.time;
     worker->stopped = exit->stopped && !worker->hung && !earlier;
     worker->failed = worker->hung || (exit->wait_status != 0 && !worker->stopped);
     if (!recorded) run_record_exit(run, rank, worker->hung ? "it hung" : exit->cause, exit->time);
@@ -145,6 +147,8 @@ void run_on_left(struct run *run, const struct run_input *input) {
     take_gone(run, input, true);
 }
 
+/* A worker that was stopped before its turn came did not fail; where nobody told this run's workers to stop,
+ * its agent was told to end. */
 static void take_start_failure(struct run *run, const struct run_input *input, bool told) {
     uint32_t rank = input->rank;
     const struct run_start_failure *start = input->start;
