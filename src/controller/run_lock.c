@@ -55,15 +55,9 @@ struct run_lock {
 
 /* -- holders */
 
-/* When the process began, in ticks since the boot; 0 when there is none. */
-static long long start_of(long long pid) {
-    struct process process;
-    return pid > 0 && pid <= INT32_MAX && process_read((pid_t)pid, &process) ? (long long)process.started : 0;
-}
-
-static struct holder this_process(void) {
-    struct holder holder = {.pid = getpid()};
-    holder.start = start_of(holder.pid);
+/* Where this process is, as a holder's place: everything but who it is. */
+static struct holder here(void) {
+    struct holder holder = {0};
     CLEANUP(buffer_done) struct buffer text = {0};
     if (file_read("/proc/sys/kernel/random/boot_id", 64, &text, NULL) >= 0) {
         buffer_char(&text, '\0');
@@ -75,12 +69,15 @@ static struct holder this_process(void) {
     size = readlink("/proc/self/ns/time", holder.clock, sizeof holder.clock - 1);
     holder.clock[size > 0 ? size : 0] = '\0';
     (void)gethostname(holder.host, sizeof holder.host - 1);
-    holder.since = duration_seconds(clock_wall());
     return holder;
 }
 
 static int write_holder(int fd) {
-    struct holder me = this_process();
+    struct holder me = here();
+    struct process process;
+    me.pid = getpid();
+    me.start = process_read(getpid(), &process) ? (long long)process.started : 0;
+    me.since = duration_seconds(clock_wall());
     json_t *data =
         json_pack("{s:I, s:I, s:s, s:s, s:s, s:s, s:f}", "pid", (json_int_t)me.pid, "start",
                   (json_int_t)me.start, "boot", me.boot, "processes", me.processes, "clock", me.clock, "host",
@@ -117,27 +114,27 @@ static struct holder read_holder(int fd) {
     return holder;
 }
 
-/* Whether its process can be looked up here. Where /proc tells of processes alone, the boot has no id: then the
- * name of the host is that of the machine. */
-static bool is_near(const struct holder *holder) {
-    struct holder me = this_process();
-    return holder->pid > 0 && str_equal(me.boot, holder->boot) &&
-           (me.boot[0] != '\0' || str_equal(me.host, holder->host)) &&
-           str_equal(me.processes, holder->processes);
-}
+/* How a holder stands. Unseen: its process cannot be looked up here, or the file names none. */
+enum holder_standing { HOLDER_UNSEEN, HOLDER_LIVES, HOLDER_DEAD };
 
 /* A process that is hidden from us lives. One that was killed does not, though on a busy machine it may take
- * its time to go, nor one that its parent has not reaped; one whose main thread alone has ended does. */
-static bool lives_near(const struct holder *holder) {
+ * its time to go, nor one that its parent has not reaped; one whose main thread alone has ended does. Where
+ * /proc tells of processes alone, the boot has no id: then the name of the host is that of the machine. */
+static enum holder_standing standing_of(const struct holder *holder) {
     struct process process;
+    struct holder us = here();
+    bool seen = holder->pid > 0 && str_equal(us.boot, holder->boot) &&
+                (us.boot[0] != '\0' || str_equal(us.host, holder->host)) &&
+                str_equal(us.processes, holder->processes);
+    if (!seen) return HOLDER_UNSEEN;
     pid_t pid = (pid_t)holder->pid;
-    if (kill(pid, 0) < 0 && errno == ESRCH) return false;
-    long long start = start_of(holder->pid);
-    bool comparable = holder->clock[0] == '\0' || str_equal(this_process().clock, holder->clock);
-    if (comparable && start != 0 && start != holder->start) return false;
-    if (!process_read(pid, &process)) return true;
+    if (kill(pid, 0) < 0 && errno == ESRCH) return HOLDER_DEAD;
+    /* Starts are compared where both are told by one clock: a time namespace shifts them. */
+    bool comparable = holder->clock[0] == '\0' || str_equal(us.clock, holder->clock);
+    if (!process_read(pid, &process)) return HOLDER_LIVES;
+    if (comparable && process.started != 0 && (long long)process.started != holder->start) return HOLDER_DEAD;
     bool goes_on = process.state == 'Z' ? process.threads > 1 : !process.ending;
-    return goes_on && !process_is_killed(pid);
+    return goes_on && !process_is_killed(pid) ? HOLDER_LIVES : HOLDER_DEAD;
 }
 
 /* Seconds since the file was touched. With `exactly` by the clock of who keeps it: a file that is made
@@ -164,18 +161,19 @@ static int name_of(const char *run_path, char path[PATH_MAX]) {
     return snprintf(path, PATH_MAX, "%s/" LOCK_NAME, run_path) < PATH_MAX ? 0 : -ENAMETOOLONG;
 }
 
-static int refuse(const char *run_path, const struct holder *holder, double age, ty_error *err) {
+static int refuse(const char *run_path, const struct holder *holder, enum holder_standing standing, double age,
+                  ty_error *err) {
     char when[CLOCK_TEXT];
     if (holder->pid == 0)
         return ty_fail(err, TY_EEXISTS, "the run %s goes on: its controller lives, and is only just beginning",
                        run_path);
     if (!clock_format((time_t)holder->since, when)) strcpy(when, "?");
-    if (is_near(holder) && !lives_near(holder))
+    if (standing == HOLDER_DEAD)
         return ty_fail(err, TY_EEXISTS,
                        "the run %s is held: its controller, process %lld on %s, is dead, but a process that it "
                        "left has %s/" LOCK_NAME " open; end that one (fuser tells which)",
                        run_path, holder->pid, holder->host, run_path);
-    if (is_near(holder))
+    if (standing == HOLDER_LIVES)
         return ty_fail(err, TY_EEXISTS,
                        "the run %s goes on: its controller is process %lld on %s, since %s; stop that one, or "
                        "wait for its end",
@@ -201,8 +199,9 @@ int run_lock_refuse(const char *run_path, ty_error *err) {
             "root can stop it",
             run_path, (unsigned)status.st_uid);
     if (fd >= 0) holder = read_holder(fd);
-    if (fd >= 0 && holder.pid != 0 && !is_near(&holder)) age = age_of(fd, path, true);
-    return refuse(run_path, &holder, age, err);
+    enum holder_standing standing = standing_of(&holder);
+    if (fd >= 0 && holder.pid != 0 && standing == HOLDER_UNSEEN) age = age_of(fd, path, true);
+    return refuse(run_path, &holder, standing, age, err);
 }
 
 /* -- locks */
@@ -217,25 +216,28 @@ static enum lock_state call_lock(int fd, int call) {
     return errno == EAGAIN || errno == EACCES ? LOCK_HELD : LOCK_UNKNOWN;
 }
 
-/* Whether the holder that the file names lives, where the lock does not tell. */
-static bool seems_alive(int fd, const char *path, bool exactly, double *age) {
-    struct holder holder = read_holder(fd);
-    if (is_near(&holder)) return lives_near(&holder);
+/* Whether a holder that stands so lives, where the lock does not tell: one that is not seen must have touched
+ * the file lately, which is `*age` old. */
+static bool seems_alive(int fd, const char *path, enum holder_standing standing, bool exactly, double *age) {
+    if (standing != HOLDER_UNSEEN) return standing == HOLDER_LIVES;
     *age = age_of(fd, path, exactly);
     return *age < SILENT_S;
 }
 
-bool run_lock_is_held(const char *run_path) {
+/* Whether the run is held, and how its holder stands then. */
+static bool look(const char *run_path, enum holder_standing *standing) {
     char path[PATH_MAX];
     struct stat status;
+    *standing = HOLDER_UNSEEN;
     if (name_of(run_path, path) < 0) return false;
     CLEANUP_FD int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd >= 0) {
         enum lock_state state = call_lock(fd, F_OFD_GETLK);
         double age;
-        if (state == LOCK_HELD) return true;
         if (state == LOCK_FREE && file_is_local(fd)) return false;
-        return seems_alive(fd, path, false, &age);
+        struct holder holder = read_holder(fd);
+        *standing = standing_of(&holder);
+        return state == LOCK_HELD || seems_alive(fd, path, *standing, false, &age);
     }
     if (errno != EACCES) return error_may_pass(-errno); /* where nobody can tell now it counts as held */
     /* Somebody else's: the lock of the directory is to be seen, or that the file was touched lately. */
@@ -244,24 +246,26 @@ bool run_lock_is_held(const char *run_path) {
     return lstat(path, &status) == 0 && status.st_mtim.tv_sec > time(NULL) - SILENT_S;
 }
 
+bool run_lock_is_held(const char *run_path) {
+    enum holder_standing standing;
+    return look(run_path, &standing);
+}
+
 bool run_lock_is_driven(const char *run_path) {
-    char path[PATH_MAX];
-    if (name_of(run_path, path) < 0 || !run_lock_is_held(run_path)) return false;
-    CLEANUP_FD int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    struct holder holder = {0};
-    if (fd >= 0) holder = read_holder(fd);
-    return !is_near(&holder) || lives_near(&holder);
+    enum holder_standing standing;
+    return look(run_path, &standing) && standing != HOLDER_DEAD;
 }
 
 /* Whether somebody holds the run once what a dead controller left has had its moment to go. */
 static bool is_held_on(const char *run_path) {
     const struct timespec moment = {.tv_nsec = TAKING_PAUSE_MS * NS_PER_MS};
-    for (int tries = 0; tries < TAKING_TRIES; tries++) {
-        if (!run_lock_is_held(run_path)) return false;
-        if (run_lock_is_driven(run_path)) return true;
+    enum holder_standing standing;
+    bool held = look(run_path, &standing);
+    for (int tries = 0; held && standing == HOLDER_DEAD && tries < TAKING_TRIES; tries++) {
         (void)nanosleep(&moment, NULL);
+        held = look(run_path, &standing);
     }
-    return run_lock_is_held(run_path);
+    return held;
 }
 
 int run_lock_interrupt(const char *run_path, ty_error *err) {
@@ -275,9 +279,10 @@ int run_lock_interrupt(const char *run_path, ty_error *err) {
     struct holder holder = read_holder(fd);
     struct stat status;
     uid_t user;
-    if (holder.pid == 0 || !is_near(&holder)) return run_lock_refuse(run_path, err);
+    if (standing_of(&holder) == HOLDER_UNSEEN) return run_lock_refuse(run_path, err);
     CLEANUP_FD int held = kernel_hold((pid_t)holder.pid);
-    if (!lives_near(&holder)) return run_lock_refuse(run_path, err); /* looked at while it is held */
+    /* Looked at while it is held: from here on its number cannot become another's. */
+    if (standing_of(&holder) != HOLDER_LIVES) return run_lock_refuse(run_path, err);
     /* Whoever owns the file may name any process in it, and a superuser can signal all of them. */
     if (fstat(fd, &status) < 0 || !process_user((pid_t)holder.pid, &user) || user != status.st_uid)
         return ty_fail(err, TY_EUSAGE,
@@ -299,7 +304,8 @@ static bool is_named(int fd, const char *path) {
 }
 
 /* Removes the file where nothing holds it on: a thread that storage hangs on may have a copy of the descriptor.
- * Also the whole work of a thread: NULL. */
+ * The lock is taken anew for that, over a descriptor of its own, so that whoever is taking the run meanwhile
+ * keeps it. Also the whole work of a thread: NULL. */
 static void *remove_file(void *context) {
     struct run_lock *lock = context;
     bool ours = is_named(lock->fd, lock->path);
@@ -379,6 +385,8 @@ static bool is_seen(struct run_lock *lock, const char *run_path) {
     return lock->directory >= 0 && fcntl(lock->directory, F_OFD_SETLK, &shared) == 0;
 }
 
+/* To remove a file may hang with its storage: a thread does it, for which nobody waits longer than two
+ * seconds. */
 void run_lock_release(struct run_lock *lock, bool leave) {
     struct timespec limit;
     if (lock == NULL || lock->owner != getpid()) return; /* a child's copy goes with the child */
@@ -451,7 +459,8 @@ static int check_file(int fd, const char *path, ty_error *err) {
 }
 
 /* Puts a file of ours in the place of one whose holder is taken for dead, where no lock tells two that do so
- * apart: the later one has it. A holder that only stood still sees that the file is another one. */
+ * apart: the later one has it, and the earlier one sees that a second later. A holder that only stood still
+ * sees that the file is another one (is_replaced). */
 static int replace(const char *path, int *fd, ty_error *err) {
     const struct timespec moment = {.tv_sec = 1};
     CLEANUP_FREE char *beside = NULL;
@@ -474,7 +483,10 @@ static int replace(const char *path, int *fd, ty_error *err) {
     return 0;
 }
 
-/* 1: taken. 0: look again: the file went meanwhile, or the last of its holders may. */
+/* 1: taken. 0: look again: the file went meanwhile, or the last of its holders may.
+ *
+ * What a free lock means depends on the file system: where all see locks the run is free; elsewhere the holder
+ * that the file names must be dead, or silent for long, and then a file of ours takes the place of its one. */
 static int take_once(const char *run_path, const char *path, int *out, ty_error *err) {
     bool made = true;
     double age = 0;
@@ -492,17 +504,16 @@ static int take_once(const char *run_path, const char *path, int *out, ty_error 
         /* What a dead controller left may be on its way out: a process that was killed on a busy machine. */
         const struct timespec moment = {.tv_nsec = TAKING_PAUSE_MS * NS_PER_MS};
         struct holder holder = read_holder(fd);
-        if (!is_near(&holder) || lives_near(&holder)) return run_lock_refuse(run_path, err);
+        if (standing_of(&holder) != HOLDER_DEAD) return run_lock_refuse(run_path, err);
         (void)nanosleep(&moment, NULL);
         return 0;
     }
     if (!is_named(fd, path)) return 0;
     bool sure = made || (state == LOCK_FREE && file_is_local(fd));
-    if (!sure && seems_alive(fd, path, true, &age)) {
-        struct holder holder = read_holder(fd);
-        return refuse(run_path, &holder, age, err);
-    }
     if (!sure) {
+        struct holder holder = read_holder(fd);
+        enum holder_standing standing = standing_of(&holder);
+        if (seems_alive(fd, path, standing, true, &age)) return refuse(run_path, &holder, standing, age, err);
         result = replace(path, &fd, err);
         if (result == -EAGAIN) return run_lock_refuse(run_path, err);
     } else {
