@@ -50,7 +50,7 @@ struct usage_keeper {
 
 /* -- in the thread */
 
-/* Which the end of the run tells. */
+/* Closes the file of a run that another controller has taken over; the end of the run tells of that. */
 static void close_lost(struct usage_file *file, const char *path) {
     ty_error why = {0};
     if (records_check_lock(file->lock, path, file->db, &why) != TY_EEXISTS) return;
@@ -58,6 +58,8 @@ static void close_lost(struct usage_file *file, const char *path) {
     journal_close(TAKE(file->db));
 }
 
+/* Opened with the first sample, so that a short run has no such file. Thinning comes with each batch: the file
+ * stays within its bound (USAGE_DB_MOST) however long the run is. */
 static void write_batch(struct storage_job *job) {
     struct usage_batch *batch = (struct usage_batch *)job;
     struct usage_file *file = batch->file;
@@ -103,7 +105,6 @@ static void free_file(struct storage_job *job) {
 
 static void free_batch(struct storage_job *job) {
     struct usage_batch *batch = (struct usage_batch *)job;
-    if (batch == NULL) return;
     for (size_t i = 0; i < batch->n; i++) {
         free(batch->entries[i].node);
         free(batch->entries[i].sample);
@@ -204,25 +205,28 @@ void usage_take(struct peer *peer, const Wire__Usage *usage, nanoseconds time) {
         keeper->bytes += usage->n_values * sizeof(struct usage_value);
 }
 
-/* One at a time: a thread that hangs has no queue behind it. */
-void usage_commit(struct ty_run *run) {
-    struct usage_keeper *keeper = run->usage;
-    if (keeper == NULL || keeper->gathered == NULL || storage_busy(keeper->storage)) return;
+/* Gives the thread what has gathered; a batch whose first sample found no memory is none. */
+static void post_gathered(struct usage_keeper *keeper) {
     struct usage_batch *batch = TAKE(keeper->gathered);
     keeper->bytes = 0;
-    if (batch->n == 0) {
-        free_batch(&batch->job);
+    if (batch == NULL || batch->n == 0) {
+        if (batch != NULL) free_batch(&batch->job);
         return;
     }
     keeper->used = true;
     storage_post(keeper->storage, &batch->job);
 }
 
+/* One at a time: a thread that hangs has no queue behind it. */
+void usage_commit(struct ty_run *run) {
+    if (run->usage != NULL && !storage_busy(run->usage->storage)) post_gathered(run->usage);
+}
+
 void usage_close(struct ty_run *run) {
     struct usage_keeper *keeper = TAKE(run->usage);
     if (keeper == NULL) return;
-    if (keeper->gathered != NULL) storage_post(keeper->storage, &keeper->gathered->job);
-    if (keeper->used || keeper->gathered != NULL)
+    post_gathered(keeper);
+    if (keeper->used) /* behind its last batch, the file is closed by the thread */
         storage_post(keeper->storage, &keeper->file->job);
     else
         free_file(&keeper->file->job);
