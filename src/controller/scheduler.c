@@ -39,6 +39,7 @@ static void tell(struct ty_run *run, const char *node, const char *state, const 
                 *reason != '\0' ? ": " : "", reason);
 }
 
+/* In the thread: the scheduler's command may take its time. */
 static void do_ask(struct storage_job *job) {
     struct inquiry *inquiry = (struct inquiry *)job;
     inquiry->result = inquiry->engine->ask(&inquiry->answer, NULL);
@@ -108,7 +109,9 @@ static void on_answer(void *context, unsigned events) {
     storage_take(((struct ty_run *)context)->scheduler.storage);
 }
 
-/* Waits, but never long, nor again soon where nobody answered: many nodes may be lost in one turn. */
+/* Waits, but never long, nor again soon where nobody answered: many nodes may be lost in one turn. An answer
+ * that is on its way anyway is waited for in place of a question of our own; a question that is given up is let
+ * go of by storage_do, and its answer comes to nobody. */
 const char *scheduler_says(struct ty_run *run, const struct peer *peer) {
     struct scheduler *scheduler = &run->scheduler;
     if (scheduler->storage == NULL) return "";
@@ -132,7 +135,10 @@ void scheduler_open(struct ty_run *run) {
     ty_error none = {0};
     if (run->prepared.engine->ask == NULL || scheduler->storage != NULL) return;
     scheduler->nodes = calloc(run->agents.max, sizeof *scheduler->nodes);
-    if (scheduler->nodes == NULL || storage_open(-1, &scheduler->storage, &none) < 0) return;
+    if (scheduler->nodes == NULL || storage_open(-1, &scheduler->storage, &none) < 0) {
+        free(TAKE(scheduler->nodes)); /* the next attempt tries again */
+        return;
+    }
     scheduler->timer = (struct loop_timer){.callback = on_timer, .context = run};
     scheduler->watch = (struct loop_watch){.callback = on_answer, .context = run};
     (void)loop_watch_start(run->loop, &scheduler->watch, storage_fd(scheduler->storage), LOOP_READABLE);
