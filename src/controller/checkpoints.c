@@ -77,6 +77,12 @@ struct kept *checkpoints_find(const struct checkpoints *checkpoints, const char 
     return NULL;
 }
 
+struct kept *checkpoints_numbered(const struct checkpoints *checkpoints, uint64_t number) {
+    for (size_t i = 0; i < checkpoints->n_kept; i++)
+        if (checkpoints->kept[i].number == number) return &checkpoints->kept[i];
+    return NULL;
+}
+
 int checkpoints_open(const struct checkpoints_place *place, const struct checkpoint_policy *policy,
                      struct checkpoints **out, ty_error *err) {
     struct checkpoints *made = calloc(1, sizeof *made);
@@ -99,6 +105,8 @@ int checkpoints_open(const struct checkpoints_place *place, const struct checkpo
 /* More of the latest checkpoint is not read before the next attempt of a run, as that would hold it up. */
 enum { QUICK_BYTES = 64 << 20 };
 
+/* A check before another attempt must not take long: it reads every byte of a small checkpoint, and of others
+ * the sizes. The first look of a controller (CHORE_CHECK_WHOLE) reads every byte of any. */
 static void work_chore(struct storage_job *job) {
     struct chore *chore = (struct chore *)job;
     struct checkpoint_mark mark;
@@ -183,6 +191,7 @@ void checkpoints_clear_up(struct checkpoints *checkpoints, int attempt) {
     (void)checkpoints_post(checkpoints, "clearing up", chore, NULL);
 }
 
+/* Only the first n_gone: rows of those behind them are not written yet. */
 void checkpoints_clean(struct checkpoints *checkpoints) {
     if (checkpoints->n_gone == 0) return;
     for (size_t i = 0; i < checkpoints->n_gone; i++) {
@@ -220,9 +229,8 @@ uint64_t checkpoints_last_number(const struct checkpoints *checkpoints) {
 }
 
 const char *checkpoints_path_of(const struct checkpoints *checkpoints, uint64_t number) {
-    for (size_t i = 0; i < checkpoints->n_kept; i++)
-        if (checkpoints->kept[i].number == number) return checkpoints->kept[i].path;
-    return NULL;
+    const struct kept *kept = checkpoints_numbered(checkpoints, number);
+    return kept != NULL ? kept->path : NULL;
 }
 
 const char *checkpoints_latest_metrics(const struct checkpoints *checkpoints) {

@@ -16,7 +16,8 @@
 #include "controller/run_lock.h"
 #include "run/settings.h"
 
-/* A commit on its way. */
+/* A commit on its way. What the thread uses of it are copies, and the descriptor of the lock: whoever waited
+ * for the commit may be gone when the thread comes to it. */
 struct publication {
     struct storage_job job;
     struct checkpoints *checkpoints; /* for what follows */
@@ -51,6 +52,8 @@ static void free_publication(struct storage_job *job) {
     free(publication);
 }
 
+/* Files that lie in a place of a user's are not moved, only looked at; those that some ranks wrote into the
+ * staging directory join them there. */
 static void publish(struct storage_job *job) {
     struct publication *publication = (struct publication *)job;
     struct published *made = &publication->made;
@@ -98,6 +101,7 @@ static int find_place(const char *run_path, const struct run_commit *commit, cha
         json_decref(value);
         n += same;
     }
+    if (named > 0 && *place == NULL) return ty_fail_memory(err);
     if (n == 0 || n == commit->n) return 0;
     CLEANUP_FREE char *by_name = checkpoint_place_name(run_path, *place);
     if (by_name != NULL && n == named && str_prefix(by_name, PLACE_PREFIX, &name) &&
@@ -152,9 +156,7 @@ static int fail_unrecorded(uint64_t number, const ty_error *why, ty_error *err) 
 
 int checkpoints_set_metrics(struct checkpoints *checkpoints, uint64_t number, const char *metrics,
                             ty_error *err) {
-    struct kept *kept = NULL;
-    for (size_t i = 0; i < checkpoints->n_kept && kept == NULL; i++)
-        if (checkpoints->kept[i].number == number) kept = &checkpoints->kept[i];
+    struct kept *kept = checkpoints_numbered(checkpoints, number);
     if (kept == NULL) return 0;
     char *copy = strdup(metrics);
     if (copy == NULL) return ty_fail_memory(err);
@@ -215,6 +217,9 @@ static void put_on_record(struct checkpoints *checkpoints, const struct publicat
     records_commit(checkpoints->records);
 }
 
+/* A commit that was given up (checkpoints_settle) and has got into its place all the same goes again: workers
+ * were told that it failed, and may have begun another one. One that became part of an older checkpoint stays:
+ * the older one's row speaks of it. */
 static void end_publication(struct storage_job *job) {
     struct publication *publication = (struct publication *)job;
     struct checkpoints *checkpoints = publication->checkpoints;

@@ -60,8 +60,9 @@ struct checkpoints {
 };
 
 void kept_done(struct kept *kept);
-/* The newest of this name; NULL: there is none. */
+/* The newest of this name, and that of this number; NULL: there is none. */
 struct kept *checkpoints_find(const struct checkpoints *checkpoints, const char *name);
+struct kept *checkpoints_numbered(const struct checkpoints *checkpoints, uint64_t number);
 /* Steals `name` and `metrics`, also when it fails. */
 int checkpoints_keep(struct checkpoints *checkpoints, uint64_t number, char *name, char *metrics);
 /* Takes `metrics` over, in place of those that it had. */
