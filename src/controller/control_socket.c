@@ -58,6 +58,8 @@ int control_socket_answer(int question, nanoseconds length, struct buffer *out) 
 
 /* -- the controller, which answers */
 
+/* Whatever is under way with the client is over; the listener goes on. Answers of agents that still come find
+ * nobody missing. */
 static void hang_up(void *context) {
     struct control_socket *control = context;
     struct ty_run *run = control->run;
@@ -145,7 +147,8 @@ static bool take_question(struct control_socket *control, const char *text) {
     nanoseconds length, period;
     int behind = 0;
     if (sscanf(text, "look %" SCNd64 " %" SCNd64 " %n", &length, &period, &behind) != 2 || behind == 0 ||
-        length < 0 || period <= 0 || idset_parse(&control->ranks, text + behind, NULL) < 0)
+        length < 0 || length > INT64_MAX / 2 || period <= 0 ||
+        idset_parse(&control->ranks, text + behind, NULL) < 0)
         return false;
     if (run->phase != PHASE_RUNNING || idset_count(&control->ranks) == 0) return false;
     for (int64_t rank = -1; (rank = idset_next(&control->ranks, rank)) != IDSET_END;)
@@ -171,6 +174,7 @@ static void on_client(void *context, unsigned events) {
     if (size <= 0 || asked || !take_question(control, text)) hang_up(control);
 }
 
+/* Whoever comes while another is served is closed again, and hears EPIPE for its question. */
 static void on_connection(void *context, int connected) {
     struct control_socket *control = context;
     CLEANUP_FD int fd = connected;
