@@ -1,6 +1,6 @@
-/* What can be opened anew is, as output is (sink.c), so that O_NONBLOCK is ours alone. A file cannot be waited
- * for: it is read whenever there is room. Which ranks get it, and how far each has come, is kept here; their
- * pipes are the agents' (agent/feed.c). */
+/* Standard input on its way to workers. What can be opened anew is, as output is (sink.c), so that O_NONBLOCK
+ * is ours alone. A file cannot be waited for: it is read whenever there is room. Which ranks get it, and how
+ * far each has come, is kept here; their pipes are the agents' (agent/feed.c). */
 #include "controller/input.h"
 
 #include <errno.h>
@@ -21,6 +21,7 @@
 
 enum { WINDOW = 256 << 10, PIECE = 64 << 10, ALL_WINDOWS = 16 << 20, WINDOW_MIN = 4 << 10 };
 
+/* A rank as a reader: it gets none; its worker has not started; it reads; it reads no more. */
 struct reader {
     enum { READER_NONE, READER_AWAITED, READER_OPEN, READER_LEFT } state;
     uint64_t under_way; /* bytes that its pipe has not taken */
@@ -57,7 +58,7 @@ static void go_on(struct input *input);
 
 /* One piece a turn. */
 static void read_piece(struct input *input) {
-    static char bytes[PIECE];
+    char bytes[PIECE];
     size_t most = room(input);
     if (most == 0 || input->ended) return;
     /* One that could not be opened anew may block, and who shares it may have read what was there. */
@@ -86,7 +87,8 @@ static void on_timer(void *context) {
     go_on(context);
 }
 
-/* Waits for more to read, if there is room for it. */
+/* Waits for more to read, if there is room for it. A watch that was never started is not started to rest; a
+ * file, which epoll refuses, gets the timer. */
 static void go_on(struct input *input) {
     bool wanted = !input->ended && room(input) > 0;
     if (input->watch.state == NULL && !wanted) return;
@@ -128,6 +130,8 @@ void input_close(struct input *input) {
     input->n = 0;
 }
 
+/* Until each of its readers has started nothing is read (room): what is read before would be lost to the
+ * last. */
 void input_begin(struct input *input, uint32_t n, int attempt) {
     if (input->fd < 0) return;
     free(TAKE(input->readers));
