@@ -34,7 +34,9 @@ static uint64_t random_number(void *context) {
     return number;
 }
 
-/* What all nodes of an attempt share: the store, and the parts of the launch that are alike. */
+/* What all nodes of an attempt share: the store, and the parts of the launch that are alike. Made with the
+ * first node's launch, and of no other attempt's: what a worker of the one before set or gathered is gone with
+ * it. */
 static int make_shared(struct ty_run *run, int attempt, ty_error *err) {
     if (run->committing.beginning < 0)
         return ty_fail_memory(err); /* from a checkpoint that is not whole, or from none: neither */
@@ -61,6 +63,8 @@ static int make_shared(struct ty_run *run, int attempt, ty_error *err) {
     return result;
 }
 
+/* Into the channel, which is held first: the rows that the attempt stands on are written before any worker
+ * starts, or have failed. */
 static int launch(void *context, uint32_t node, int attempt, ty_error *err) {
     struct ty_run *run = context;
     struct peer *peer = &run->agents.peers[node];
@@ -71,6 +75,7 @@ static int launch(void *context, uint32_t node, int attempt, ty_error *err) {
     return result < 0 ? result : launch_frame(run->launched.launch, peer, channel_out(peer->channel), err);
 }
 
+/* Does not wait for rows: what was held for some goes with it, in order. */
 static void stop(void *context, uint32_t node, bool kill, const char *reason) {
     struct ty_run *run = context;
     Wire__Stop body = WIRE__STOP__INIT;
@@ -137,6 +142,8 @@ static int publish(void *context, const struct run_commit *commit, char **path, 
     return result < 0 ? result : 1;
 }
 
+/* The end of a commit goes to whoever waits for it in `settle`, within a call of the core's, or to the core as
+ * an event: nothing may call into the core from one of its ops. */
 static void take_published(void *context, struct published *published) {
     struct ty_run *run = context;
     run->storage.lost |= published->result == TY_EEXISTS;
@@ -178,6 +185,9 @@ static bool check(void *context) {
     return agents_fence(run) > 0 || check_latest(run);
 }
 
+/* The fence is looked at anew, as a node may have come back, swept, before its time was over. Whatever waits
+ * for it goes on with the next thing that was to come: the beginning of the run, or the look at the
+ * checkpoint. */
 void act_fenced(void *context) {
     struct ty_run *run = context;
     if (!run->agents.fencing || agents_fence(run) > 0) return;

@@ -25,6 +25,8 @@ static void add_words(struct buffer *out, const char *const *words) {
     buffer_char(out, '\0');
 }
 
+/* A sum over all that says what workers do: words, paths and the payload. Settings that another controller may
+ * change (limits, what is kept) are no part of it. */
 void adoption_name_work(const struct ty_run *run, const char *directory, struct digest *digest) {
     const struct run_request *request = run->request;
     CLEANUP(buffer_done) struct buffer work = {0};
@@ -92,6 +94,7 @@ static bool take_token(const char *told, uint32_t node, bool local, char token[3
     return true;
 }
 
+/* What is found out about the attempt on the way through the nodes; its result is the adoption itself. */
 struct finding {
     struct ty_run *run;
     struct adoption *adoption;
@@ -99,10 +102,13 @@ struct finding {
     struct digest work;
     uint64_t dropped;    /* the most of any rank */
     uint64_t unfinished; /* the least; 0: none */
-    uint64_t gathers;
-    uint32_t n_ranks; /* that were found */
+    uint64_t gathers;    /* that each rank has had an answer of: the same for all, or a gather was cut in two */
+    uint32_t n_ranks;    /* that were found */
 };
 
+/* Its reports must meet: what its agent has dropped is on record, so that what it still keeps begins at the
+ * latest where the record ends. A worker that is on record as ended counts as ready, since its agent tells its
+ * end again. */
 static const char *find_rank(struct finding *finding, const Wire__AdriftWorker *told, const char *node) {
     struct ty_run *run = finding->run;
     struct adoption *adoption = finding->adoption;
@@ -131,7 +137,8 @@ static const char *find_rank(struct finding *finding, const Wire__AdriftWorker *
     return NULL;
 }
 
-/* Values are kept with the adoption, as what becomes of them is known when all have told theirs. */
+/* Values are kept with the adoption, as what becomes of them is known when all have told theirs. Of a key that
+ * several nodes speak of the sums are added up; values must be the same, as which came last is not known. */
 static const char *find_value(struct adoption *adoption, const Wire__AdriftValue *told) {
     const uintptr_t *index = hash_get(adoption->keys, told->key);
     if (index == NULL) {
@@ -255,6 +262,7 @@ static int open_store(struct ty_run *run, ty_error *err) {
     return 0;
 }
 
+/* As make_shared in act.c begins an attempt of its own, but for the launch, which the workers have had. */
 int adoption_begin(struct ty_run *run, ty_error *err) {
     struct adoption *adoption = &run->adoption;
     int result = open_store(run, err);

@@ -93,12 +93,13 @@ bool peer_is_remote(const struct peer *peer) {
 
 /* -- what an agent is told */
 
+/* Where memory is short the channel fails, and the node with it: a worker whose answer was lost would wait for
+ * ever. */
 void peer_answer(void *context, uint32_t node, uint32_t channel, enum store_status status,
                  struct shared *value) {
     struct peer *peer = &((struct ty_run *)context)->agents.peers[node];
     if (peer->channel == NULL) return;
-    if (answers_add(&peer->answers, channel, status, value) < 0)
-        channel_fail(peer->channel, -ENOMEM); /* the worker would wait for ever */
+    if (answers_add(&peer->answers, channel, status, value) < 0) channel_fail(peer->channel, -ENOMEM);
 }
 
 void agents_flush(struct ty_run *run) {
@@ -201,6 +202,8 @@ static void sweep_after(const struct peer *peer, int pid) {
     worker_files_remove(token);
 }
 
+/* Here the agent is killed, and what it had started found by its token. Elsewhere nothing can be killed: the
+ * node is told to go, and the fence holds up the next attempt until its lease has run out. */
 void peer_abandon(struct peer *peer) {
     if (peer_is_remote(peer)) {
         peer->awaited = false;
@@ -216,6 +219,7 @@ void peer_abandon(struct peer *peer) {
     sweep_after(peer, pid);
 }
 
+/* The agent sees the end of its channel, and ends by itself; only then is what it left looked for. */
 void peer_lose(struct peer *peer) {
     int pid = peer->handle.pid;
     descriptors_close(&peer->handle.pidfd);
@@ -258,6 +262,8 @@ static nanoseconds by_our_clock(const struct peer *peer, int64_t time) {
     return time > 0 && !__builtin_sub_overflow(time, peer->clock_ahead, &ours) ? ours : time;
 }
 
+/* Another build may say anything in the rest of its messages, and is ended. A node that cannot take part, as
+ * for want of its program or its devices, says so itself, and goes back to the rendezvous. */
 static void on_hello(struct peer *peer, const Wire__Hello *hello) {
     struct ty_run *run = peer->run;
     if (hello->protocol != FRAME_PROTOCOL || strcmp(hello->version, base_build) != 0) {
@@ -370,6 +376,9 @@ static void answer_settled(struct peer *peer, const Wire__Report *report) {
                    path == NULL ? "the controller died meanwhile, and nothing of it is on record" : NULL);
 }
 
+/* In an attempt that was adopted agents tell again what may not be on record. A report that is there counts for
+ * the core and the store, but is neither written nor shown a second time. Of a checkpoint that is settled only
+ * the report is left; a rank that waits for its commit is answered from the record. */
 static void on_report(struct peer *peer, const Wire__Report *report) {
     struct ty_run *run = peer->run;
     nanoseconds time = by_our_clock(peer, report->time);
@@ -557,6 +566,9 @@ static void lose_remote(struct peer *peer, nanoseconds heard_at, const ty_error 
     run_node_lost(run->core, peer->node, why.failed ? "a node was lost" : why.data);
 }
 
+/* The end of a channel is the end of its agent. The order matters: first the agent is reaped and what it left
+ * is ended, then the core hears of the loss, which may begin another attempt. An agent of this machine that has
+ * said bye is only reaped. */
 static void on_closed(void *context, const ty_error *reason) {
     struct peer *peer = context;
     struct ty_run *run = peer->run;
@@ -598,6 +610,8 @@ static void on_drained(void *context) {
 static const struct channel_events peer_events = {
     .message = on_message, .output = on_output, .drained = on_drained, .closed = on_closed};
 
+/* A node elsewhere that is not there just now (TY_ENODE) is no failure: it stays connecting, and is tried again
+ * when some node has joined (on_nodes_changed), as long as the start limit lasts. */
 int peer_start(struct peer *peer, ty_error *err) {
     struct ty_run *run = peer->run;
     struct prepared *prepared = &run->prepared;
@@ -654,6 +668,8 @@ static void adopt(struct peer *peer) {
         channel_adopt(peer->channel, &peer_events, peer);
 }
 
+/* The channels first: the core's first order to a node may come with the adoption itself, where the run was
+ * interrupted meanwhile. A node that did not come along is lost only then, as any. */
 void agents_adopt(struct ty_run *run, const struct run_adoption *adoption) {
     struct run_agents *agents = &run->agents;
     for (uint32_t node = 0; node < agents->n; node++)
@@ -718,6 +734,8 @@ void agents_open(struct ty_run *run) {
     run->agents.store_timer = (struct loop_timer){.callback = on_store_timer, .context = run};
 }
 
+/* Agents that have said bye were let go of; others see the end of their channel. Those of this machine are
+ * waited for, so that no child of this process is left. */
 void agents_close(struct ty_run *run) {
     for (uint32_t node = 0; node < run->agents.n; node++) {
         struct peer *peer = &run->agents.peers[node];

@@ -118,6 +118,9 @@ static int put_log(struct peer *peer, uint32_t rank, const Wire__File *file, ty_
 
 /* -- parts of checkpoints */
 
+/* What a node may write is told by the path alone, which is not used as it came: it is made anew from the
+ * numbers that were read from it, and compared. What stands behind the staging directory is checked by
+ * carry_put. */
 static int put(struct peer *peer, Wire__File *file, ty_error *err) {
     struct ty_run *run = peer->run;
     CLEANUP(buffer_done) struct buffer top = {0};
@@ -184,6 +187,7 @@ void carried_stop(struct peer *peer) {
     free(handing);
 }
 
+/* One at a time: another question of the node, of its next attempt, ends the one before. */
 void carried_fetch(struct peer *peer, const Wire__Fetch *fetch) {
     static const struct carry_events events = {.piece = send_piece, .ended = end_handing};
     const struct ty_run *run = peer->run;

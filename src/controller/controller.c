@@ -62,7 +62,7 @@ static void look_after(struct ty_run *run) {
         peer_lose(&run->agents.peers[node]);
 }
 
-/* False once it has ended. */
+/* A turn of the loop, which waits for something to happen or not. False once the run has ended. */
 static bool step(struct ty_run *run, bool wait) {
     look_after(run);
     bool left = run->phase == PHASE_OVER || loop_turn(run->loop, wait);
@@ -128,7 +128,8 @@ int controller_open_loop(struct ty_run *run, ty_error *err) {
     return 0;
 }
 
-/* Waits for agents that end, and for a slow reader of the output. */
+/* Waits for agents that end, and for a slow reader of the output. In this order: agents may print until their
+ * end, the nodes elsewhere hear the exit status last, and the loop goes when nothing of it is open. */
 static void close_loop(struct ty_run *run) {
     control_socket_close(run);
     agents_close(run);
@@ -225,6 +226,8 @@ static int open_run(const struct run_request *request, struct request *read, str
 
 /* -- close */
 
+/* A run that goes on is ended by force, with its output dropped, since nobody takes it. What is still to be
+ * written gets its time; then the result is made, of a run that is over and whose journal is whole. */
 static int close_run(struct ty_run *run, ty_result **result, ty_error *err) {
     look_after(run);
     if (run->phase != PHASE_OVER) {

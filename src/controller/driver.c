@@ -133,10 +133,13 @@ static int meet_others(struct engine_options *options, struct hosts *hosts, cons
     return result >= 0 && options->node_rank > 0 ? serve(options, run, err) : result;
 }
 
+/* What on_event of a ty_trainer_config hears. */
 static const uint32_t told_events = UINT32_C(1) << EVENT_RUN | UINT32_C(1) << EVENT_ATTEMPT |
                                     UINT32_C(1) << EVENT_CHECKPOINT | UINT32_C(1) << EVENT_ATTEMPT_END |
                                     UINT32_C(1) << EVENT_RUN_END;
 
+/* ty_fit: this very program, with its command line and environment, is what workers execute; in them ty_init
+ * finds by a variable that it is to call the function. */
 static int fit(const ty_trainer_config *trainer, ty_result **result, ty_error *err) {
     static const ty_run_config default_run;
     static const ty_scaling_config default_scaling;

@@ -19,6 +19,8 @@ struct event_text {
 };
 
 static const char *const own_names[] = {"output", "log", "report", "failure"};
+_Static_assert(RUN_EVENT_KINDS + (int)ARRAY_SIZE(own_names) == EVENTS_KINDS, "a name for each kind");
+_Static_assert(EVENTS_KINDS <= 32, "a bit for each kind");
 
 int events_kind(const char *name, uint32_t *bit, ty_error *err) {
     const char *names[EVENTS_KINDS];
@@ -34,6 +36,7 @@ int events_kind(const char *name, uint32_t *bit, ty_error *err) {
                    str_hint(name, names, EVENTS_KINDS, hint));
 }
 
+/* An event that nobody wants is not even formatted. */
 static bool wants(const struct events *events, int kind) {
     return (events->wanted & 1u << kind) != 0;
 }
@@ -135,6 +138,7 @@ bool events_full(const struct events *events) {
     return events->size > EVENTS_HIGH && !events->dropping;
 }
 
+/* Only output goes, which is in the logs as well. */
 void events_drop_output(struct events *events) {
     struct event_text **link = &events->first;
     events->dropping = true;

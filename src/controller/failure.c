@@ -40,6 +40,7 @@ static void add_others(const struct ty_run *run, const struct run_failure *failu
     add_ranks(out, &unstarted, "did not run to the end");
 }
 
+/* How long it took from the order to stop until all were gone is told as well: the price of the failure. */
 static void add_proof(const struct ty_run *run, struct buffer *out) {
     uint32_t leftovers = 0;
     if (!run_clean(run->core, &leftovers)) {

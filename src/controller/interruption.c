@@ -94,6 +94,8 @@ static void note(struct interruption *interruption, enum run_phase phase, int si
     interruption->signal = signal_number;
 }
 
+/* What an interrupt is to a run in each of its phases. One that waits or opens has nobody to stop: it is over
+ * at once, or when the storage lets go of it. */
 static void interrupt(struct ty_run *run, int signal_number) {
     if (run->phase == PHASE_LINGERING) run_storage_stop_lingering(run);
     if (run->phase == PHASE_OVER) return;
@@ -115,6 +117,8 @@ void interrupt_by_force(struct ty_run *run) {
     interrupt(run, SIGTERM);
 }
 
+/* Only the first signal of a run that goes on can be a preemption, and only the one by which the scheduler
+ * tells of it. From the second on nobody waits for output that is not taken. */
 void interrupt_run(void *context, int signal_number) {
     struct ty_run *run = context;
     bool first = run->interruption.level == UNINTERRUPTED;
@@ -140,6 +144,8 @@ void interrupt_run(void *context, int signal_number) {
 
 /* -- signals of the process */
 
+/* The loop's library installs handlers of its own: those that were there are read before, ours after it, so
+ * that interruption_close can tell whether the program has set others since. */
 void interruption_listen(struct ty_run *run) {
     struct interruption *in = &run->interruption;
     int more = preempt_signal_of(run->request);

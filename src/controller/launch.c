@@ -144,7 +144,7 @@ void launch_destroy(struct launch *launch) {
     free(launch);
 }
 
-/* Own variables of a worker: "K=V" sets, "K" removes. */
+/* Own variables of a worker: "K=V" sets, "K" removes. The items are owned, and become the message's. */
 struct own_variables {
     char *const *replaced; /* what stands for all workers in place of their own */
     char **items;
@@ -207,6 +207,7 @@ static void bind(const struct launch *launch, uint32_t rank, Wire__LaunchWorker 
     topology_place_done(&place);
 }
 
+/* All that one worker has for itself. NULL: memory is short, or the framework says in `err` what is wrong. */
 static Wire__LaunchWorker *make_worker(const struct launch *launch, uint32_t rank, ty_error *err) {
     static const char *const interfaces[] = {"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"};
     const struct run_request *request = launch->run->request;
@@ -277,6 +278,9 @@ void node_token(const char *run_token, uint32_t node, char token[NODE_TOKEN_SIZE
     (void)snprintf(token, NODE_TOKEN_SIZE, "%s-%u", run_token, node);
 }
 
+/* One frame for a node, so that none of its workers starts while others cannot; the price is the bound of a
+ * frame (prepare.c looks at it before anything begins). Colours, the size of the terminal and whether lines are
+ * drawn live are those of this process's terminal at this moment. */
 int launch_frame(const struct launch *launch, const struct peer *peer, struct buffer *out, ty_error *err) {
     uint32_t node_rank = peer->node_rank;
     size_t first = launch->first[node_rank], n = launch->first[node_rank + 1] - first;

@@ -1,6 +1,6 @@
-/* Starting the process that keeps the file, hearing it, and its end. A child of the program that is forked, or
- * a controller that is killed, closes the socket: then the process writes once more, and ends. What is written,
- * and when, is that process's (view/exposition.c). */
+/* Starting the process that keeps the file, hearing it, and its end. The socket closes with a controller that
+ * is killed, as children that the program forks do not have it: then the process writes once more, and ends.
+ * What is written, and when, is that process's (view/exposition.c). */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

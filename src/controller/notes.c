@@ -153,6 +153,7 @@ static void tell_restart(const struct ty_run *run, int attempt) {
                 when);
 }
 
+/* Called before the event is on record. The progress line is taken away first: what is said stands above it. */
 void note_tell(struct ty_run *run, const struct run_event *event) {
     const struct event_checkpoint_lost *lost = &event->of.checkpoint_lost;
     const struct event_checkpoint_late *late = &event->of.checkpoint_late;

@@ -139,6 +139,9 @@ static int gather(struct ty_run *run, ty_error *err) {
     return result < 0 ? result : prepare_gather(run->request, there ? run->path : NULL, &run->prepared, err);
 }
 
+/* From here on the run has a directory. Who drives it is settled by the lock first; the journal then says what
+ * there was before, and agents that an earlier controller left on this machine are gone before checkpoints are
+ * looked at. */
 static int open_journal(struct ty_run *run, ty_error *err) {
     int result = run->lock == NULL ? open_directory(run, err) : 0;
     if (result < 0) return result;
@@ -164,6 +167,8 @@ static int open_journal(struct ty_run *run, ty_error *err) {
 
 /* -- the core */
 
+/* sweep_clock comes before the first agent: children of this process that are older than that moment are none
+ * of the run's. */
 static int begin_core(struct ty_run *run, ty_error *err) {
     const struct run_settings *settings = &run->request->settings;
     const struct plan *planned = run->prepared.plan;

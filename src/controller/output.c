@@ -24,6 +24,8 @@ static bool has_room(const struct ty_run *run) {
     return !is_full(run) && (!records_full(run->records) || run->interruption.level != UNINTERRUPTED);
 }
 
+/* Not only the reader of the output is waited for: rows that gather faster than the storage takes them would
+ * fill the memory as well. */
 void output_pause_when_full(struct ty_run *run) {
     if (!has_room(run)) pause_agents(run, true);
 }

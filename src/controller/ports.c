@@ -44,6 +44,7 @@ static int try_bind(int family, uint16_t port) {
     return ntohs(family == AF_INET6 ? address.v6.sin6_port : address.v4.sin_port);
 }
 
+/* A kernel without IPv6, or a machine that has it switched off, has the other family alone. */
 static int find_free(uint16_t port) {
     int found = try_bind(AF_INET6, port);
     return found > 0 || found == -EADDRINUSE ? found : try_bind(AF_INET, port);
@@ -85,6 +86,8 @@ static bool take_another(struct ports *ports) {
     return false;
 }
 
+/* Blocks are kept from attempt to attempt: ports on which a connection still lingers are passed over, and free
+ * again when one later looks. */
 int ports_find(struct ports *ports, size_t count, uint16_t *found, ty_error *err) {
     size_t n = 0;
     for (size_t i = 0; n < count && (i < ports->n || take_another(ports)); i++)

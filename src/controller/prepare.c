@@ -1,6 +1,7 @@
-/* Request -> demand -> cluster -> plan -> lease. The plan is made with what others leave free and claimed
- * then; as two runs may do so at once, each looks again behind its claim, and withdraws a claim that does
- * not fit. */
+/* Request -> demand -> cluster -> plan -> lease. The plan is made with what others leave free and claimed then;
+ * as two runs may do so at once, each looks again behind its claim, and withdraws a claim that does not fit.
+ * Nothing is started or made here but the rendezvous of an engine whose nodes join; what a plan is, and what a
+ * lease, is known in the rooms placement and cluster. */
 #include "controller/prepare.h"
 
 #include <errno.h>
@@ -172,6 +173,7 @@ int prepare_gather(const struct run_request *request, const char *run_path, stru
     return result < 0 ? result : rendezvous_wait(prepared->rendezvous, err);
 }
 
+/* Which nodes stay in the cluster while spare ones are taken out of it, one after another in its order. */
 struct holding_back {
     const struct prepare_again *again;   /* NULL: the run has not begun */
     const struct rendezvous *rendezvous; /* of whose nodes those that are adrift stay; NULL: none does */
@@ -334,6 +336,8 @@ static int claim(const struct prepared *prepared, struct holder_list *holders, t
     return result < 0 ? result : withdrawn;
 }
 
+/* Two that claim the same at once both withdraw; a pause of random length (lease_pause) keeps them from doing
+ * so again in step. */
 static int plan_and_claim(struct prepared *prepared, struct holder_list *holders, ty_error *err) {
     for (int tries = 0; tries < LEASE_TRIES; tries++) {
         int result = look_and_plan(prepared, holders, err);

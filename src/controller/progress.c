@@ -197,6 +197,8 @@ static void draw(struct progress *progress) {
     (void)loop_timer_start(progress->loop, &progress->timer, NS_PER_S);
 }
 
+/* Called at the end of every turn: mostly it finds that it is too early. The first line comes at once (shown
+ * 0), and so does the next one after a tick of the clock. */
 void progress_show(struct progress *progress) {
     nanoseconds since = clock_monotonic() - progress->shown;
     switch (progress->style) {
@@ -269,6 +271,7 @@ void progress_live(struct progress *progress, uint32_t rank, uint32_t stream, co
         (void)loop_timer_start(progress->loop, &progress->timer, REDRAW_INTERVAL - since);
 }
 
+/* A line of output that has not ended would be erased with the live lines: nothing is drawn until it has. */
 void progress_wrote(struct progress *progress, int stream, uint8_t last) {
     if ((progress_streams(progress) >> (stream - 1) & 1) != 0) progress->within_line = last != '\n';
 }

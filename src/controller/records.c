@@ -197,6 +197,8 @@ static void tell(struct records *records, const char *metrics) {
     call_back(records, metrics);
 }
 
+/* A batch that was given up (records_wait) may end well all the same. The records stay failed: rows behind it
+ * are gone, and what is on record has no gap in it. */
 static void end_batch(struct storage_job *job) {
     const struct batch *batch = (const struct batch *)job;
     struct records *records = batch->records;
@@ -415,9 +417,10 @@ void records_then(struct records *records, void (*then)(void *context, const cha
     if (then != NULL && records->error.code != 0) tell(records, NULL);
 }
 
+/* What is written may bring about further rows, by those who hear of it, until none comes any more. */
 void records_wait(struct records *records, nanoseconds limit) {
     nanoseconds end = clock_monotonic() + storage_patience(records->storage, limit);
-    while (records_busy(records)) { /* who hears of it may have more */
+    while (records_busy(records)) {
         records_commit(records);
         if (storage_wait(records->storage, end - clock_monotonic())) continue;
         fail(records, -ETIMEDOUT, "the storage hangs");

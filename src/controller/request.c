@@ -223,6 +223,8 @@ static int check_map(const char *what, const json_t *map, const char *section, c
     return document_check_keys(NULL, map, what, known, n, err);
 }
 
+/* What only a run needs, or only this form can get wrong; a request that is merely checked (ty_run_check) may
+ * lack a program. */
 static int check_whole(const struct request *request, ty_error *err) {
     const struct cluster_overrides *overrides = &request->overrides;
     const char *method = request->run.settings.start_method;
@@ -246,6 +248,8 @@ static int check_whole(const struct request *request, ty_error *err) {
         "give one of the two");
 }
 
+/* Unknown keys first: a mistyped one is told with the nearest that there is, before anything is said of
+ * values. */
 static int fill(struct request *request, const char *json, ty_error *err) {
     json_error_t problem;
     scaling_init(&request->scaling);

@@ -100,6 +100,7 @@ static void tell_replaced(struct ty_run *run, const struct plan *plan, const uin
     log_warning("controller", "spare nodes take over: %s", told->failed ? "?" : told->data);
 }
 
+/* The plan is the next attempt's from here on, and with it the cluster whose nodes it numbers. */
 static void adopt(struct ty_run *run, struct prepared *planned, const uint32_t *numbers) {
     struct prepared *prepared = &run->prepared;
     if (run->request->settings.spares > 0) tell_replaced(run, planned->plan, numbers);
@@ -122,6 +123,9 @@ static void refuse(struct run_layout *layout, const char *why) {
     (void)snprintf(layout->why, sizeof layout->why, "%.*s", (int)sizeof layout->why - 1, why);
 }
 
+/* A layout that is only looked at has an array of its own, so that the current attempt's ranks stay known. One
+ * that is claimed takes their place, and `node_of` of the core with it. Where nothing fits, somebody else's
+ * holding is watched: it is looked at again at once when that lets go. */
 void resize_layout(void *context, unsigned flags, struct run_layout *layout) {
     struct ty_run *run = context;
     bool claims = (flags & LAYOUT_CLAIM) != 0;

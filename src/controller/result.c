@@ -306,9 +306,9 @@ static char *format_result(const struct ty_run *run, const struct ty_result *res
     return buffer_take(&out);
 }
 
-/* "mine succeeded in 3.42 s: loss 0.0505  step 40; best checkpoint by loss: checkpoint_000030; /runs/mine". */
 /* The last word of a run that succeeded, in one line: its name, how long its attempts took, the last metrics of
- * rank 0, the best checkpoint where they are ranked by a metric, else the last one, and the run's directory. */
+ * rank 0, the best checkpoint where they are ranked by a metric, else the last one, and the run's directory.
+ * "mine succeeded in 3.42 s: loss 0.0505  step 40; best checkpoint by loss: checkpoint_000030; /runs/mine". */
 static void add_summary(const struct ty_result *result, const struct checkpoints *checkpoints,
                         struct buffer *out) {
     buffer_printf(out, "%s succeeded in ", result->name);
@@ -332,12 +332,13 @@ static void add_summary(const struct ty_result *result, const struct checkpoints
     buffer_printf(out, "; %s", result->path);
 }
 
+/* A run that failed has its failure first, and what the journal or the directory lacks behind it; one that
+ * succeeded has not where either is lost. */
 int result_tell(struct ty_run *run, ty_result **result, ty_error *err) {
     struct ty_result *made;
     int code = make_result(run, &made, err);
     if (code < 0) return code;
     code = tell_outcome(run, err);
-    /* A run whose records are lost has not succeeded. */
     const ty_error *unrecorded = records_error(run->records); /* why the journal lacks something */
     if (code < 0 && unrecorded->code == 0) {
         add_gone(run, made, code, err);

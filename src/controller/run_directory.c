@@ -151,6 +151,7 @@ static void release_place(struct storage_job *job) {
     free(place);
 }
 
+/* By a thread of the storage's: a file system that hangs is told after 5 s, and given up after 30 s. */
 static int make_storage_path(const char *path, ty_error *err) {
     struct storage_path *place = calloc(1, sizeof *place);
     if (place == NULL || (place->path = strdup(path)) == NULL) {
@@ -197,6 +198,8 @@ static int make_directory(const char *path, bool resume, enum face face, bool *e
                    path, strrchr(path, '/') + 1);
 }
 
+/* Made first and locked then: of two that make the same name up one finds the directory there. What fails
+ * behind that leaves no directory that was not there before. */
 int run_directory_open(const char *path, bool resume, enum face face, bool *existed, struct run_lock **lock,
                        ty_error *err) {
     struct buffer logs = {0};
@@ -231,6 +234,8 @@ void run_directory_remove(const char *path) {
 
 /* -- found */
 
+/* `looked`: those alone that have a journal, which may take long where a directory of them lies on storage that
+ * does not answer. */
 static int list(const char *directory, bool looked, char ***names, size_t *n, ty_error *err) {
     DIR *stream = opendir(directory);
     if (stream == NULL && errno == ENOENT) return 0;

@@ -54,6 +54,7 @@ int run_remove_check(const char *run_path, ty_error *err) {
 
 /* -- graves: the names that directories have while their files go */
 
+/* One step, within the file system: whoever lists the runs sees the whole run, or none. */
 static int take_away(const char *run_path, char **grave, ty_error *err) {
     const char *name = strrchr(run_path, '/');
     if (asprintf(grave, "%.*s/" REMOVED_PREFIX "%d-%s", (int)(name - run_path), run_path, getpid(), name + 1) <
@@ -90,6 +91,8 @@ static int lock_run(struct run_remover *remover, const char *run_path, ty_error 
     return 0;
 }
 
+/* The lock's file goes to the grave with the run, and stays there as `remover->lock`; the descriptor is that of
+ * the same file. */
 int run_remover_remove(struct run_remover *remover, const char *run_path, ty_error *err) {
     char *grave = NULL;
     struct stat status;

@@ -14,6 +14,8 @@ static const nanoseconds STORAGE_LIMIT = 30 * NS_PER_S; /* see run_storage_limit
 
 /* -- agents' logs */
 
+/* While an agent's logs hang, our own threads keep off the same storage: a thread that hangs with them could
+ * not be ended, and this process not either. */
 static void hold(struct ty_run *run) {
     run->storage.held = false;
     for (uint32_t node = 0; node < run->agents.n; node++)
@@ -34,6 +36,7 @@ nanoseconds run_storage_limit(const struct ty_run *run) {
     return run->interruption.level != UNINTERRUPTED && grace < STORAGE_LIMIT ? grace : STORAGE_LIMIT;
 }
 
+/* What the end of the run waits for: rows, and files that get on. */
 static bool is_busy(const struct ty_run *run) {
     struct storage *files = checkpoints_storage(run->checkpoints);
     return records_busy(run->records) || (storage_busy(files) && !storage_hangs(files));

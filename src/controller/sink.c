@@ -110,6 +110,8 @@ static struct {
     struct buffer waiting;
 } said = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
+/* Opened anew for each line, as standard error may be another file by now. Lines that were not taken stand in
+ * front of the next one, whichever run or thread says it; above 1 MiB of them they are given up. */
 void sink_say(const struct buffer *line) {
     static const nanoseconds PATIENCE = NS_PER_S;
     int anew = sink_open_anew(STDERR_FILENO, O_WRONLY);

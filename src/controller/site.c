@@ -75,6 +75,8 @@ static char *expand(const char *text, const char *where, ty_error *err) {
     return buffer_take(&out);
 }
 
+/* Settings of a later file stand in place of those of an earlier one, key by key. A file that is not there is
+ * none; one that cannot be trusted is an error, since to pass over it would change where runs go. */
 static int read_file(const char *path, size_t index, ty_error *err) {
     struct stat status;
     if (stat(path, &status) < 0) {

@@ -6,6 +6,8 @@
 
 enum { LOOKS = 4 }; /* in a row, a quarter of the limit apart */
 
+/* Stuck at each of LOOKS looks in a row, and nobody has asked, answered or said anything in between. The rank
+ * that is told is the one that the store names (store_is_stuck). */
 static void look(void *context) {
     struct stall *stall = context;
     struct ty_run *run = stall->run;

@@ -32,6 +32,8 @@ static void add_program(struct node_programs *programs, const char *name, bool s
     programs->list[programs->n++] = &program->wire;
 }
 
+/* The program itself, and the script where that is an interpreter: a node whose file differs would train
+ * something else. What they import is not looked at. */
 static void list_programs(struct node_programs *programs, const struct run_request *request) {
     char *const *entry = request->environment == NULL ? environ : request->environment;
     programs->looked = true;

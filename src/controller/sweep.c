@@ -20,6 +20,8 @@ uint64_t sweep_clock(void) {
     return process_has_children() ? process_clock() : 0;
 }
 
+/* Known by the token in its environment; or it is our child by now, began with the run, and is of a session of
+ * the dead agent's or, where this process has no other children, of any. */
 static bool is_leftover(int pid, const struct sweep_scope *scope) {
     char entry[128];
     struct process process;
@@ -46,7 +48,7 @@ static bool sweep_once(const struct sweep_scope *scope, struct idset *found) {
         CLEANUP_FD int held = kernel_hold(pid);
         (void)idset_add(found, pid);
         any = true;
-        if (!is_leftover(pid, scope)) continue;
+        if (!is_leftover(pid, scope)) continue; /* the number was given to another process meanwhile */
         (void)kernel_signal(held, pid, SIGKILL);
         (void)kernel_await(held, pid, END_LIMIT_MS);
         (void)waitpid(pid, NULL, WNOHANG);

@@ -10,6 +10,7 @@
 
 #define SECOND_LOOK (50 * NS_PER_MS)
 
+/* Of a holder only what it holds of the wanted resources counts; as many are named as a line can bear. */
 void wait_describe(const struct demand *demand, const struct holder_list *holders, ty_error *reason) {
     CLEANUP(buffer_done) struct buffer text = {0};
     size_t found = 0;
@@ -68,7 +69,7 @@ int wait_watch(struct ty_run *run, const struct holder_list *holders, void (*loo
 
 /* Somebody may have let go of what is short. */
 static void plan_again(struct ty_run *run) {
-    CLEANUP(holder_list_done) struct holder_list holders;
+    CLEANUP(holder_list_done) struct holder_list holders = {0};
     ty_error err = {0};
     int result = prepare_plan(run->request, run->name, &run->prepared, &holders, &err);
     if (result == TY_EBUSY) {
