@@ -69,7 +69,7 @@ void kept_values_add(struct kept_values *values, const char *key, const void *de
     struct kept_value *value = make_room(values, key, 0);
     if (value == NULL) return;
     bool fits = size < sizeof text;
-    if (fits) memcpy(text, delta, size);
+    if (fits && size > 0) memcpy(text, delta, size);
     if (value->value != NULL || !fits || !str_to_int64(text, INT64_MIN, INT64_MAX, &number) ||
         __builtin_add_overflow(value->sum, number, &value->sum))
         kept_values_lose(values);

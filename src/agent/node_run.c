@@ -52,6 +52,8 @@ static void sweep_given(struct errand *errand) {
     checkpoint_sweep_given(errand->path, (int)errand->rank);
 }
 
+/* Where another controller could still adopt the attempt, as this one may die before it has heard of the last
+ * end, all that would be told stays until it goes on (attempt_let_go). */
 static void swept(void *context, bool clean) {
     struct node_run *run = context;
     run->unclean |= !clean;
@@ -117,6 +119,7 @@ static void step(struct node_run *run) {
     }
 }
 
+/* Of an agent that is adrift nobody else can be told of the end: it is the loss of the controller. */
 void node_run_end(struct node_run *run, enum worker_process_stop how) {
     if (run->adrift.on) {
         node_run_lose(run, ", and this agent is told to end", how);
@@ -166,6 +169,7 @@ static void on_drained(void *context) {
 static void leave_controller(struct node_run *run, const char *why, bool fault) {
     nanoseconds proven = channel_proven_at(run->outbox.channel);
     channel_destroy(TAKE(run->outbox.channel));
+    worker_channels_forget_part(&run->channels);
     if (!adrift_begin(run, proven, fault))
         node_run_lose(run, why, run->service->leased && fault ? STOP_KILLED : STOP_TOLD);
 }
@@ -228,6 +232,9 @@ static bool has_loopback(int family) {
            connect(fd, &own.any, size) == 0;
 }
 
+/* The address is that of this machine for workers on it alone; of a node that joined the controller knows a
+ * better one. The two times tell how far the clocks of the two machines are apart (compare_clocks in
+ * controller/agents.c). */
 static void say_hello(struct node_run *run, const char *refusal) {
     Wire__Hello hello = WIRE__HELLO__INIT;
     hello.protocol = FRAME_PROTOCOL;
@@ -356,6 +363,7 @@ static int open_run(struct node_run *run, ty_error *err) {
     return code;
 }
 
+/* The logs outlast whatever writes to them, the outbox whatever speaks, and the loop all of it. */
 static bool close_run(struct node_run *run) {
     if (run->lease_fd >= 0) (void)close(run->lease_fd);
     if (run->loop == NULL) return false;

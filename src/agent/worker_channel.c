@@ -345,6 +345,8 @@ void speaker_take(struct speaker *speaker) {
     }
 }
 
+/* First what lies in every socket is measured, and then all are read: a channel may hand the end of another one
+ * over, whose bytes count as well. */
 void speaker_finish(struct speaker *speaker) {
     if (speaker->finishing) return;
     speaker->finishing = true;
@@ -421,6 +423,7 @@ static void answer_one(struct worker_channel *channel, Wire__Answer__Status stat
     }
 }
 
+/* The value is held once for all the channels that it is for, and written to each straight from there. */
 void worker_channels_answer(struct worker_channels *all, const Wire__Answer *answer) {
     /* A large answer comes in parts, each with the size of the whole, and no other comes between them. */
     struct arriving *part = &all->arriving;
@@ -456,6 +459,11 @@ void worker_channels_answer(struct worker_channels *all, const Wire__Answer *ans
     shared_release(arriving.value);
 }
 
+void worker_channels_forget_part(struct worker_channels *all) {
+    shared_release(all->arriving.value);
+    all->arriving = (struct arriving){0};
+}
+
 void worker_channels_committed(struct worker_channels *all, const Wire__Committed *committed) {
     struct worker_channel *channel = find_waiting(all, committed->channel);
     if (channel == NULL || channel->waiting != WAITING_COMMIT || channel->commit != committed->number) return;
@@ -468,7 +476,7 @@ void worker_channels_committed(struct worker_channels *all, const Wire__Committe
 }
 
 void worker_channels_done(struct worker_channels *all) {
-    shared_release(all->arriving.value);
+    worker_channels_forget_part(all);
     worker_channels_keep(all, false);
     free(all->slots);
 }

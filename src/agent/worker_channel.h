@@ -111,6 +111,9 @@ void speaker_finish(struct speaker *speaker);
 /* Answers of the controller. One for a channel that is gone is dropped. */
 void worker_channels_answer(struct worker_channels *all, const Wire__Answer *answer);
 void worker_channels_committed(struct worker_channels *all, const Wire__Committed *committed);
+/* The controller is gone: an answer of which it has sent a part will not be whole, and another controller
+ * answers from the beginning. */
+void worker_channels_forget_part(struct worker_channels *all);
 
 /* For another controller, where channels keep what they asked. Some channel waits for what must not be asked
  * twice: */

@@ -1,4 +1,5 @@
-/* What an agent keeps of the store for another controller has a limit, beyond which it keeps nothing. */
+/* What an agent keeps of the store for another controller has a limit, beyond which it keeps nothing; and what
+ * it keeps of the controller that is gone. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -131,13 +132,35 @@ static void tiny_values_count_as_what_they_take(void **state) {
     }
 }
 
+static void answer_part(struct worker_channels *all) {
+    Wire__Answer answer = WIRE__ANSWER__INIT;
+    answer.size = 8;
+    answer.value = (ProtobufCBinaryData){4, (uint8_t *)"half"};
+    worker_channels_answer(all, &answer);
+}
+
+/* Otherwise the next controller's answer would be filled up with what this one has sent. */
+static void part_of_an_answer_goes_with_its_controller(void **state) {
+    (void)state;
+    struct worker_channels all = {0};
+    answer_part(&all);
+    assert_int_equal(all.answer_bytes, 8);
+    worker_channels_forget_part(&all);
+    assert_int_equal(all.answer_bytes, 0);
+    answer_part(&all);
+    assert_int_equal(all.arriving.have, 4);
+    answer_part(&all);
+    assert_int_equal(all.arriving.have, 0);
+    assert_int_equal(all.answer_bytes, 0);
+}
+
 #define TEST(name) cmocka_unit_test_teardown(name, tear_down)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(the_last_value_and_the_sum_are_kept), TEST(what_cannot_be_told_loses_all),
         TEST(a_value_too_large_loses_all),         TEST(values_that_change_for_ever_are_kept),
-        TEST(tiny_values_count_as_what_they_take),
+        TEST(tiny_values_count_as_what_they_take), TEST(part_of_an_answer_goes_with_its_controller),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
