@@ -27,6 +27,7 @@ static const struct timespec BETWEEN_LOOKS = {0, 100000000};
 
 /* -- the look, in the thread */
 
+/* The thread's until the job is done; then the directory's path and mark go to the storage. */
 struct preparing {
     struct storage_job job;
     struct node_storage *storage; /* NULL: nobody wants to know */
@@ -56,6 +57,8 @@ static int claim(struct preparing *preparing) {
     /* All agents of a run hold its mark together. Whoever gets it for himself knows that none of them lives. */
     if (mark < 0 || flock(mark, LOCK_SH | LOCK_NB) < 0) return 0;
     ssize_t size = pread(mark, there, sizeof there, 0);
+    if (size < 0)
+        return ty_fail(&preparing->err, TY_ESTART, "cannot read %s/" MARK_NAME ": %s", path, strerror(errno));
     if (size == 0 && !made) return 0; /* it is being written */
     bool same = (size_t)size == strlen(preparing->text) && memcmp(there, preparing->text, (size_t)size) == 0;
     if (size > 0 && !same) {
@@ -68,7 +71,10 @@ static int claim(struct preparing *preparing) {
     return 1;
 }
 
-/* What a network file system remembers of the directory may be a moment old. */
+/* Is there a run.lock with the same text in the run's directory here? Then it is the same directory. One with
+ * another text may be an old view of it, as a network file system remembers for a moment: it is looked at
+ * again. Else a directory of this node's own is made under the same path, so that workers find what they are
+ * told. */
 static void look(struct storage_job *job) {
     struct preparing *preparing = (struct preparing *)job;
     const char *path = preparing->path;
@@ -100,6 +106,8 @@ static void look(struct storage_job *job) {
 
 enum clearing_kind { CLEARING_DROP, CLEARING_SWEEP, CLEARING_FETCHED, CLEARING_LEAVE };
 
+/* What is done there in the background, in the order in which it was posted; only what was fetched is waited
+ * for. */
 struct clearing {
     struct storage_job job;
     enum clearing_kind kind;
@@ -184,6 +192,8 @@ static const char *wanted_name(const Wire__Launch *launch) {
     return inside && carry_path_is_inside(rest + 1) ? rest + 1 : NULL;
 }
 
+/* What was fetched for an attempt serves the next one as well, where that begins with the same checkpoint;
+ * another one takes its place, so that a node never holds more than one beside what its workers write. */
 static void begin_attempt(struct node_storage *storage) {
     ty_error none = {0};
     const char *wanted = storage->state == STORAGE_APART ? wanted_name(storage->launch) : NULL;
@@ -257,6 +267,8 @@ void node_storage_prepare(struct node_storage *storage, const Wire__Launch *laun
 
 /* -- files that go home */
 
+/* A commit whose files are on their way: it is told to the controller when all were taken there, so that the
+ * commit finds them whole. */
 struct carrying {
     struct carrying *next;
     struct node_storage *storage;
@@ -318,23 +330,21 @@ static void end_carry(void *context, const ty_error *err) {
     unlink_carrying(carrying);
 }
 
-void node_storage_commit(struct node_storage *storage, const struct node_storage_commit *commit) {
+int node_storage_commit(struct node_storage *storage, const struct node_storage_commit *commit) {
     static const struct carry_events events = {.piece = send_piece, .ended = end_carry};
     bool elsewhere = commit->files[0] == '"'; /* a place of the user's */
     if (storage->state != STORAGE_APART || elsewhere) {
         report(storage, commit, WIRE__REPORT__KIND__COMMIT, commit->files);
-        return;
+        return 0;
     }
     CLEANUP(buffer_done) struct buffer staging = {0};
-    ty_error err = {0};
     checkpoint_staging_path(storage->path, commit->number, (int)storage->channels->attempt, &staging);
     struct carrying *carrying = calloc(1, sizeof *carrying);
     char *files = strdup(commit->files);
     if (carrying == NULL || files == NULL || staging.failed) {
         free(carrying);
         free(files);
-        fail_commit(storage, commit, "out of memory");
-        return;
+        return -ENOMEM;
     }
     *carrying = (struct carrying){.next = storage->carrying,
                                   .storage = storage,
@@ -342,11 +352,11 @@ void node_storage_commit(struct node_storage *storage, const struct node_storage
                                   .commit = *commit,
                                   .files = files};
     storage->carrying = carrying;
-    if (carry_start(storage->logs->storage, staging.data, files, &events, carrying, &carrying->carry, &err) ==
+    if (carry_start(storage->logs->storage, staging.data, files, &events, carrying, &carrying->carry, NULL) ==
         0)
-        return;
-    fail_commit(storage, commit, err.message);
+        return 0;
     unlink_carrying(carrying);
+    return -ENOMEM;
 }
 
 void node_storage_committed(struct node_storage *storage, uint64_t number) {
@@ -383,6 +393,8 @@ static void fail_fetch(struct node_storage *storage, const char *why) {
     if (storage->launch != NULL) storage->ready(storage->context, &err);
 }
 
+/* Pieces of the checkpoint that was asked for, in order; the last message has no path: all of it is here, or
+ * why it cannot be. It lies under a name of its own until it is whole. */
 void node_storage_receive(struct node_storage *storage, Wire__File *file) {
     ty_error err = {0};
     if (file->carry != storage->fetch || storage->fetch == 0 || storage->launch == NULL) return; /* of before */

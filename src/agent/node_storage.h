@@ -36,13 +36,14 @@ void node_storage_prepare(struct node_storage *storage, const Wire__Launch *laun
 /* The attempt is over, its launch goes. */
 void node_storage_forget(struct node_storage *storage);
 
-/* That a rank has written its files: to be told to the controller once they are there. */
+/* That a rank has written its files: to be told to the controller once they are there. -ENOMEM: it is told
+ * nothing. No channel is answered from within. */
 struct node_storage_commit {
     uint32_t rank, channel;
     uint64_t number;
     const char *files; /* JSON, of the worker's message */
 };
-void node_storage_commit(struct node_storage *storage, const struct node_storage_commit *commit);
+int node_storage_commit(struct node_storage *storage, const struct node_storage_commit *commit);
 void node_storage_committed(struct node_storage *storage, uint64_t number);
 
 void node_storage_receive(struct node_storage *storage, Wire__File *file); /* whose bytes it takes over */

@@ -88,6 +88,8 @@ static struct writing *find_writing(struct speaker *speaker, uint64_t number) {
 #define BAD_BEGIN "16 checkpoints are being written: commit or abort one of them first"
 _Static_assert(SPEAKER_WRITING_MAX == 16, "the text above says so");
 
+/* Answered at once, without the controller: the directory follows from the number, which the next report of
+ * this rank has in any case. */
 long request_checkpoint(struct worker_request *request) {
     struct speaker *speaker = request->channel->speaker;
     struct writing *writing = find_writing(speaker, 0);
@@ -136,13 +138,18 @@ long request_commit(struct worker_request *request) {
     if (result < 0)
         return result == -ENOMEM ? worker_request_fail_memory(request)
                                  : worker_request_refuse(request, err.message);
-    request->channel->waiting = WAITING_COMMIT;
-    request->channel->commit = writing->number;
     struct node_storage_commit commit = {.rank = request->channel->speaker->rank,
                                          .channel = request->channel->number,
                                          .number = writing->number,
                                          .files = request->at};
-    node_storage_commit(request->channel->speaker->all->storage, &commit);
+    if (node_storage_commit(request->channel->speaker->all->storage, &commit) < 0) {
+        static const char why[] = "out of memory";
+        report(request->channel, WIRE__REPORT__KIND__ABORT, writing->number, NULL, why, sizeof why - 1);
+        writing->number = 0;
+        return worker_request_fail_memory(request);
+    }
+    request->channel->waiting = WAITING_COMMIT;
+    request->channel->commit = writing->number;
     writing->number = 0;
     return 0;
 }

@@ -170,7 +170,6 @@ void carry_stop(struct carry *carry) {
     free(carry);
 }
 
-/* The next job, or the end. */
 static void go_on(struct carry *carry);
 
 static void end_read(struct storage_job *job) {
@@ -187,22 +186,9 @@ static void end_read(struct storage_job *job) {
     go_on(carry);
 }
 
-static void go_on(struct carry *carry) {
-    bool over = carry->err.code < 0 || (carry->read && carry->unacked == 0);
-    if (carry->reading != NULL) return;
-    if (over) {
-        ty_error err = carry->err;
-        carry->events.ended(carry->context, &err);
-        carry_stop(carry);
-        return;
-    }
-    if (carry->read || carry->unacked >= CARRY_WINDOW) return;
+static int post_read(struct carry *carry) {
     struct read_job *reading = calloc(1, sizeof *reading);
-    if (reading == NULL) {
-        (void)ty_fail_memory(&carry->err);
-        go_on(carry);
-        return;
-    }
+    if (reading == NULL) return -ENOMEM;
     *reading = (struct read_job){.job = {.work = read_next,
                                          .done = end_read,
                                          .release = release_read,
@@ -215,6 +201,20 @@ static void go_on(struct carry *carry) {
     carry->reader->uses++;
     carry->reading = reading;
     storage_post(carry->storage, &reading->job);
+    return 0;
+}
+
+/* The next job, unless one is under way or the window is full; or the end, where all was taken or something
+ * failed. A job that is under way is waited for in any case: it has the reader in its hands. */
+static void go_on(struct carry *carry) {
+    if (carry->reading != NULL) return;
+    bool over = carry->err.code < 0 || (carry->read && carry->unacked == 0);
+    if (!over && (carry->read || carry->unacked >= CARRY_WINDOW)) return;
+    if (!over && post_read(carry) == 0) return;
+    if (!over) (void)ty_fail_memory(&carry->err);
+    ty_error err = carry->err;
+    carry->events.ended(carry->context, &err);
+    carry_stop(carry);
 }
 
 int carry_start(struct storage *storage, const char *top, const char *list, const struct carry_events *events,
@@ -228,12 +228,11 @@ int carry_start(struct storage *storage, const char *top, const char *list, cons
     }
     *reader = (struct carry_reader){.uses = 1, .top = strdup(top), .list = list != NULL ? strdup(list) : NULL};
     *carry = (struct carry){.storage = storage, .events = *events, .context = context, .reader = reader};
-    if (reader->top == NULL || (list != NULL && reader->list == NULL)) {
+    if (reader->top == NULL || (list != NULL && reader->list == NULL) || post_read(carry) < 0) {
         carry_stop(carry);
         return ty_fail_memory(err);
     }
     *out = carry;
-    go_on(carry);
     return 0;
 }
 

@@ -40,7 +40,7 @@ struct carry_events {
 struct carry; /* opaque */
 
 /* Begins to read below `top`: the files of a rank's list (JSON, as in a commit), or, where that names none, all
- * that is there. */
+ * that is there. Negative: it did not begin; nothing is called from within. */
 int carry_start(struct storage *storage, const char *top, const char *list, const struct carry_events *events,
                 void *context, struct carry **out, ty_error *err);
 /* The other end has taken so much (sizes and CARRY_COST of each piece), or cannot: the carry fails. */
