@@ -190,7 +190,7 @@ static bool say_join(const struct node_run *run, struct channel *channel) {
 
 /* -- whether workers can go on */
 
-/* Whatever the numbers of reports come to. */
+/* All of it must fit into one message, the first of a channel, whatever the numbers of reports come to. */
 static bool can_be_told(const struct node_run *run) {
     CLEANUP(free_told) struct told told = {0};
     if (!fill_told(run, &told)) return false;
@@ -200,6 +200,9 @@ static bool can_be_told(const struct node_run *run) {
     return wire__message__get_packed_size(&WIRE_MESSAGE(JOIN, join, &join)) <= FRAME_MAX_HELLO;
 }
 
+/* Nothing may be under way that another controller could not take up: a start or a stop, a sum in the store,
+ * which would be added a second time, files of a node whose storage is apart, which went through the controller
+ * that is gone, or a worker's input or terminal, which were that controller's own. */
 bool adrift_is_possible(const struct node_run *run) {
     const struct service *service = run->service;
     bool has_workers = run->phase == NODE_RUN_ATTEMPT || run->phase == NODE_RUN_SWEPT;
@@ -226,6 +229,8 @@ bool adrift_is_possible(const struct node_run *run) {
 
 /* -- adopted */
 
+/* The events with which each worker began: what of them is on record already fits no state of the worker there,
+ * and changes nothing. */
 static void tell_workers(struct node_run *run) {
     CLEANUP_FREE Wire__WorkerEvent *events = calloc(3 * run->n_workers + 1, sizeof *events);
     CLEANUP_FREE Wire__WorkerEvent **list = calloc(3 * run->n_workers + 1, sizeof *list);

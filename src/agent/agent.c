@@ -51,6 +51,7 @@ static void set_up_process(struct rlimit *nofile) {
     descriptors_raise_limit(nofile);
 }
 
+/* While no run has a thread for its logs: before it is open, and behind its end. */
 static void write_log(void *context, enum log_level level, const char *subsystem, const char *text) {
     (void)level;
     const char *path = context;

@@ -48,6 +48,8 @@ void attempt_stop(struct node_run *run, enum worker_process_stop how) {
     node_sweep_kill(&run->sweep);
 }
 
+/* A few a turn, or a few forks that are not answered: between them the loop hears a stop, and what those that
+ * run already say. */
 void attempt_go_on(void *context) {
     struct node_run *run = context;
     struct template *template = run->way == START_FORKED ? run->service->template : NULL;
@@ -102,6 +104,8 @@ void attempt_template_changed(void *context) {
     attempt_go_on(run);
 }
 
+/* Without a start method workers are executed. Else the template is asked, and workers start when it is ready,
+ * or has refused (attempt_template_changed). */
 static void choose_way(struct node_run *run) {
     const Wire__Launch *body = run->launch.body;
     run->way = START_EXECUTED;
@@ -124,6 +128,8 @@ void attempt_storage_ready(void *context, const ty_error *err) {
     attempt_go_on(run);
 }
 
+/* The workers have their places, and whatever watches over them is set, before the first of them starts: from
+ * then on each end goes the same way, that of a start which failed among them. */
 void attempt_begin(struct node_run *run, const Wire__Launch *body) {
     ty_error err = {0};
     /* A later attempt may take other devices than the one for which the agent was started. */

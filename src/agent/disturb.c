@@ -7,6 +7,7 @@
 
 static const nanoseconds STARVED_SLICE = 45 * NS_PER_MS, FED_SLICE = 5 * NS_PER_MS;
 
+/* Each slice changes between stopped and running; a pause is one slice of the whole length. */
 static void go_on(void *context) {
     struct disturbance *disturbance = context;
     nanoseconds left = disturbance->until - loop_now(disturbance->loop);

@@ -24,6 +24,7 @@ void feed_end(struct feed *feed) {
     tell(feed, 0, true);
 }
 
+/* Each write is told at once: the controller's window for this worker opens by as much. */
 static void write_queue(struct feed *feed) {
     while (feed->queue.size > 0) {
         ssize_t n = write(feed->fd, feed->queue.data, feed->queue.size);

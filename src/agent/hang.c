@@ -95,6 +95,8 @@ static void vitals_take(struct worker_process *workers, size_t n, nanoseconds in
     }
 }
 
+/* One look at all, and the next when the earliest can be too late; workers that tell nothing by themselves are
+ * looked at a few times within the limit, as what they do is seen only by comparing two looks. */
 static void look(void *context) {
     struct hang *hang = context;
     nanoseconds now = loop_now(hang->loop), next = hang->limit;

@@ -186,6 +186,8 @@ static struct buffer take_buffer(struct buffer *buffer) {
     return taken;
 }
 
+/* `partial` is always the row in which the program writes: the row that is left is put away, and the other one
+ * is taken out, where the next drawing takes the place of what stands there. */
 static void go_to_row(struct lines *lines, unsigned row) {
     lines->rows[lines->row] = take_buffer(&lines->partial);
     lines->partial = take_buffer(&lines->rows[row]);
@@ -193,6 +195,8 @@ static void go_to_row(struct lines *lines, unsigned row) {
     lines->redrawn = true;
 }
 
+/* Takes the movements upwards off the end of what was drawn, and goes up as many rows. Above LINES_ROWS of them
+ * rows are no longer told apart: the first one is drawn over. */
 static void take_ups(struct lines *lines) {
     unsigned n = 0;
     if (!lines->redrawn && lines->n_rows == 0) return; /* no bar: the bytes are what they are */
@@ -212,6 +216,7 @@ static void take_ups(struct lines *lines) {
     }
 }
 
+/* Every row becomes a line, from the first on, but for those that were erased. */
 static void end_rows(struct lines *lines, struct buffer *out) {
     unsigned n = lines->n_rows;
     lines->rows[lines->row] = take_buffer(&lines->partial);
@@ -270,6 +275,7 @@ static void add_with_cr(struct lines *lines, const char *bytes, size_t size, boo
     }
 }
 
+/* The way of plain lines has one look for a CR in all the bytes, and none a line. */
 static void add_text(struct lines *lines, const char *bytes, size_t size, struct buffer *out) {
     const char *end = bytes + size;
     bool has_cr = !is_verbatim(lines) && size > 0 &&

@@ -27,6 +27,7 @@ static void answer(struct looks *looks, uint32_t ticket, const struct buffer *se
     outbox_send(looks->outbox, &WIRE_MESSAGE(LOOK, look, &body));
 }
 
+/* The process is this very program; what it finds lies in memory, and is read when the process was reaped. */
 static int start(struct looks *looks, const Wire__Look *order, const struct worker_process *workers, size_t n) {
     CLEANUP_FD int null = open("/dev/null", O_RDWR | O_CLOEXEC), found = kernel_memory_file("trainyard-looks");
     CLEANUP_FREE char **argv = calloc(WORDS + n + 1, sizeof *argv);

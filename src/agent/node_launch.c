@@ -24,6 +24,8 @@
 /* The descriptors of a worker beside the standard ones. */
 enum { WORKER_SOCKET = 3, WORKER_PAYLOAD = 4 };
 
+/* The first byte is compared apart: an environment has hundreds of entries, and each worker looks for
+ * dozens. */
 static char **find_entry(char **list, size_t n, const char *name, size_t size) {
     for (size_t i = 0; i < n; i++)
         if (list[i][0] == name[0] && strncmp(list[i], name, size) == 0 && list[i][size] == '=') return &list[i];
@@ -203,6 +205,7 @@ int node_launch_open_payload(const struct node_launch *launch, int *fd, ty_error
     return 0;
 }
 
+/* The entry with the worker's own pid is written by the child, in this very memory, just before it executes. */
 int node_launch_worker(struct node_launch *launch, size_t index, const int fds[4], pid_t *pid, ty_error *err) {
     const Wire__Launch *body = launch->body;
     const Wire__LaunchWorker *worker = body->workers[index];

@@ -149,6 +149,8 @@ static void start_timer(struct node_sweep *sweep, nanoseconds delay) {
     (void)loop_timer_start(sweep->loop, &sweep->timer, delay);
 }
 
+/* Whoever is found later, as a child of one that ended, is asked as well as long as this lasts
+ * (node_sweep_check); without a grace, or without anybody, the next look is at once, and kills. */
 static void ask(struct node_sweep *sweep) {
     bool left = has_children(sweep);
     sweep->state = SWEEP_ASKING;
@@ -206,6 +208,7 @@ bool node_sweep_runs(const struct node_sweep *sweep) {
     return sweep->state != SWEEP_IDLE;
 }
 
+/* By the way of a wait that is over: `waited` comes in the next turn, and never from within this call. */
 void node_sweep_hurry(struct node_sweep *sweep) {
     if (sweep->state == SWEEP_IDLE || sweep->linger == 0) return;
     sweep->state = SWEEP_LINGERING;

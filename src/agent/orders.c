@@ -4,6 +4,8 @@
 #include "agent/node_run.h"
 #include "base/log.h"
 
+/* A launch may come while the attempt before it is still swept: it waits until that is over, and another one
+ * takes its place, as the controller has given up the first by then. */
 static void on_launch(struct node_run *run, const Wire__Launch *body) {
     if (run->ending) {
         attempt_refuse(run, body, "this node's agent is ending", true);

@@ -177,6 +177,7 @@ static void keep_end(struct outbox *outbox, Wire__WorkerEvent *event) {
     if (frame_message(&WIRE_MESSAGE(EVENTS, events, &body), &outbox->kept.ends) < 0) outbox->failed = true;
 }
 
+/* Adrift, events stay where they are: they go to whichever controller comes, behind what that is told first. */
 static void send_events(struct outbox *outbox, struct outbox_events *events) {
     if (events->n == 0 || outbox->adrift) return;
     for (size_t i = 0; i < events->n && outbox->kept.wanted; i++)
@@ -216,6 +217,8 @@ void outbox_keep(struct outbox *outbox, bool wanted) {
     outbox->kept.wanted = wanted;
 }
 
+/* Kept as the frames that were sent, so that to keep a report costs a copy. When the newer half is full the
+ * older one is let go of: by then the controller has had time to write it, which `turned` makes known. */
 static void keep(struct outbox *outbox, Wire__Reports body) {
     struct outbox_kept *kept = &outbox->kept;
     size_t n = 0;

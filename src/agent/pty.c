@@ -140,6 +140,7 @@ static void watch_client(struct pty *pty) {
     if (pty->client_fd >= 0) (void)loop_watch_start(pty->outbox->loop, &pty->client, pty->client_fd, events);
 }
 
+/* A program that does not read lets what is typed pile up, to TYPED_MAX; then the client is not read either. */
 static void write_typed(struct pty *pty) {
     while (pty->typed.size > 0) {
         ssize_t n = write(pty->master_fd, pty->typed.data, pty->typed.size);

@@ -64,6 +64,8 @@ static void tell_live(void *context) {
     stream->live_told = loop_now(relay->outbox->loop);
 }
 
+/* The log and the last lines get the bytes as they are, and the user whole lines. Also where nobody is shown
+ * them: the last lines are for the failure. */
 static void take_bytes(struct relay_stream *stream, const char *bytes, size_t size) {
     struct relay *relay = stream->relay;
     struct lines *lines = &stream->lines;

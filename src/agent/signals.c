@@ -28,6 +28,7 @@ void signals_set_preemption(struct node_run *run, const char *text) {
     run->channels.preemption = run->preemption = copy;
 }
 
+/* A worker whose pid was not told yet by the template is none that runs: its end is kept there until then. */
 static struct worker_process *find_running(struct node_run *run, pid_t pid) {
     for (size_t i = 0; i < run->n_started; i++) { /* workers tend to end in the order of their start */
         size_t at = (run->reaped_hint + i) % run->n_started;

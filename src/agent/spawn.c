@@ -159,6 +159,7 @@ static bool read_script_head(const struct spawn *spawn, char head[SCRIPT_HEAD]) 
     return true;
 }
 
+/* A text file without "#!", which the kernel does not execute: a shell does, as with execvp. */
 static int start_script(struct spawning *child, pid_t *pid, ty_error *err) {
     const struct spawn *original = child->spawn;
     size_t n = 0;
@@ -215,6 +216,8 @@ int spawn_start(const struct spawn *spawn, pid_t *pid, ty_error *err) {
     return result;
 }
 
+/* As execvp: the first entry of the PATH that may be executed; where there is none, one that is there but may
+ * not be is what the message is about. */
 static char *search_path(const char *name, const char *search, const char *directory, ty_error *err) {
     CLEANUP_FREE char *refused = NULL;
     for (const char *at = search;; at++) {

@@ -40,6 +40,8 @@ enum {
     STRING_STATE = 32,
 };
 
+/* Where fields lie in a version, as its headers have them (Include/internal/pycore_interp.h, pycore_frame.h and
+ * cpython/code.h), in bytes. */
 struct cpython_layout {
     uint64_t version;     /* Py_Version, without its lower half */
     uint64_t interpreter; /* _PyRuntimeState.interpreters.head */
@@ -150,6 +152,8 @@ static bool look_at_file(struct stack_cpython *python, const char *path, uint64_
     return python->layout != NULL;
 }
 
+/* The interpreter is in the program, or in a library of its own: of each file that may be it, the mapping of
+ * its beginning tells where it was loaded. */
 bool stack_cpython_open(struct stack_cpython *python) {
     char name[64], line[4096], path[4096];
     uint64_t address, offset;
@@ -213,7 +217,8 @@ static int next_byte(struct line_table *table) {
     return table->at < table->end ? *table->at++ : 0;
 }
 
-/* A number in pieces of six bits, the lowest first. */
+/* A number in pieces of six bits, the lowest first, as in all entries of the table (locations.md in CPython's
+ * sources). */
 static long next_number(struct line_table *table) {
     unsigned long number = 0, byte = 0x40;
     for (unsigned shift = 0; (byte & 0x40) != 0 && shift < 32; shift += 6) {

@@ -57,6 +57,8 @@ static int take_until(struct stack_sampled *items, size_t n, nanoseconds end, na
     return 0;
 }
 
+/* What the looks are late is not made up for: samples that follow each other too fast would tell of one place.
+ * Dumps that are under way at the end are still waited for, a while. */
 int stack_sample(struct stack_sampled *items, size_t n, nanoseconds length, nanoseconds period, ty_error *err) {
     nanoseconds step = period / (QUIET_LOOKS + 2) < STEP_MOST ? period / (QUIET_LOOKS + 2) : STEP_MOST;
     nanoseconds due = clock_monotonic(), end = due + length;

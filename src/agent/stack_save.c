@@ -105,6 +105,8 @@ static void add_native(const struct saving *saving, pid_t pid) {
     say(saving, "none: neither gdb nor eu-stack is installed on this node\n");
 }
 
+/* Of a worker that hangs the debugger comes first, and always; of others it is asked only where Python says
+ * nothing, as it stops the process for a moment. */
 void stack_save(int fd, pid_t worker, const char *rank, const char *attempt, bool hung) {
     const struct saving asked = {.fd = fd, .hung = hung}, *saving = &asked;
     char when[CLOCK_TEXT];

@@ -84,6 +84,8 @@ static void go_on(struct stacks *stacks) {
     if (stacks->running && !stacks_busy(stacks)) finish(stacks);
 }
 
+/* With what they have found so far. They lead groups of their own, in which their debuggers are; each is reaped
+ * like any child. */
 static void end_jobs(struct stacks *stacks) {
     for (size_t i = 0; i < STACKS_AT_ONCE; i++) {
         if (stacks->jobs[i].pid == 0) continue;

@@ -223,6 +223,8 @@ static void drop_forked(struct worker_process *worker, int code, const char *why
     fail_start(worker, code, why);
 }
 
+/* The template's answer. Meanwhile the worker may have been told to stop, which was only noted, and it may have
+ * been reaped already, as it is this process's child: both are made up for, behind the word that it started. */
 static void on_forked(void *context, pid_t pid, const char *why) {
     struct worker_origin *origin = context;
     struct worker_process *worker = origin->worker;
@@ -359,6 +361,7 @@ static void ask_group(struct worker_process *worker) {
 
 static void begin_stop(struct worker_process *worker, enum worker_process_stop how, nanoseconds grace);
 
+/* The time of what was done last is over: the next step of the stop, as they stand in WORKER_PROCESS_STOPS. */
 static void on_deadline(void *context) {
     struct worker_process *worker = context;
     if (worker->stage == PROCESS_ASKED) {
@@ -392,6 +395,8 @@ static void start_deadline(struct worker_process *worker, nanoseconds delay) {
     (void)loop_timer_start(worker->outbox->loop, &worker->deadline, delay);
 }
 
+/* The programs that handle the signal are told first, alone, so that what they have started works on while they
+ * save; the group is told in the last part of the grace. Each is woken (CONT) behind its signal. */
 static void begin_stop(struct worker_process *worker, enum worker_process_stop how, nanoseconds grace) {
     nanoseconds last = grace / LAST_SHARE < LAST_SHARE_MAX ? grace / LAST_SHARE : LAST_SHARE_MAX;
     worker->kill_at = loop_now(worker->outbox->loop) + grace;
@@ -500,6 +505,7 @@ static void say_exited(struct worker_process *worker, Wire__WorkerEvent event) {
     outbox_event(worker->outbox, event);
 }
 
+/* The end was held back for this: whether the worker itself wrote why it failed, and when. */
 static void words_told(void *context, const struct last_words_found *found) {
     struct worker_process *worker = context;
     Wire__WorkerEvent event = worker->exit;
@@ -514,6 +520,8 @@ static void words_told(void *context, const struct last_words_found *found) {
     settle(worker);
 }
 
+/* From here on its number is nobody's, or another's; only its group still has it, as long as somebody is in
+ * it. */
 void worker_process_reaped(struct worker_process *worker, int wait_status, const struct rusage *used) {
     disturb_forget(&worker->disturbance);
     feed_end(&worker->feed);

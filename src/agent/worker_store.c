@@ -180,6 +180,7 @@ bool speaker_waits_for_sum(const struct speaker *speaker) {
     return found;
 }
 
+/* One that is being written, or whose commit is not answered. */
 uint64_t speaker_unfinished(const struct speaker *speaker) {
     uint64_t first = 0;
     for (size_t i = 0; i < SPEAKER_WRITING_MAX; i++) {

@@ -84,6 +84,8 @@ void template_give(struct template *template, int control_fd, pid_t pid) {
     template->given = true;
 }
 
+/* A zygote that rested, or the copy of the driver, is listened to on the loop of this run; what does not live
+ * any more, or cannot be heard, is ended, and the run begins without. */
 void template_enter(struct template *template, struct loop *loop, const struct template_log *log,
                     void (*changed)(void *context), void *context) {
     struct template_process *zygote = &template->zygote, *run = &template->run;
@@ -180,6 +182,8 @@ bool template_owns(const struct template *template, pid_t pid) {
     return pid > 0 && (pid == template->zygote.control.pid || pid == template->run.control.pid);
 }
 
+/* The end of one of the two may be reaped before its socket's end is seen, or behind it: whichever is first
+ * makes the event. */
 bool template_reaped(struct template *template, pid_t pid, int wait_status, const struct rusage *used) {
     if (template_owns(template, pid)) {
         struct template_process *process =

@@ -166,6 +166,8 @@ static void loaded(struct template *template, const struct template_event *event
     settle(template, TEMPLATE_READY, "");
 }
 
+/* The run's template ended while it was ready: workers that it forked go on, those that it owes do not start,
+ * and the next launch begins anew. */
 static void lost(struct template *template, const struct template_event *event) {
     settle(template, TEMPLATE_NONE, event->text);
     answer_all(template, event->text);
@@ -187,6 +189,7 @@ static void give_up(struct template *template, const struct template_event *even
     answer_all(template, event->text);
 }
 
+/* Whichever owes an answer has not given it in time, and goes, with all that it still owed. */
 static void late(struct template *template, const struct template_event *event) {
     (void)event;
     CLEANUP(buffer_done) struct buffer text = {0};
