@@ -122,6 +122,8 @@ static bool is_greeting(const Wire__Message *message) {
     return message->body_case == WIRE__MESSAGE__BODY_HELLO || message->body_case == WIRE__MESSAGE__BODY_JOIN;
 }
 
+/* A message is borrowed by the owner during the call and freed here, also where the owner destroys the channel
+ * in it: the memory of the channel itself stays for as long. */
 static int handle_message(struct channel *channel, const struct frame *frame) {
     ty_error err = {0};
     Wire__Message *message = frame_unpack(frame, &err);
@@ -206,6 +208,7 @@ static void dispatch(struct channel *channel) {
 
 static void take_in(struct channel *channel);
 
+/* In a turn of its own: who ends a pause does not expect to be called from within. */
 static void resume(void *context) {
     struct channel *channel = context;
     if (channel->paused || channel->told) return;
@@ -257,6 +260,8 @@ static void drop_out(struct channel *channel) {
     channel->held = SIZE_MAX;
 }
 
+/* No `closed` from within, which callers do not expect: the receiving side is shut down, its end is read in a
+ * later turn, and behind what the peer has said before. */
 static void stop_writing(struct channel *channel, int code) {
     channel->unwritable = true;
     drop_out(channel);
@@ -264,6 +269,8 @@ static void stop_writing(struct channel *channel, int code) {
     (void)shutdown(channel->transport.fd, SHUT_RD);
 }
 
+/* TLS may have sealed more than the socket took: it is given the same bytes again, from `written` on, which is
+ * why nothing is put in front of them (beat) and nothing of them is dropped. */
 static void send_queue(struct channel *channel) {
     if (channel->unwritable)
         drop_out(channel);
@@ -355,6 +362,7 @@ int channel_create(struct loop *loop, int fd, const struct channel_events *event
 struct transport channel_release_transport(struct channel *channel) {
     struct transport transport = channel->transport;
     size_t unread = channel->in.size - channel->taken;
+    /* Without memory for it the transport fails at the next read: the stream would go on in its middle. */
     if (unread > 0) buffer_append(&transport.unread, channel->in.data + channel->taken, unread);
     loop_watch_stop(channel->loop, &channel->watch);
     loop_timer_stop(channel->loop, &channel->resume);
@@ -383,6 +391,8 @@ void channel_adopt(struct channel *channel, const struct channel_events *events,
 
 /* -- signs of life */
 
+/* A beat of one that judges gives credit for a pause: what the peer sent meanwhile lies unread in this kernel,
+ * and must not cost the peer its lease. */
 static void beat(struct channel *channel, nanoseconds now) {
     struct pulse *pulse = &channel->pulse;
     if (channel->unwritable) return;
@@ -438,6 +448,8 @@ static void schedule_beat(struct channel *channel, nanoseconds now) {
     (void)loop_timer_start(channel->loop, &channel->pulse.timer, CHANNEL_BEAT);
 }
 
+/* The one that judges looks at the peer, the leased one at itself: its lease is renewed by a beat of the
+ * controller's, or when the controller's kernel has taken all that it sent. */
 static void on_beat(void *context) {
     struct channel *channel = context;
     nanoseconds now = clock_boot();
@@ -477,6 +489,7 @@ nanoseconds channel_proven_at(const struct channel *channel) {
     return channel->pulse.proven;
 }
 
+/* Whatever cannot be said ends the channel: the peer would miss it and never know. */
 int channel_send(struct channel *channel, const Wire__Message *message) {
     if (channel->unwritable) return TY_ECOMM;
     int result = frame_message(message, &channel->out);

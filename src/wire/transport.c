@@ -16,6 +16,7 @@
 #include "wire/tls.h"
 
 ssize_t transport_read(struct transport *transport, void *to, size_t size) {
+    if (transport->unread.failed) return -ENOMEM; /* what should come first was lost */
     if (transport->unread.size > 0) {
         size_t n = transport->unread.size < size ? transport->unread.size : size;
         memcpy(to, transport->unread.data, n);
@@ -35,7 +36,8 @@ ssize_t transport_write(struct transport *transport, const void *from, size_t si
 }
 
 bool transport_pending(const struct transport *transport) {
-    return transport->unread.size > 0 || (transport->tls != NULL && tls_pending(transport->tls));
+    return transport->unread.size > 0 || transport->unread.failed ||
+           (transport->tls != NULL && tls_pending(transport->tls));
 }
 
 /* All that was written, also what the kernel could not even send, since a link is down or a packet filter of

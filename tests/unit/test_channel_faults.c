@@ -163,11 +163,45 @@ static void each_send_fails(void **state) {
         assert_in_range(count(fail_sends, for_good), 2, 1000);
 }
 
+/* What was read before a release and found no room there must not be missing from the middle of the stream. */
+static void bytes_without_room_end_the_stream(void **state) {
+    (void)state;
+    static const struct channel_events events = {
+        .message = on_message, .output = on_output, .closed = on_closed};
+    struct end ends[2] = {0};
+    int fds[2];
+    struct loop *loop = loop_create(NULL);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(channel_create(loop, fds[i], &events, &ends[i], &ends[i].channel, NULL), 0);
+    say_hello(&ends[1]);
+    say_logs(&ends[1]);
+    channel_flush(ends[1].channel);
+    for (int turn = 0; turn < TURNS && ends[0].messages == 0; turn++)
+        (void)loop_turn(loop, false);
+    assert_int_equal(ends[0].messages, 1);
+    (void)memory_fails_after(0, false);
+    struct transport transport = channel_release_transport(ends[0].channel);
+    assert_true(memory_fails_after(-1, false) < 0);
+    assert_int_equal(channel_create_over(loop, &transport, &events, &ends[0], &ends[0].channel, NULL), 0);
+    for (int turn = 0; turn < TURNS; turn++) {
+        (void)loop_turn(loop, false);
+        channel_pause(ends[0].channel, false);
+    }
+    assert_int_equal(ends[0].messages, 1);
+    assert_int_equal(ends[0].closed, 1);
+    assert_true(ends[0].reason.code < 0);
+    for (int i = 0; i < 2; i++)
+        channel_destroy(ends[i].channel);
+    loop_destroy(loop);
+}
+
 int main(void) {
     loop_destroy(loop_create(NULL)); /* libuv keeps descriptors from the first on */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_send_fails),
         cmocka_unit_test(each_allocation_fails),
+        cmocka_unit_test(bytes_without_room_end_the_stream),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
