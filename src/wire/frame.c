@@ -29,6 +29,8 @@ static void store_header(uint8_t *to, size_t size, enum frame_kind kind) {
     to[4] = (uint8_t)kind;
 }
 
+/* All of the header is judged before the payload is waited for: a peer that speaks something else is told at
+ * its first bytes, and not when as many have come as it seems to announce. */
 int64_t frame_next(const uint8_t *bytes, size_t size, size_t limit, struct frame *frame, ty_error *err) {
     if (size < FRAME_HEADER) return 0;
     size_t payload = load_u32(bytes);
@@ -47,6 +49,7 @@ int64_t frame_next(const uint8_t *bytes, size_t size, size_t limit, struct frame
     return (int64_t)(FRAME_HEADER + payload);
 }
 
+/* Packed straight into the queue. A message of no bytes is one without a body, which no peer understands. */
 int frame_message(const Wire__Message *message, struct buffer *out) {
     size_t size = wire__message__get_packed_size(message);
     if (size == 0) return -EINVAL;
@@ -59,6 +62,7 @@ int frame_message(const Wire__Message *message, struct buffer *out) {
     return 0;
 }
 
+/* protobuf-c cannot copy: the message is packed and unpacked, by its own descriptor. */
 void *frame_copy(const ProtobufCMessage *message) {
     size_t size = protobuf_c_message_get_packed_size(message);
     CLEANUP_FREE uint8_t *bytes = malloc(size + 1);
@@ -67,6 +71,8 @@ void *frame_copy(const ProtobufCMessage *message) {
     return protobuf_c_message_unpack(message->descriptor, NULL, size, bytes);
 }
 
+/* protobuf-c asks for each string and list apart: what is left is counted down over one message. A message is
+ * freed without this allocator, so both must free alike. */
 static void *allocate_within(void *data, size_t size) {
     size_t *left = data;
     if (size > *left) return NULL;
@@ -93,6 +99,8 @@ Wire__Message *frame_unpack(const struct frame *frame, ty_error *err) {
     return NULL;
 }
 
+/* The header holds no size yet, as nobody knows how much will be appended. Where memory is short the buffer has
+ * failed, and the channel ends when it is flushed next. */
 size_t frame_output_begin(struct buffer *out, uint32_t rank, int stream) {
     size_t offset = out->size;
     uint8_t header[FRAME_HEADER + FRAME_OUTPUT_HEADER] = {0};

@@ -43,6 +43,8 @@ static int set(struct run_key *key, const char *text, ty_error *err) {
     return 0;
 }
 
+/* What is checked is what was opened, and not the path again. Without O_NONBLOCK the open of a pipe that nobody
+ * writes to would wait before it can be seen whose it is. */
 int key_read_file(struct run_key *key, const char *path, ty_error *err) {
     char text[KEY_SIZE + 64];
     CLEANUP_FD int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);

@@ -18,6 +18,7 @@ union sent_control {
     char bytes[CMSG_SPACE(sizeof(int))];
 };
 
+/* A Start of which the socket takes a part only has failed: whoever sends it gives that agent up. */
 int start_send(int fd, const Wire__Start *start, int lease_fd, ty_error *err) {
     CLEANUP(buffer_done) struct buffer bytes = {0};
     int result = frame_message(&WIRE_MESSAGE(START, start, (Wire__Start *)start), &bytes);
@@ -53,7 +54,8 @@ static int read_exactly(int fd, void *to, size_t size, int *lease_fd) {
     return 1;
 }
 
-/* The next frame's bytes, complete; 1, 0 at the end, or negative. */
+/* The next frame's bytes, complete; 1, 0 at the end, or negative. Header and payload are read apart, and not a
+ * byte more: what follows is the channel's. */
 static int read_frame(int fd, struct buffer *bytes, int *lease_fd, ty_error *err) {
     uint8_t header[FRAME_HEADER];
     int result = read_exactly(fd, header, sizeof header, lease_fd);
@@ -72,6 +74,7 @@ static int read_frame(int fd, struct buffer *bytes, int *lease_fd, ty_error *err
     return 1;
 }
 
+/* The descriptor may come from a channel, which made it non-blocking; here an agent that has no run waits. */
 int start_receive(int fd, Wire__Message **message, int *lease_fd, ty_error *err) {
     int flags = fcntl(fd, F_GETFL);
     if (flags < 0 || fcntl(fd, F_SETFL, flags & ~O_NONBLOCK) < 0)

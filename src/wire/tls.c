@@ -9,6 +9,7 @@
 
 static const struct tls_module *module;
 
+/* Reports why through a ty_error of its own: `err` may be NULL, and the code is wanted all the same. */
 static int load(ty_error *err) {
     ty_error why = {0};
     if (module == NULL) module = module_load("tls", &why);

@@ -124,6 +124,7 @@ static int find_session(SSL *ssl, const unsigned char *bytes, size_t size, SSL_S
     return 1;
 }
 
+/* The client's side. The memory of the identity stays ours: each thread has a place for one. */
 static int use_session(SSL *ssl, const EVP_MD *digest, const unsigned char **id, size_t *size,
                        SSL_SESSION **session) {
     (void)digest;
@@ -146,6 +147,8 @@ static int write_handshake(BIO *bio, const char *bytes, int size) {
     return (int)n;
 }
 
+/* OpenSSL asks for a few bytes at a time; what is read at once beyond the handshake stays in `in`, and is the
+ * first that read_some opens. */
 static int read_handshake(BIO *bio, char *to, int size) {
     struct tls *tls = BIO_get_data(bio);
     BIO_clear_retry_flags(bio);
@@ -232,6 +235,7 @@ static void make_way(void) {
     way = NULL;
 }
 
+/* SSL_set_bio takes the BIO over: from there on it goes with the SSL object. */
 static int make_connection(SSL_CTX *context, const struct run_key *key, int fd, struct tls **tls,
                            ty_error *err) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -290,6 +294,8 @@ static int connect_to(const struct run_key *key, uint32_t node_rank, int fd, str
     return 0;
 }
 
+/* At the end the secrets move into the two ways, and OpenSSL's object is freed with all that it holds. That a
+ * session was "reused" is the proof of the key, so it is asked before anything of the connection counts. */
 static int shake_hands(struct tls *tls, bool *writable, ty_error *err) {
     const struct handshake *handshake = tls->handshake;
     SSL *ssl = handshake->ssl;
@@ -483,6 +489,8 @@ static ssize_t write_some(struct tls *tls, const void *from, size_t size) {
     return n;
 }
 
+/* A goodbye is sent only where all before it was, and where it fits at once: else the peer sees the end of the
+ * connection, which tells as much. */
 static void destroy(struct tls *tls, bool goodbye) {
     if (goodbye && tls->handshake == NULL) {
         EVP_CIPHER_CTX *cipher = send_out(tls) == 0 ? record_cipher(&tls->writing, true) : NULL;
