@@ -37,6 +37,8 @@ struct link {
     struct link *next; /* of those that a child abandoned */
 };
 
+/* Whatever has broken a link, it stays broken: half a message may have gone out, or half an answer come in, and
+ * nothing tells where the next one begins. */
 static int fail_gone(struct link *link, int error, ty_error *err) {
     link->broken = true;
     return ty_fail(err, TY_ECOMM, "the agent of this worker is gone%s%s", error != 0 ? ": " : "",
@@ -76,6 +78,8 @@ static int wait_for(struct link *link, short events, ty_error *err) {
     return 0;
 }
 
+/* At a time-out the link is broken, as the answer is still to come and would be taken for the next one's. poll
+ * counts in int: longer limits are waited for in several turns. */
 static int await_answer(struct link *link, int64_t timeout_ms, ty_error *err) {
     struct pollfd fd = {.fd = link->fd, .events = POLLIN};
     nanoseconds begun = clock_monotonic();
@@ -89,7 +93,8 @@ static int await_answer(struct link *link, int64_t timeout_ms, ty_error *err) {
     return ty_fail(err, TY_ETIMEOUT, "the agent did not answer in time");
 }
 
-/* How many bytes the socket took at once, 0 when it is full. */
+/* How many bytes the socket took at once, 0 when it is full. The descriptor's own flags are left alone: on the
+ * shared socket they are other processes' as well. */
 static ssize_t send_some(struct link *link, const void *bytes, size_t size, ty_error *err) {
     for (;;) {
         ssize_t n = send(link->fd, bytes, size, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -135,6 +140,7 @@ static int drain(struct link *link, ty_error *err) {
     return 0;
 }
 
+/* Until at most `limit` bytes are queued. */
 static int drain_below(struct link *link, size_t limit, ty_error *err) {
     int rc = drain(link, err);
     while (rc == 0 && link->out.size - link->sent > limit) {
@@ -182,6 +188,8 @@ static int read_variable(const char *name, int64_t *number, ty_error *err) {
     return ty_fail(err, TY_EUSAGE, "%s is \"%.64s\", but must be a number from 0 to %d", name, text, INT32_MAX);
 }
 
+/* The descriptor is looked at before anything is said over it: a program that closed all it did not know may
+ * have a file of its own there by now. */
 static int open_channel(bool own, struct link **link, ty_error *err) {
     if (getenv(WORKER_FD_VARIABLE) == NULL)
         return ty_fail(err, TY_EUNSUPPORTED,
@@ -260,7 +268,11 @@ int link_post(struct link *link, const void *line, size_t size, ty_error *err) {
         if ((size_t)sent == size) return 0;
     }
     buffer_append(&link->out, (const char *)line + sent, size - (size_t)sent);
-    if (link->out.failed) return ty_fail_memory(err);
+    if (link->out.failed) {
+        link->out.failed = false; /* what was queued before is whole, and goes */
+        link->broken |= sent > 0; /* half a line cannot be taken back */
+        return ty_fail_memory(err);
+    }
     return drain_below(link, WORKER_QUEUE_MAX, err);
 }
 
@@ -284,10 +296,8 @@ static int receive(struct link *link, struct buffer *into, size_t size, ty_error
 static int read_line(struct link *link, struct buffer *answer, ty_error *err) {
     const char *end;
     while (link->in.size == 0 || (end = memchr(link->in.data, '\n', link->in.size)) == NULL) {
-        if (link->in.size > WORKER_LINE_MAX) {
-            link->broken = true;
+        if (link->in.size > WORKER_LINE_MAX)
             return ty_fail(err, TY_EPROTOCOL, "the agent's answer is longer than %d bytes", WORKER_LINE_MAX);
-        }
         int rc = receive(link, &link->in, LINK_READ, err);
         if (rc < 0) return rc;
     }
@@ -303,17 +313,23 @@ static int read_value(struct link *link, const char *size_text, struct buffer *v
     CLEANUP(buffer_done) struct buffer unwanted = {0};
     struct buffer *to = value != NULL ? value : &unwanted;
     int64_t size;
-    if (!str_to_int64(size_text, 0, STORE_ANSWER_MAX, &size)) {
-        link->broken = true;
+    if (!str_to_int64(size_text, 0, STORE_ANSWER_MAX, &size))
         return ty_fail(err, TY_EPROTOCOL, "the agent's answer \"value %.40s\" is not understood", size_text);
-    }
     size_t have = link->in.size < (size_t)size ? link->in.size : (size_t)size;
     if (buffer_reserve(to, (size_t)size) != NULL) buffer_append(to, link->in.data, have);
     buffer_consume(&link->in, have);
     int rc = to->failed ? ty_fail_memory(err) : 0;
     while (rc == 0 && to->size < (size_t)size)
         rc = receive(link, to, (size_t)size - to->size, err);
-    link->broken |= rc < 0; /* in the middle of an answer */
+    return rc;
+}
+
+/* What is not read to its end, for want of memory say, would be taken for the answer to the next request. */
+static int read_answer(struct link *link, struct buffer *answer, struct buffer *value, ty_error *err) {
+    const char *rest;
+    int rc = read_line(link, answer, err);
+    if (rc == 0 && str_prefix(answer->data, "value ", &rest)) rc = read_value(link, rest, value, err);
+    link->broken |= rc < 0;
     return rc;
 }
 
@@ -330,8 +346,5 @@ int link_request_within(struct link *link, const void *line, size_t size, int64_
     if (rc == 0) rc = drain_below(link, 0, err);
     if (rc == 0) rc = send_all(link, line, size, err);
     if (rc == 0 && timeout_ms >= 0) rc = await_answer(link, timeout_ms, err);
-    if (rc == 0) rc = read_line(link, answer, err);
-    if (rc < 0) return rc;
-    const char *rest;
-    return str_prefix(answer->data, "value ", &rest) ? read_value(link, rest, value, err) : 0;
+    return rc == 0 ? read_answer(link, answer, value, err) : rc;
 }

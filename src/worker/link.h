@@ -16,6 +16,8 @@
  *                                         bytes
  *   reported COUNT TIMEOUT_MS             ok, timeout IDSET         every rank has made so many reports
  *   checkpoints [now]                     value SIZE\n<bytes>       else once all reports were seen to
+ *   heartbeat                             -
+ *   preemption                            value SIZE\n<bytes>, none  JSON: whose machine is taken, and when
  *   open                                  -                         with a socket in SCM_RIGHTS: another
  *                                         channel
  *
