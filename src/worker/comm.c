@@ -15,6 +15,7 @@ static int gather(void *context, const char *key, const void *value, size_t size
     return worker_gather(context, key, value, size, (timeout + NS_PER_MS - 1) / NS_PER_MS, all, err);
 }
 
+/* A failure of the ranks to find each other is kept, as the others have given up as well. */
 static int create(ty_worker *worker, ty_error *err) {
     struct comm_config config = {
         .rank = worker->rank,

@@ -16,7 +16,8 @@ static struct {
     bool made;
 } self;
 
-/* Reports that the socket did not take at once must not be lost at the end of the process. */
+/* Reports that the socket did not take at once must not be lost at the end of the process, nor checkpoints that
+ * the upload thread has not committed. A child that came by fork inherits this, and has nothing to flush. */
 static void flush_at_exit(void) {
     struct ty_worker *worker = &self.worker;
     if (worker->pid == getpid()) (void)upload_drain(NULL);
@@ -45,6 +46,8 @@ static void watch_forks(void) {
     (void)pthread_atfork(NULL, NULL, begin_child);
 }
 
+/* The link comes first: outside of a run its error is the one that helps. "ready" is of the rank, so a child
+ * that asks before its parent does not say it. */
 ty_worker *ty_worker_self(ty_error *err) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     if (self.made) return &self.worker;
@@ -72,6 +75,7 @@ void worker_forget(void) {
     self.made = false;
 }
 
+/* The pid is asked for at each call, since pthread_atfork hears nothing of a fork by a bare system call. */
 int worker_link(struct ty_worker *worker, struct link **link, ty_error *err) {
     pid_t pid = getpid();
     if (worker->link == NULL || worker->pid != pid) {
@@ -115,8 +119,8 @@ int worker_request(struct ty_worker *worker, struct buffer *value, ty_error *err
     return rc < 0 ? rc : worker_check_answer(worker->answer.data, err);
 }
 
-int worker_fail_answer(const struct ty_worker *worker, ty_error *err) {
-    return ty_fail(err, TY_EPROTOCOL, "the agent's answer \"%.80s\" is not understood", worker->answer.data);
+int worker_fail_answer(const char *answer, ty_error *err) {
+    return ty_fail(err, TY_EPROTOCOL, "the agent's answer \"%.80s\" is not understood", answer);
 }
 
 int ty_world_rank(const ty_worker *worker) {

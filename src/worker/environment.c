@@ -36,6 +36,7 @@ static int add_device(void *context, char *piece) {
     return 0;
 }
 
+/* There are never more indices than characters. */
 static int read_devices(struct ty_worker *worker, ty_error *err) {
     const char *text = getenv("TRAINYARD_DEVICES");
     if (text == NULL || text[0] == '\0') return 0;

@@ -15,6 +15,7 @@ const char *ty_version(void) {
 
 static const struct driver *loaded; /* whoever holds a run has loaded it */
 
+/* Reports why through a ty_error of its own, since `err` may be NULL and the code is wanted all the same. */
 static int load_driver(const struct driver **driver, ty_error *err) {
     ty_error failure = {0};
     if (loaded == NULL) loaded = module_load("driver", &failure);

@@ -52,6 +52,8 @@ struct search {
     bool any;
 };
 
+/* Of each loaded object, the id and where its code lies; 1 ends the search. The id is read from memory, where
+ * the linker's note is always mapped, while the file may have been replaced since. */
 static int visit(struct dl_phdr_info *info, size_t size, void *context) {
     struct search *search = context;
     (void)size;
@@ -89,6 +91,8 @@ int worker_function_name(ty_train_function *function, char text[WORKER_FUNCTION_
     return 0;
 }
 
+/* The name has come over the environment: it may name no more than code of the very build that it was made
+ * in. */
 int worker_function_find(const char *text, ty_train_function **function, ty_error *err) {
     const char *colon = strchr(text, ':');
     CLEANUP_FREE char *id = colon != NULL ? strndup(text, (size_t)(colon - text)) : NULL;

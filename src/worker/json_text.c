@@ -49,9 +49,10 @@ static int scan_unit(struct scan *scan) {
     return unit;
 }
 
+/* Behind a backslash. Of "\u" two halves of a pair are taken together, and half of one is refused, as no UTF-8
+ * can say it; so is "\u0000", which would end the text for whoever reads it in C. */
 static bool scan_escape(struct scan *scan) {
     if (take(scan, "u")) {
-        /* Behind "\u". */
         int unit = scan_unit(scan);
         if (unit < 0xd800 || unit > 0xdfff) return unit > 0;
         int low = unit < 0xdc00 && take(scan, "\\u") ? scan_unit(scan) : -1;

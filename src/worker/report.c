@@ -67,13 +67,14 @@ static int begin_checkpoint(struct ty_worker *worker, const char *name, const st
     if (rc < 0) return rc;
     const char *rest;
     int64_t value;
-    if (!str_prefix(worker->answer.data, "directory ", &rest)) return worker_fail_answer(worker, err);
+    if (!str_prefix(worker->answer.data, "directory ", &rest))
+        return worker_fail_answer(worker->answer.data, err);
     const char *space = strchr(rest, ' ');
-    if (space == NULL) return worker_fail_answer(worker, err);
+    if (space == NULL) return worker_fail_answer(worker->answer.data, err);
     CLEANUP_FREE char *digits = strndup(rest, (size_t)(space - rest));
     CLEANUP_FREE char *directory = strdup(space + 1);
     if (digits == NULL || directory == NULL) return ty_fail_memory(err);
-    if (!str_to_int64(digits, 0, INT64_MAX, &value)) return worker_fail_answer(worker, err);
+    if (!str_to_int64(digits, 0, INT64_MAX, &value)) return worker_fail_answer(worker->answer.data, err);
     *number = (uint64_t)value;
     *path = TAKE(directory);
     return 0;
@@ -95,20 +96,22 @@ static int commit_checkpoint(struct ty_worker *worker, uint64_t number, const st
     int rc = worker_request(worker, NULL, err);
     if (rc < 0) return rc;
     const char *path;
-    if (!str_prefix(worker->answer.data, "ok ", &path)) return worker_fail_answer(worker, err);
+    if (!str_prefix(worker->answer.data, "ok ", &path)) return worker_fail_answer(worker->answer.data, err);
     char *committed = strdup(path);
     if (committed == NULL) return ty_fail_memory(err);
     worker_set_checkpoint(worker, committed, number);
     return 0;
 }
 
-/* A checkpoint that was begun has come to this: an error, or a loss with which the run goes on. */
+/* A checkpoint that was begun has come to this: an error, or (1) a loss with which the run goes on. An agent
+ * that is gone is never such a loss. */
 static int settle(int rc) {
     bool goes_on = str_equal(getenv(WORKER_LOSS_VARIABLE), "continue");
     return rc < 0 && rc != TY_ECOMM && goes_on ? 1 : rc;
 }
 
-/* Copies and commits while the caller waits. */
+/* Copies and commits while the caller waits. 2 where a file of another rank was kept in place of this rank's,
+ * with `err` naming it: the checkpoint is committed. */
 static int hand_over(struct ty_worker *worker, uint64_t number, const char *staging,
                      const ty_report_options *options, ty_error *err) {
     CLEANUP(buffer_done) struct buffer files = {0};
@@ -148,7 +151,8 @@ static int prepare_upload(struct upload *upload, const ty_report_options *option
     return upload->files == NULL ? ty_fail_memory(err) : 0;
 }
 
-/* `staging` is stolen. */
+/* Of a copy that the caller waits for, or of a directory that is his no longer, the thread does the rest.
+ * `staging` is stolen. */
 static int hand_over_later(struct ty_worker *worker, uint64_t number, char *staging,
                            const ty_report_options *options, ty_error *err) {
     ty_error failure = {0};
@@ -176,6 +180,9 @@ static int format_place(const char *place, struct buffer *out, ty_error *err) {
     return out->failed ? ty_fail_memory(err) : 0;
 }
 
+/* What is wrong with the caller's directory or place is found before the checkpoint is begun: from then on all
+ * ranks wait for this rank's files, or for word that they will not come. The failure of an upload before is
+ * told first, and in place of this report. */
 static int report(struct ty_worker *worker, const struct report_metrics *metrics,
                   const ty_report_options *options, ty_error *err) {
     if (worker == NULL) return ty_fail(err, TY_EUSAGE, "report: the worker is NULL");
@@ -191,11 +198,11 @@ static int report(struct ty_worker *worker, const struct report_metrics *metrics
     uint64_t number;
     CLEANUP_FREE char *staging = NULL;
     CLEANUP(buffer_done) struct buffer place = {0};
-    rc = begin_checkpoint(worker, options->name, metrics, &number, &staging, err);
+    if (elsewhere) rc = format_place(options->checkpoint, &place, err);
+    if (rc == 0) rc = begin_checkpoint(worker, options->name, metrics, &number, &staging, err);
     if (rc < 0) return rc;
     if (elsewhere) {
-        rc = format_place(options->checkpoint, &place, err);
-        if (rc == 0) rc = commit_checkpoint(worker, number, &place, err);
+        rc = commit_checkpoint(worker, number, &place, err);
     } else if (options->mode == TY_ASYNC) {
         rc = hand_over_later(worker, number, TAKE(staging), options, err);
     } else {
@@ -246,28 +253,26 @@ int ty_report_begin(ty_worker *worker, const char *metrics_json, const char *nam
     return begin_checkpoint(worker, name, &(struct report_metrics){.json = metrics_json}, number, path, err);
 }
 
+/* How the upload of the caller ended, as one for the thread: a place to commit, or why there is none. A place
+ * that cannot be told is such a reason as well, as all ranks wait for this checkpoint. */
 int ty_report_end(ty_worker *worker, uint64_t number, const char *place, ty_error *err) {
     if (worker == NULL) return ty_fail(err, TY_EUSAGE, "report: the worker is NULL");
     CLEANUP(buffer_done) struct buffer files = {0};
     CLEANUP(buffer_done) struct buffer staging = {0};
+    ty_error why = {.message = "its upload failed"};
     struct upload *upload = calloc(1, sizeof *upload);
     if (upload == NULL) return settle(ty_fail_memory(err));
-    /* How the upload of the caller ended, as one for the thread. */
     upload->number = number;
     checkpoint_staging_path(worker->run_path, number, worker->attempt, &staging);
-    int rc = staging.failed ? ty_fail_memory(err) : 0;
-    if (rc == 0 && place == NULL)
-        buffer_text(&files, "its upload failed");
-    else if (rc == 0 && str_equal(place, staging.data))
-        buffer_text(&files, "[]");
-    else if (rc == 0)
-        rc = format_place(place, &files, err);
-    char *text = buffer_take(&files);
-    if (rc == 0 && text == NULL) rc = ty_fail_memory(err);
-    if (place == NULL)
-        upload->failed = text;
+    bool is_staged = place != NULL && str_equal(place, staging.data);
+    if (is_staged)
+        upload->files = strdup("[]");
+    else if (place != NULL && format_place(place, &files, &why) == 0)
+        upload->files = buffer_take(&files);
     else
-        upload->files = text;
+        upload->failed = strdup(why.message);
+    bool is_short = staging.failed || (upload->files == NULL && upload->failed == NULL);
+    int rc = is_short ? ty_fail_memory(err) : 0;
     if (rc == 0)
         rc = upload_wait(&upload, err);
     else
@@ -323,14 +328,15 @@ int ty_checkpoints_reported(ty_worker *worker, double timeout_s, char **json, ty
         rc = list_within(worker, timeout_s, &value, err);
     }
     if (rc < 0) return rc;
-    if (!str_prefix(worker->answer.data, "value ", NULL)) return worker_fail_answer(worker, err);
+    if (!str_prefix(worker->answer.data, "value ", NULL)) return worker_fail_answer(worker->answer.data, err);
     char *text = strndup(value.size > 0 ? value.data : "", value.size);
     if (text == NULL) return ty_fail_memory(err);
     *json = text;
     return 0;
 }
 
-/* What was committed meanwhile counts as well; it is taken over when it is asked for. */
+/* What the thread has committed meanwhile counts as well, and is taken over when it is asked for: the worker's
+ * own fields are no concern of the thread. */
 const char *ty_checkpoint_latest(const ty_worker *worker) {
     struct ty_worker *own = (struct ty_worker *)worker;
     uint64_t number;
@@ -357,7 +363,7 @@ int ty_report_wait(ty_worker *worker, uint64_t count, double timeout_s, ty_error
     if (rc < 0 || str_equal(answer.data, "ok")) return rc;
     const char *missing;
     if (str_prefix(answer.data, "timeout", &missing)) return worker_fail_missing(missing, err);
-    return ty_fail(err, TY_EPROTOCOL, "the agent's answer \"%.80s\" is not understood", answer.data);
+    return worker_fail_answer(answer.data, err);
 }
 
 int ty_report_failure(const char *failure_json, ty_error *err) {
@@ -366,7 +372,6 @@ int ty_report_failure(const char *failure_json, ty_error *err) {
     CLEANUP(buffer_done) struct buffer answer = {0};
     buffer_printf(&line, "failure %zu\n%s", strlen(failure_json), failure_json);
     int rc = ask_beside(&line, -1, &answer, NULL, err);
-    const char *text;
-    if (rc == 0 && str_prefix(answer.data, "error ", &text)) rc = ty_fail(err, TY_EUSAGE, "report: %s", text);
+    if (rc == 0 && (rc = worker_check_answer(answer.data, err)) < 0) (void)ty_wrap(err, "report");
     return rc;
 }

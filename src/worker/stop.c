@@ -7,6 +7,7 @@
 
 #include "worker/worker.h"
 
+#include "base/cleanup.h"
 #include "base/duration.h"
 #include "base/str.h"
 
@@ -17,6 +18,8 @@ static void note_stop(int signal) {
     stop_requested = 1;
 }
 
+/* Who asks takes SIGTERM over. SA_RESTART: system calls of the program go on as if nothing had come; it hears
+ * of the stop when it asks again. */
 bool ty_stop_requested(ty_worker *worker) {
     static bool taken_over;
     (void)worker;
@@ -46,8 +49,9 @@ int ty_heartbeat(ty_worker *worker, ty_error *err) {
     return rc;
 }
 
+/* A worker that nobody has asked to stop costs no request. */
 int ty_preemption(ty_worker *worker, char **json, ty_error *err) {
-    struct buffer text = {0};
+    CLEANUP(buffer_done) struct buffer text = {0};
     if (worker == NULL || json == NULL)
         return ty_fail(err, TY_EUSAGE, "preemption: the %s is NULL",
                        worker == NULL ? "worker" : "place for the answer");
@@ -55,12 +59,8 @@ int ty_preemption(ty_worker *worker, char **json, ty_error *err) {
     buffer_clear(&worker->line);
     buffer_text(&worker->line, "preemption\n");
     int rc = worker_request(worker, &text, err);
-    if (rc == 0 && str_equal(worker->answer.data, "none")) {
-        buffer_done(&text);
-        return 0;
-    }
-    if (rc == 0) *json = buffer_take(&text);
-    if (rc == 0 && *json == NULL) rc = ty_fail_memory(err);
-    buffer_done(&text);
-    return rc < 0 ? rc : 1;
+    if (rc < 0 || str_equal(worker->answer.data, "none")) return rc;
+    if (!str_prefix(worker->answer.data, "value ", NULL)) return worker_fail_answer(worker->answer.data, err);
+    *json = buffer_take(&text);
+    return *json != NULL ? 1 : ty_fail_memory(err);
 }

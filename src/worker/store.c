@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/cleanup.h"
 #include "base/str.h"
 #include "worker/worker.h"
 
@@ -27,6 +28,13 @@ static bool answered_value(const ty_worker *worker) {
     return str_prefix(worker->answer.data, "value ", NULL);
 }
 
+static int check_value(const char *key, const char *what, const void *value, size_t size, ty_error *err) {
+    if (value == NULL && size > 0) return ty_fail(err, TY_EUSAGE, "store key %s: the value is NULL", key);
+    if (size <= WORKER_VALUE_MAX) return 0;
+    return ty_fail(err, TY_EUSAGE, "store key %s: a %s of %zu bytes is over the limit of %d", key, what, size,
+                   WORKER_VALUE_MAX);
+}
+
 /* Hands the bytes over, with a NUL behind them. */
 static int take_value(struct buffer *from, void **value, size_t *size, ty_error *err) {
     if (value == NULL) return ty_fail(err, TY_EUSAGE, "store: there is no place for the value: it is NULL");
@@ -38,19 +46,23 @@ static int take_value(struct buffer *from, void **value, size_t *size, ty_error 
     return 1;
 }
 
+/* Sends worker->line: 1 with the value that came, 0 for another answer. */
+static int ask_value(struct ty_worker *worker, void **value, size_t *size, ty_error *err) {
+    CLEANUP(buffer_done) struct buffer bytes = {0};
+    int rc = worker_request(worker, &bytes, err);
+    return rc == 0 && answered_value(worker) ? take_value(&bytes, value, size, err) : rc;
+}
+
 int ty_store_set(ty_worker *worker, const char *key, const void *value, size_t size, ty_error *err) {
     int rc = check_key(worker, key, err);
+    if (rc == 0) rc = check_value(key, "value", value, size, err);
     if (rc < 0) return rc;
-    if (value == NULL && size > 0) return ty_fail(err, TY_EUSAGE, "store key %s: the value is NULL", key);
-    if (size > WORKER_VALUE_MAX)
-        return ty_fail(err, TY_EUSAGE, "store key %s: a value of %zu bytes is over the limit of %d", key, size,
-                       WORKER_VALUE_MAX);
     buffer_clear(&worker->line);
     buffer_printf(&worker->line, "set %s %zu\n", key, size);
     buffer_append(&worker->line, value, size);
     rc = worker_request(worker, NULL, err);
     if (rc < 0) return rc;
-    return answered(worker, "ok") ? 0 : worker_fail_answer(worker, err);
+    return answered(worker, "ok") ? 0 : worker_fail_answer(worker->answer.data, err);
 }
 
 int ty_store_get(ty_worker *worker, const char *key, void **value, size_t *size, ty_error *err) {
@@ -58,14 +70,8 @@ int ty_store_get(ty_worker *worker, const char *key, void **value, size_t *size,
     if (rc < 0) return rc;
     buffer_clear(&worker->line);
     buffer_printf(&worker->line, "get %s\n", key);
-    struct buffer bytes = {0};
-    rc = worker_request(worker, &bytes, err);
-    if (rc == 0 && answered_value(worker))
-        rc = take_value(&bytes, value, size, err);
-    else if (rc == 0 && !answered(worker, "none"))
-        rc = worker_fail_answer(worker, err);
-    buffer_done(&bytes);
-    return rc;
+    rc = ask_value(worker, value, size, err);
+    return rc != 0 || answered(worker, "none") ? rc : worker_fail_answer(worker->answer.data, err);
 }
 
 int ty_store_wait(ty_worker *worker, const char *key, double timeout_s, void **value, size_t *size,
@@ -76,16 +82,11 @@ int ty_store_wait(ty_worker *worker, const char *key, double timeout_s, void **v
         return ty_fail(err, TY_EUSAGE, "store key %s: the time-out must be a number of seconds from 0", key);
     buffer_clear(&worker->line);
     buffer_printf(&worker->line, "wait %s %" PRId64 "\n", key, worker_timeout_ms(timeout_s));
-    struct buffer bytes = {0};
-    rc = worker_request(worker, &bytes, err);
-    if (rc == 0 && answered_value(worker))
-        rc = take_value(&bytes, value, size, err);
-    else if (rc == 0 && answered(worker, "timeout"))
-        rc = ty_fail(err, TY_ETIMEOUT, "store key %s was not set within %g s", key, timeout_s);
-    else if (rc == 0)
-        rc = worker_fail_answer(worker, err);
-    buffer_done(&bytes);
-    return rc;
+    rc = ask_value(worker, value, size, err);
+    if (rc != 0) return rc;
+    if (answered(worker, "timeout"))
+        return ty_fail(err, TY_ETIMEOUT, "store key %s was not set within %g s", key, timeout_s);
+    return worker_fail_answer(worker->answer.data, err);
 }
 
 int ty_store_add(ty_worker *worker, const char *key, int64_t delta, int64_t *sum, ty_error *err) {
@@ -93,15 +94,14 @@ int ty_store_add(ty_worker *worker, const char *key, int64_t delta, int64_t *sum
     if (rc < 0) return rc;
     buffer_clear(&worker->line);
     buffer_printf(&worker->line, "add %s %" PRId64 "\n", key, delta);
-    struct buffer bytes = {0};
+    CLEANUP(buffer_done) struct buffer bytes = {0};
     int64_t total;
     rc = worker_request(worker, &bytes, err);
-    if (rc == 0 &&
-        (!answered_value(worker) || bytes.size == 0 || !str_to_int64(bytes.data, INT64_MIN, INT64_MAX, &total)))
-        rc = worker_fail_answer(worker, err);
-    if (rc == 0 && sum != NULL) *sum = total;
-    buffer_done(&bytes);
-    return rc;
+    if (rc < 0) return rc;
+    if (!answered_value(worker) || bytes.size == 0 || !str_to_int64(bytes.data, INT64_MIN, INT64_MAX, &total))
+        return worker_fail_answer(worker->answer.data, err);
+    if (sum != NULL) *sum = total;
+    return 0;
 }
 
 int64_t worker_timeout_ms(double timeout_s) {
@@ -124,22 +124,18 @@ int worker_gather(struct ty_worker *worker, const char *key, const void *value, 
     if (rc < 0) return rc;
     const char *missing;
     if (str_prefix(worker->answer.data, "timeout", &missing)) return worker_fail_missing(missing, err);
-    return answered_value(worker) ? 0 : worker_fail_answer(worker, err);
+    return answered_value(worker) ? 0 : worker_fail_answer(worker->answer.data, err);
 }
 
 int ty_store_gather(ty_worker *worker, const char *key, const void *value, size_t size, double timeout_s,
                     void **all, size_t *all_size, ty_error *err) {
     int rc = check_key(worker, key, err);
+    if (rc == 0) rc = check_value(key, "piece", value, size, err);
     if (rc < 0) return rc;
-    if (value == NULL && size > 0) return ty_fail(err, TY_EUSAGE, "store key %s: the value is NULL", key);
-    if (size > WORKER_VALUE_MAX)
-        return ty_fail(err, TY_EUSAGE, "store key %s: a piece of %zu bytes is over the limit of %d", key, size,
-                       WORKER_VALUE_MAX);
     if (isnan(timeout_s)) return ty_fail(err, TY_EUSAGE, "store key %s: the time-out is not a number", key);
-    struct buffer pieces = {0};
+    CLEANUP(buffer_done) struct buffer pieces = {0};
     rc = worker_gather(worker, key, value, size, worker_timeout_ms(timeout_s), &pieces, err);
     if (rc == 0) rc = take_value(&pieces, all, all_size, err);
-    buffer_done(&pieces);
     return rc < 0 ? rc : 0;
 }
 

@@ -48,7 +48,8 @@ static int ask(struct buffer *line, struct buffer *answer, ty_error *err) {
     return rc < 0 ? rc : worker_check_answer(answer->data, err);
 }
 
-/* The first failure is the one to tell. */
+/* Tells the run that this rank's files will not come, so that the other ranks need not wait. What comes of the
+ * telling is not looked at: the first failure is the one to tell. */
 static int give_up(const struct upload *upload, int code, const char *why) {
     CLEANUP(buffer_done) struct buffer line = {0};
     CLEANUP(buffer_done) struct buffer answer = {0};
@@ -63,6 +64,8 @@ static void set_asks(bool asks) {
     (void)pthread_mutex_unlock(&uploads.lock);
 }
 
+/* The agent answers when all ranks have committed, which may take as long as the slowest of them. Without
+ * memory for its path the checkpoint is committed all the same; the latest stays the one before. */
 static int commit(const struct upload *upload, const char *files, ty_error *err) {
     CLEANUP(buffer_done) struct buffer line = {0};
     CLEANUP(buffer_done) struct buffer answer = {0};
@@ -72,8 +75,7 @@ static int commit(const struct upload *upload, const char *files, ty_error *err)
     set_asks(false);
     if (rc < 0) return rc;
     const char *path;
-    if (!str_prefix(answer.data, "ok ", &path))
-        return ty_fail(err, TY_EPROTOCOL, "the agent's answer \"%.80s\" is not understood", answer.data);
+    if (!str_prefix(answer.data, "ok ", &path)) return worker_fail_answer(answer.data, err);
     char *copy = strdup(path);
     (void)pthread_mutex_lock(&uploads.lock);
     free(uploads.latest);
@@ -106,6 +108,9 @@ static void perform(struct upload *upload) {
     if (rc != 0 && err->code == 0) (void)ty_fail(err, rc, "%s", ty_error_name(rc));
 }
 
+/* One upload after the other, for ever: the process ends without it. The upload at hand stays the first of the
+ * queue until it is done, so that whoever counts or waits counts it. One that is awaited is freed by its
+ * waiter. */
 static void *work(void *unused) {
     (void)unused;
     (void)pthread_mutex_lock(&uploads.lock);
@@ -145,6 +150,8 @@ static void forget(void) {
     uploads.pid = 0;
 }
 
+/* The lock is made anew and not unlocked: at the fork another thread may have held it, and that thread is not
+ * in the child. */
 void upload_begin_child(void) {
     uploads.lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     uploads.changed = (pthread_cond_t)PTHREAD_COND_INITIALIZER;

@@ -55,8 +55,8 @@ int64_t worker_timeout_ms(double timeout_s);
 /* TY_ETIMEOUT: the ranks of an answer "timeout IDSET", of which `missing` is the set, did not come. */
 int worker_fail_missing(const char *missing, ty_error *err);
 
-/* TY_EPROTOCOL: the last answer is none that its request can have. */
-int worker_fail_answer(const struct ty_worker *worker, ty_error *err);
+/* TY_EPROTOCOL: this answer is none that its request can have. */
+int worker_fail_answer(const char *answer, ty_error *err);
 
 /* True once ty_init was called in this process. */
 bool worker_is_initialised(void);

@@ -213,6 +213,29 @@ static void test_modes(void **state) {
 
 enum { MANY = 12 };
 
+static void body_places(void) {
+    ty_worker *worker = begin_worker();
+    ty_error err = {0};
+    uint64_t number;
+    CLEANUP_FREE char *path = NULL, *gone = path_of("gone");
+    CHECK(mkdir(gone, 0755) == 0 && chdir(gone) == 0 && rmdir(gone) == 0);
+    CHECK(report(worker, "model", TY_NO_UPLOAD, false, &err) < 0);
+    CHECK(MENTIONS(err.message, "checkpoint model: "));
+    CHECK(ty_report_begin(worker, "{}", NULL, &number, &path, NULL) == 0);
+    CHECK(ty_report_end(worker, number, "model", &err) < 0);
+    CHECK(MENTIONS(err.message, "checkpoint model: "));
+}
+
+/* A path from a directory that is gone leads nowhere: nobody waits for what this rank cannot name. */
+static void test_places_without_a_path(void **state) {
+    (void)state;
+    CLEANUP(heard_done) struct heard heard = {0};
+    serve(body_places, &heard);
+    assert_int_equal(heard.begun, 1);
+    assert_int_equal(heard.ended, 1);
+    assert_true(MENTIONS(heard.aborts.data, "1 checkpoint model: "));
+}
+
 static void body_order(void) {
     ty_worker *worker = begin_worker();
     char name[32];
@@ -513,6 +536,7 @@ static int remove_run(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_modes),
+        cmocka_unit_test(test_places_without_a_path),
         cmocka_unit_test(test_order_and_limit),
         cmocka_unit_test(test_exit_drains),
         cmocka_unit_test(test_failing_copy_is_told_once),
