@@ -118,6 +118,8 @@ static int step(struct pass *pass, int64_t most) {
     return 1;
 }
 
+/* From data to hole to data, as far as the file was long when it was looked at. Where another process has cut
+ * it off meanwhile the walk ends. */
 static int pass_sparse(struct pass *pass, int64_t size) {
     while (pass->at < size) {
         int result = 0;
@@ -144,6 +146,8 @@ static int pass_sparse(struct pass *pass, int64_t size) {
     return pass->to >= 0 && ftruncate(pass->to, pass->at) < 0 ? -errno : 0;
 }
 
+/* A file with less on the disk than its size has holes; a file system that compresses only seems to have some,
+ * and names none when it is asked. */
 static int pass_all(struct bytes *bytes, int from, int to, const struct stat *status, struct digest *digest) {
     struct pass pass = {.bytes = bytes, .from = from, .to = to};
     (void)XXH3_128bits_reset(&pass.hash);

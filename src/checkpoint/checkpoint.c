@@ -47,6 +47,7 @@ bool checkpoint_is_address(const char *place) {
     return isalpha((unsigned char)*place) && str_prefix(at, "://", NULL);
 }
 
+/* A user's name and a number's are entries of the run's directory alike; a place is told by its slash. */
 void checkpoint_path(const char *run_path, const char *name, struct buffer *out) {
     const char *inner = name;
     if (name[0] == '/' || checkpoint_is_address(name))

@@ -50,6 +50,8 @@ static int link_file(struct copy *copy, const struct tree_entry *entry, struct d
     return result < 0 ? result : sync_large(fd, digest);
 }
 
+/* What was found in the walk may be another thing by now: the file is opened without following a link, and
+ * looked at again. Others may not read the copy before it has its mode, which comes last. */
 static int take_file(struct copy *copy, const struct tree_entry *entry, struct digest *digest, ty_error *err) {
     struct stat status;
     CLEANUP_FD int from = tree_open_file(entry->directory, entry->name);
@@ -177,6 +179,8 @@ static int list_copied(const struct copy *copy, struct buffer *files, ty_error *
 
 /* -- the whole */
 
+/* The source must not be the staging directory itself, nor hold it, or the copy would find its own files for
+ * ever (copy_entry looks for the directory in which it writes). */
 static int copy_tree(struct copy *copy, int from, ty_error *err) {
     struct stat staging, status;
     if (fstat(from, &status) < 0)
@@ -205,6 +209,8 @@ static int make_own(struct copy *copy, char **path, ty_error *err) {
     return copy->own < 0 ? copy->own : 0;
 }
 
+/* Whatever fails, what was made goes: what had reached the staging directory is withdrawn, and the rank's own
+ * directory, as far as that did not become the staging directory, is removed as a whole. */
 int checkpoint_copy(const char *source, const char *staging, const struct checkpoint_copying *how,
                     struct buffer *files, ty_error *err) {
     struct copy copy = {.source = source,

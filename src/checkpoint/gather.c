@@ -52,6 +52,7 @@ static int merge_directory(struct copy *copy, struct copied *copied, ty_error *e
     return equal ? 0 : fail_conflict(copy, copied->path, err);
 }
 
+/* What stands there is whole, as it came by a rename: it can be compared, whichever rank brought it. */
 static int merge(struct copy *copy, struct copied *copied, ty_error *err) {
     if (copied->directory) return merge_directory(copy, copied, err);
     int moved = move(copy, copied->path);
@@ -80,6 +81,8 @@ static int merge(struct copy *copy, struct copied *copied, ty_error *err) {
     return 0;
 }
 
+/* The first rank costs one rename, however many files it has. Entries come in the order of the walk, a
+ * directory before what is in it, so each finds its directory there. */
 int copy_gather(struct copy *copy, const char *own, ty_error *err) {
     if (renameat2(AT_FDCWD, own, AT_FDCWD, copy->staging, RENAME_NOREPLACE) == 0) {
         copy->to = TAKE_FD(copy->own);

@@ -36,6 +36,7 @@ bool manifest_entry_read(const json_t *value, struct manifest_entry *entry) {
     return hash == NULL || (entry->xxh3 != NULL && is_hash(entry->xxh3));
 }
 
+/* The file may grow while it is read, or never end: there is a bound. */
 static int read_all(int fd, struct buffer *out) {
     enum { READ_PIECE = 1 << 20 };
     for (;;) {
@@ -117,6 +118,8 @@ static bool name_beside(const char *up, const char *name, char made[NAME_ROOM]) 
     return n < NAME_ROOM;
 }
 
+/* Of two the one inside counts where it has our part; the user's metadata alone takes our part from the one
+ * beside. */
 int manifest_read(int directory, const char *name, json_t **metadata, ty_error *err) {
     char beside[NAME_ROOM];
     json_t *read;

@@ -37,6 +37,8 @@ bool mark_speaks_of(const json_t *ours, int top, const struct checkpoint_mark *m
            json_integer_value(json_object_get(ours, "directory")) == (json_int_t)status.st_ino;
 }
 
+/* Cheap first: the manifest's words, then the inode, and only where those leave a doubt, which is with a
+ * manifest beside a directory that was copied, every byte of the files. */
 struct mark_found mark_find(int run, const char *name, const char *id) {
     struct mark_found found = {0};
     struct stat status;

@@ -79,6 +79,8 @@ static int look_at(void *context, enum tree_visit visit, const struct tree_entry
     return TREE_SKIP;
 }
 
+/* Neither the run's directory nor one above it can be a checkpoint: its removal would take the run. What lies
+ * in the run's directory is asked entry by entry (look_at). */
 static int check_run(const struct look *look, ty_error *err) {
     struct stat run, place;
     CLEANUP(lineage_done) struct lineage above = {0};

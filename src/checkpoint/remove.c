@@ -73,6 +73,8 @@ int tree_take_away(int run, const char *name, uint64_t number) {
     return result == 0 ? tree_remove(run, trash) : result;
 }
 
+/* What lies under the name by now is looked at first: the user may have put another directory there. One that
+ * is gone has perhaps left its files under the name of what is removed, which go as well. */
 int checkpoint_remove(const char *run_path, const struct checkpoint_mark *mark, ty_error *err) {
     struct stat status;
     if (checkpoint_is_place(mark->name)) return 0;

@@ -86,6 +86,7 @@ static int sweep_entry(void *context, enum tree_visit visit, const struct tree_e
     return result < 0 ? fail(sweep, entry->name, result, err) : TREE_SKIP;
 }
 
+/* Entries of the run's directory alone are looked at: a visitor that removes or skips enters nothing. */
 static int sweep_run(const struct checkpoint_sweep *sweep, ty_error *err) {
     CLEANUP_FD int top = tree_open(AT_FDCWD, sweep->run_path, true, err);
     if (top < 0) return top;

@@ -18,6 +18,8 @@
 #include "checkpoint/mark.h"
 #include "checkpoint/tree.h"
 
+/* A directory above with a journal in it is a run's. Without memory for a path the answer is yes: that costs a
+ * copy, and loses nothing. */
 bool checkpoint_is_of_run(const char *path) {
     CLEANUP_FREE char *above = realpath(path, NULL);
     for (char *slash; above != NULL && (slash = strrchr(above, '/')) != NULL;) {
@@ -41,6 +43,8 @@ static bool move_here(const char *from, const char *here, const char *near) {
     return false;
 }
 
+/* The random part is the same in both names: a link that leads to a directory with other digits is not ours to
+ * follow (locate). */
 int checkpoint_take(const char *source, const char *staging, char **taken, ty_error *err) {
     CLEANUP_FREE char *resolved = realpath(source, NULL);
     /* The directory that holds the staging directory, which need not exist, without links. */

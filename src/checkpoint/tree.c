@@ -48,7 +48,8 @@ static int visit(struct walk *walk, int directory, const char *name, int depth, 
     return walk->visitor(walk->context, TREE_LEAVE, &entry, err);
 }
 
-/* The descriptor goes with the walk. */
+/* The descriptor goes with the walk. One path is kept for all levels, which grows by a name and is cut again; a
+ * visit may have made it move in memory. */
 static int walk_directory(struct walk *walk, int fd, int depth, ty_error *err) {
     DIR *stream = fd < 0 ? NULL : fdopendir(fd);
     if (stream == NULL) {

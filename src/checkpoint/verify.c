@@ -58,14 +58,16 @@ bool checkpoint_measure(const char *path, size_t *n_files, int64_t *bytes) {
     if (top >= 0) (void)manifest_read(top, path, &metadata, NULL);
     const json_t *files = json_object_get(json_object_get(metadata, MANIFEST_KEY), "files");
     bool listed = json_is_array(files);
+    uint64_t sum = 0; /* of what a changed manifest says as well: it may wrap around */
     *n_files = json_array_size(files);
-    *bytes = 0;
     for (size_t i = 0; i < *n_files; i++)
-        *bytes += json_integer_value(json_object_get(json_array_get(files, i), "size"));
+        sum += (uint64_t)json_integer_value(json_object_get(json_array_get(files, i), "size"));
+    *bytes = (int64_t)sum;
     json_decref(metadata);
     return listed;
 }
 
+/* Every entry is judged before a byte of a file is read. */
 bool manifest_proves(int directory, const char *name, const json_t *ours) {
     const json_t *files = json_object_get(ours, "files"), *value;
     struct bytes bytes = {0};
@@ -81,6 +83,8 @@ bool manifest_proves(int directory, const char *name, const json_t *ours) {
     return result == 0;
 }
 
+/* A manifest that is no JSON is damage like any other (TY_ECORRUPT), and not a wrong argument of the
+ * caller's. */
 static int verify(const char *path, bool every_byte, const atomic_bool *enough, ty_error *err) {
     CLEANUP_FD int top = tree_open(AT_FDCWD, path, true, err);
     if (top < 0) return top;
