@@ -34,6 +34,7 @@ static struct ty_request barrier(void) {
     return (struct ty_request){.call = {.operation = COMM_BARRIER}};
 }
 
+/* The request lives on this stack: it is ended, or its communicator is, before this returns. */
 static int perform(ty_comm *comm, struct ty_request request, ty_error *err) {
     int rc = comm_enter(comm, err);
     if (rc < 0) return rc;
@@ -43,6 +44,7 @@ static int perform(ty_comm *comm, struct ty_request request, ty_error *err) {
     return rc;
 }
 
+/* A wrong argument is told when the request is waited for, and not here: the other ranks are to hear of it. */
 static int start(ty_comm *comm, struct ty_request request, ty_request **started, ty_error *err) {
     if (started == NULL) return ty_fail(err, TY_EUSAGE, "there is no place for the request: it is NULL");
     *started = NULL;

@@ -19,6 +19,7 @@ static struct {
     ty_comm *first;
 } comms = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
+/* The first failure stands: callers look at `failed` before. */
 void way_break(struct way *way, struct ty_request *request, int failure, int suspect) {
     way->failed = request;
     way->vote = (struct comm_vote){.failure = failure, .suspect = suspect};
@@ -53,6 +54,8 @@ static const char *find_fault(const struct ty_comm *comm, const struct ty_reques
     return NULL;
 }
 
+/* Also where the buffers are: all ranks must have them on devices, or none, which they agree on with the rest
+ * of the call. Called when a request is begun, and again for the words when it turned out to be wrong. */
 static int check(const struct ty_comm *comm, struct ty_request *request, ty_error *err) {
     const char *fault = find_fault(comm, request);
     if (fault != NULL) return ty_fail(err, TY_EUSAGE, "%s", fault);
@@ -108,6 +111,8 @@ static int give_up(struct ty_comm *comm, const struct comm_call *call, const ty_
     return comm->failure.code;
 }
 
+/* Every operation has its case, so that a new one is not forgotten; those that go as messages have no function
+ * of a backend. A split gathers the choices of all ranks. */
 int comm_dispatch(const struct comm_backend *backend, void *state, const struct ty_request *request,
                   ty_error *err) {
     const struct comm_call *call = &request->call;
@@ -160,6 +165,7 @@ static int move(struct ty_comm *comm, const struct ty_request *request, ty_error
     return 0;
 }
 
+/* One thread at a time is in a communicator: others wait here, however long its call takes. */
 int comm_enter(ty_comm *comm, ty_error *err) {
     if (comm == NULL) return ty_fail(err, TY_EUSAGE, "the communicator is NULL: take it from ty_comm_get");
     if (comm->owner != 0 && comm->owner != getpid()) /* nothing is told to the others, who expect the worker */
@@ -179,6 +185,8 @@ void comm_leave(ty_comm *comm) {
     (void)pthread_mutex_unlock(&comm->mutex);
 }
 
+/* A collective call takes its number here, where calls are in the program's order, and also when it is wrong:
+ * the others count it too. Messages have none, as they are between two ranks, and a wrong one is for nobody. */
 void comm_begin(ty_comm *comm, struct ty_request *request) {
     request->comm = comm;
     request->call.invalid = check(comm, request, NULL) < 0;
@@ -293,6 +301,20 @@ int comm_gather(ty_comm *comm, const void *value, size_t size, struct buffer *al
     return rc < 0 ? rc : all->failed ? ty_fail_memory(err) : 0;
 }
 
+int comm_gather_alike(const struct comm_config *config, const char *key, const void *own, size_t size,
+                      void *pieces, ty_error *err) {
+    CLEANUP(buffer_done) struct buffer all = {0};
+    int rc = config->exchange.gather(config->exchange.context, key, own, size, config->timeout, &all, err);
+    if (rc < 0) return rc;
+    bool alike = all.size == (size_t)config->size * (COMM_PIECE_HEADER + size);
+    for (size_t i = 0; alike && i < (size_t)config->size; i++) {
+        const unsigned char *piece = (const unsigned char *)all.data + i * (COMM_PIECE_HEADER + size);
+        alike = comm_piece_size(piece) == size;
+        memcpy((char *)pieces + i * size, piece + COMM_PIECE_HEADER, size);
+    }
+    return alike ? 0 : ty_fail(err, TY_EPROTOCOL, "the ranks' answers about %s are not of this build", key);
+}
+
 /* nccl where it is asked for, or where devices are held and NCCL is there; why not is kept for the call that
  * needs it. */
 static int choose_backend(struct ty_comm *comm, ty_error *err) {
@@ -314,6 +336,8 @@ static int choose_backend(struct ty_comm *comm, ty_error *err) {
     return ty_fail(err, comm->no_nccl.code, "backend nccl: %s", comm->no_nccl.message);
 }
 
+/* Memory first: whether ranks can share it is what all of them find out together, so that all go the same
+ * way. */
 int comm_create(const struct comm_config *config, ty_comm **comm, ty_error *err) {
     struct ty_comm *made = calloc(1, sizeof *made);
     if (made == NULL) return ty_fail_memory(err);

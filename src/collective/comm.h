@@ -56,6 +56,16 @@ int comm_finish(ty_comm *comm, struct ty_request *request, ty_error *err);
 /* Between those two: the pieces of all ranks, as comm_exchange gives them, by calls of this communicator. */
 int comm_gather(ty_comm *comm, const void *value, size_t size, struct buffer *all, ty_error *err);
 
+/* How many bytes are in a piece of a gather, which stand behind this number of them. */
+enum { COMM_PIECE_HEADER = 4 };
+static inline size_t comm_piece_size(const unsigned char *piece) {
+    return piece[0] | piece[1] << 8 | piece[2] << 16 | (size_t)piece[3] << 24;
+}
+/* A gather of pieces that are all as long as this rank's, side by side in `pieces`. TY_EPROTOCOL where they are
+ * not: the ranks are of different builds. */
+int comm_gather_alike(const struct comm_config *config, const char *key, const void *own, size_t size,
+                      void *pieces, ty_error *err);
+
 /* NCCL for device buffers (nccl.c), found at run time. Finds the libraries (TRAINYARD_NCCL_LIBRARY and
  * TRAINYARD_CUDA_LIBRARY name others than libnccl.so.2 and libcuda.so.1). TY_EUNSUPPORTED says what is
  * missing. */

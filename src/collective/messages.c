@@ -163,6 +163,8 @@ static void complete(struct messages *messages, struct inbox *inbox) {
     if (request != NULL) hand_over(messages, kept, request);
 }
 
+/* Only as long as somebody receives: what nobody asks for stays in the stream, which fills up, and then holds
+ * the sender back. */
 static void receive_some(struct messages *messages, int from) {
     struct inbox *inbox = &messages->inboxes[from];
     const size_t ahead = sizeof inbox->header;
@@ -178,6 +180,8 @@ static void receive_some(struct messages *messages, int from) {
     }
 }
 
+/* The header is made anew in each turn, and sent from where the last one ended: a request keeps a count of
+ * bytes and nothing else. */
 static void send_some(struct messages *messages, int to) {
     struct request_list *sends = &messages->sends[to];
     while (sends->first != NULL && messages->way->failed == NULL) {

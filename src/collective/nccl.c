@@ -100,6 +100,7 @@ static int fail_library(const char *name, ty_error *err) {
     return ty_fail(err, TY_EUNSUPPORTED, "%s cannot be loaded: %s", name, why != NULL ? why : "unknown reason");
 }
 
+/* The library is never closed: its functions are used until the process ends. */
 static int load_functions(const char *name, const struct function *functions, size_t n, ty_error *err) {
     void *handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (handle == NULL) return fail_library(name, err);
@@ -195,8 +196,9 @@ static int share_id(const struct comm_config *config, nccl_id *id, ty_error *err
     int rc = config->exchange.gather(config->exchange.context, "nccl", id, config->rank == 0 ? sizeof *id : 0,
                                      config->timeout, &all, err);
     if (rc < 0) return rc;
-    if (all.size < 4 + sizeof *id) return ty_fail(err, TY_EPROTOCOL, "the id of rank 0 is cut short");
-    memcpy(id, all.data + 4, sizeof *id);
+    if (all.size < COMM_PIECE_HEADER + sizeof *id)
+        return ty_fail(err, TY_EPROTOCOL, "the id of rank 0 is cut short");
+    memcpy(id, all.data + COMM_PIECE_HEADER, sizeof *id);
     return 0;
 }
 
@@ -250,6 +252,8 @@ static int wait_done(struct state *state, ty_error *err) {
     }
 }
 
+/* The context of the thread's current device is borrowed, as the program's own library set it; without one the
+ * primary context is retained and never released, since the program may have come to use it. */
 static int create(const struct comm_config *config, void **state, ty_error *err) {
     static const char no_communicator[] = "cannot make the communicator";
     struct state made = {.timeout = config->timeout};

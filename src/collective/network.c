@@ -37,7 +37,9 @@ struct network {
     struct way outcome; /* of the call with which the carrier came to its end */
 };
 
-/* Makes a collective call: false when it failed, as `outcome` says. */
+/* Makes a collective call: false when it failed, as `outcome` says. `limit` is on each wait of the agreement;
+ * the carrier has none (0), since ranks may come to a call that was started as late as they like, and is
+ * interrupted by whoever waits too long. */
 static bool carry_out(const struct network *network, struct ty_request *request, nanoseconds limit,
                       struct way *outcome) {
     struct comm_vote vote = {.lowest = request->call,
@@ -56,6 +58,8 @@ static bool carry_out(const struct network *network, struct ty_request *request,
     return false;
 }
 
+/* A call stays the first of `calls` while it is made, so that is_idle sees it. The first failure ends the
+ * thread: after one, a backend can only be destroyed. */
 static void *carry(void *context) {
     struct network *network = context;
     (void)pthread_mutex_lock(&network->mutex);
@@ -132,6 +136,8 @@ static bool is_idle(struct way *way) {
     return idle && network->messages.under_way == 0;
 }
 
+/* Where nothing else is under way a call is made by this very thread, which saves two switches of threads. Else
+ * it goes to the carrier, behind those before it, and this thread moves messages and other communicators on. */
 static bool wait_until_done(struct way *way, struct ty_request *request, bool (*elsewhere)(void)) {
     struct network *network = (struct network *)way;
     bool is_message = comm_is_message(&request->call);
@@ -167,6 +173,8 @@ static void leave(struct way *way, int code) {
         network->gloo->interrupt(network->gloo_state, code == TY_ETIMEOUT ? code : TY_ECOMM);
 }
 
+/* The carrier may be inside Gloo: it is interrupted first (leave), or the join would wait for the other
+ * ranks. */
 static void destroy(struct way *way) {
     struct network *network = (struct network *)way;
     leave(way, 0);

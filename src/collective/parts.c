@@ -17,6 +17,7 @@ struct portion {
     size_t give, get; /* elements */
 };
 
+/* One buffer stands for both: a message is checked for both, and uses the one of its direction. */
 static struct ty_request message(const struct comm_call *call, enum comm_operation operation, size_t peer,
                                  const void *data, size_t count) {
     struct ty_request made = {.input = data, .output = (void *)data};

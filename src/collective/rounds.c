@@ -105,6 +105,7 @@ static bool is_agreed(struct segment *segment, struct ty_request *request) {
     return false;
 }
 
+/* Half of a rank's slots for a chunk: chunks take turns between the two. */
 static char *slot(const struct segment *segment, int rank, size_t chunk) {
     return segment->map + segment->slots_at + ((size_t)rank * 2 + (chunk & 1)) * segment->slot_bytes;
 }
@@ -146,6 +147,7 @@ static void take_small(struct segment *segment, struct ty_request *request) {
     }
 }
 
+/* Elements of a chunk; where the input has a part for each rank, of each part. */
 static size_t chunk_count(const struct segment *segment, const struct ty_request *request) {
     size_t width = width_of(request) * (parts(request) ? (size_t)segment->size : 1);
     return segment->slot_bytes / width;
@@ -168,6 +170,7 @@ static bool reads_own_input(const struct ty_request *request) {
     return is_aligned(request->input, width_of(request));
 }
 
+/* Of all_reduce the own part is left out: this rank reduces it from where it is. */
 static void put_in(struct segment *segment, struct ty_request *request, struct chunk chunk) {
     size_t width = width_of(request);
     const char *input = request->input;
@@ -199,6 +202,8 @@ static void reduce(struct segment *segment, struct ty_request *request, struct c
                request->call.type, request->call.reduction);
 }
 
+/* A result whose place is not aligned is made in this rank's part of `results`, for which reduce_scatter has no
+ * other use. */
 static void take_out(struct segment *segment, struct ty_request *request, struct chunk chunk) {
     const void *given[segment->size];
     size_t width = width_of(request), bytes = chunk.count * width;

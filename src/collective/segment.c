@@ -81,23 +81,6 @@ static int open_memory(const struct segment *segment) {
     return -1;
 }
 
-static int gather(const struct comm_config *config, const char *key, const void *own, size_t size, void *pieces,
-                  ty_error *err) {
-    CLEANUP(buffer_done) struct buffer all = {0};
-    int rc = config->exchange.gather(config->exchange.context, key, own, size, config->timeout, &all, err);
-    if (rc < 0) return rc;
-    /* Each piece is its size in four bytes, and so many bytes. */
-    if (all.size != (size_t)config->size * (4 + size))
-        return ty_fail(err, TY_EPROTOCOL, "the ranks' answers about %s are not of this build", key);
-    for (size_t i = 0; i < (size_t)config->size; i++) {
-        const unsigned char *piece = (const unsigned char *)all.data + i * (4 + size);
-        if ((piece[0] | piece[1] << 8 | piece[2] << 16 | (size_t)piece[3] << 24) != size)
-            return ty_fail(err, TY_EPROTOCOL, "the ranks' answers about %s are not of this build", key);
-        memcpy((char *)pieces + i * size, piece + 4, size);
-    }
-    return 0;
-}
-
 /* NULL where it cannot be opened: the others are told so. */
 static char *map_memory(const struct segment *segment, const struct whereabouts *first, int own_fd) {
     char path[64];
@@ -110,13 +93,14 @@ static char *map_memory(const struct segment *segment, const struct whereabouts 
     return map != MAP_FAILED ? map : NULL;
 }
 
+/* Every rank says whether it has the memory: 1 where all have, 0 where one has not and all go another way. */
 static int attach(const struct comm_config *config, struct segment *segment, const struct whereabouts *places,
                   int own_fd, ty_error *err) {
     CLEANUP_FREE char *answers = malloc((size_t)segment->size);
     if (answers == NULL) return ty_fail_memory(err);
     segment->map = map_memory(segment, &places[0], own_fd);
     char attached = segment->map != NULL;
-    int rc = gather(config, "segment", &attached, 1, answers, err);
+    int rc = comm_gather_alike(config, "segment", &attached, 1, answers, err);
     for (int i = 0; rc == 0 && i < segment->size; i++) {
         segment->comrades[i] = (struct comrade){.pid = places[i].pid, .started = places[i].started};
         if (answers[i] != 1) attached = 0;
@@ -196,6 +180,8 @@ static void mark_left(struct segment *segment, int rank, int code) {
         wake(&segment->seats[other]);
 }
 
+/* The number of a failed message's call wraps around to 0, which names no call: messages are known to two ranks
+ * alone. */
 static void leave(struct way *way, int code) {
     struct segment *segment = (struct segment *)way;
     struct seat *seat = &segment->seats[segment->rank];
@@ -351,6 +337,8 @@ static const struct way_operations operations = {
     .destroy = destroy,
 };
 
+/* Sizes follow from the number of ranks, so that all lay the memory out alike without a word about it. Pages
+ * that nobody writes take no memory: the streams of many ranks are mostly such. */
 static struct segment *allocate(const struct comm_config *config) {
     struct segment *made = calloc(1, sizeof *made);
     if (made == NULL) return NULL;
@@ -384,6 +372,8 @@ static struct segment *allocate(const struct comm_config *config) {
     return made;
 }
 
+/* All ranks decide by the same answers, and so make the same exchanges. The descriptor of rank 0 stays open
+ * until all have mapped the memory, or have said that they cannot. */
 int segment_create(const struct comm_config *config, struct way **way, ty_error *err) {
     CLEANUP_FREE struct whereabouts *places = calloc((size_t)config->size, sizeof *places);
     struct whereabouts own = {0};
@@ -404,7 +394,7 @@ int segment_create(const struct comm_config *config, struct way **way, ty_error 
     own.started = process.started;
     own.device = file.st_dev;
     own.inode = file.st_ino;
-    int rc = gather(config, "places", &own, sizeof own, places, err);
+    int rc = comm_gather_alike(config, "places", &own, sizeof own, places, err);
     bool together = rc == 0 && places[0].fd >= 0 && places[0].started != 0;
     for (int i = 0; i < config->size && together; i++)
         together = strcmp(places[i].machine, places[0].machine) == 0 && places[i].user == places[0].user;

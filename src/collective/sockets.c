@@ -90,9 +90,10 @@ static int open_listener(const char *address, struct announcement *own) {
     return fd;
 }
 
+/* The address that was bound, with the port that the kernel chose, is gathered in its binary form, which is the
+ * same in all ranks: they are of one build. */
 static int listen_and_tell(struct sockets *sockets, const struct comm_config *config, ty_error *err) {
     struct announcement own = {0};
-    CLEANUP(buffer_done) struct buffer all = {0};
     sockets->listener = open_listener(config->address != NULL ? config->address : "127.0.0.1", &own);
     if (sockets->listener < 0 && config->address == NULL) /* a machine without IPv4 */
         sockets->listener = open_listener("::1", &own);
@@ -102,14 +103,7 @@ static int listen_and_tell(struct sockets *sockets, const struct comm_config *co
     descriptors_withhold(sockets->listener);
     if (getrandom(own.secret, sizeof own.secret, 0) != sizeof own.secret)
         return ty_fail(err, TY_ECOMM, "the kernel has no random numbers: %s", strerror(errno));
-    int rc = config->exchange.gather(config->exchange.context, "sockets", &own, sizeof own, config->timeout,
-                                     &all, err);
-    if (rc < 0) return rc;
-    if (all.size != (size_t)sockets->size * (4 + sizeof own))
-        return ty_fail(err, TY_EPROTOCOL, "the addresses of the ranks are not of this build");
-    for (size_t i = 0; i < (size_t)sockets->size; i++) /* each behind its size */
-        memcpy(&sockets->announced[i], all.data + i * (4 + sizeof own) + 4, sizeof own);
-    return 0;
+    return comm_gather_alike(config, "sockets", &own, sizeof own, sockets->announced, err);
 }
 
 int sockets_create(const struct comm_config *config, struct sockets **sockets, ty_error *err) {
@@ -198,6 +192,8 @@ static size_t write_stream(void *context, int to, const void *bytes, size_t size
     return n > 0 ? (size_t)n : 0;
 }
 
+/* Without a connection from the rank, one to it is made: that breaks when the rank is gone, which otherwise
+ * nothing would tell. */
 static size_t read_stream(void *context, int from, void *bytes, size_t size) {
     struct sockets *sockets = context;
     struct links *links = &sockets->links[from];
@@ -241,6 +237,8 @@ static bool rests(const struct sockets *sockets) {
     return clock_monotonic() < sockets->rested;
 }
 
+/* After an error other than EAGAIN, as where there are no descriptors left, the listener rests: it would stay
+ * readable, and wake each poll at once. The oldest guest goes where strangers fill all places. */
 void sockets_accept(struct sockets *sockets) {
     while (!rests(sockets)) {
         int fd = descriptors_accept(sockets->listener);
@@ -257,6 +255,8 @@ void sockets_accept(struct sockets *sockets) {
             i++;
 }
 
+/* Who receives from a rank, and has no connection from it yet, waits for LATE after it was seen to be gone: it
+ * may have sent all and left in good order. */
 bool sockets_has_left(const struct sockets *sockets, int rank, bool sending) {
     const struct links *links = &sockets->links[rank];
     if (links->ended || (sending && links->broken != 0)) return true;

@@ -18,11 +18,11 @@ struct part {
     int size, rank, exchanges;
 };
 
-/* Pieces of all ranks of the whole come one behind the other, each with its size in 4 bytes. */
+/* Pieces of all ranks of the whole come one behind the other, each behind its size. */
 static void take_member(const struct buffer *all, int member, struct buffer *out) {
     const unsigned char *piece = (const unsigned char *)all->data;
     for (int i = 0;; i++) {
-        size_t size = 4 + (piece[0] | piece[1] << 8 | piece[2] << 16 | (size_t)piece[3] << 24);
+        size_t size = COMM_PIECE_HEADER + comm_piece_size(piece);
         if (i == member) {
             buffer_append(out, piece, size);
             return;
@@ -44,7 +44,9 @@ static int gather(void *context, const char *key, const void *value, size_t size
     return rc < 0 ? rc : all->failed ? ty_fail_memory(err) : 0;
 }
 
-/* Within a call: what was agreed before holds for all that follows. */
+/* Within a call: what was agreed before holds for all that follows. Members are sorted by key, and by rank
+ * where keys are equal, in the order in which they are found. The exchange of the part ends with this function,
+ * on whose stack it stands; later nothing of a part asks for one (is_part). */
 static int split(ty_comm *comm, struct choice own, ty_comm **made, ty_error *err) {
     int n = comm->config.size;
     CLEANUP_FREE struct choice *choices = calloc((size_t)n, sizeof *choices);
