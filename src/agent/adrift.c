@@ -77,6 +77,9 @@ static void close_door(struct node_run *run) {
     descriptors_close(&adrift->door);
 }
 
+/* A local agent has a door also where its workers do not outlive the controller: one that begins anew waits for
+ * its end. Where there can be none workers start all the same, and the user is told what they will not
+ * survive. */
 void adrift_prepare(struct node_run *run) {
     const Wire__Launch *body = run->launch.body;
     bool outlives = body->outlive > 0;
@@ -120,6 +123,7 @@ static void free_told(struct told *told) {
     free(told->value_list);
 }
 
+/* Borrows from the run but for the lists: nothing may change before it is packed. False without memory. */
 static bool fill_told(const struct node_run *run, struct told *told) {
     const Wire__Launch *launch = run->launch.body;
     const struct kept_values *values = &run->channels.values;

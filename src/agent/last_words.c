@@ -141,6 +141,7 @@ static char *name_file(const char *run_path, uint32_t rank, const char *end) {
     return buffer_take(&path);
 }
 
+/* NULL where no answer can be had soon: the end of a worker is not held back for storage that is slow. */
 struct last_words *last_words_ask(struct logs *logs, const char *run_path, uint32_t rank,
                                   struct last_words_moment since,
                                   void (*told)(void *context, const struct last_words_found *found),

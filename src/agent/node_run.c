@@ -315,6 +315,8 @@ static void carry_log(void *context, long rank, const struct buffer *bytes) {
     outbox_send(&run->outbox, &WIRE_MESSAGE(FILE, file, &body));
 }
 
+/* The channel comes last: from then on the controller can be heard, and all that its messages reach is
+ * there. */
 static int open_run(struct node_run *run, ty_error *err) {
     run->loop = loop_create(err);
     if (run->loop == NULL) return err->code;

@@ -208,6 +208,7 @@ static void begin_attempt(struct node_storage *storage) {
     outbox_send(storage->outbox, &WIRE_MESSAGE(FETCH, fetch, &body));
 }
 
+/* The attempt may be over by now: what was found holds for the next one. */
 static void end_look(struct storage_job *job) {
     struct preparing *preparing = (struct preparing *)job;
     struct node_storage *storage = preparing->storage;

@@ -96,6 +96,8 @@ static bool is_ours(const struct process_table *table, const struct node_sweep *
     return ours;
 }
 
+/* Each is asked to end once, and woken (CONT), as one that is stopped hears nothing; when the time is up all
+ * that are there are killed at each look, those too that came since. */
 static void end_descendants(struct node_sweep *sweep) {
     struct process_table table = {0};
     read_processes(&table);

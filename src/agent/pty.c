@@ -175,6 +175,7 @@ static void write_shown(struct pty *pty) {
     watch_client(pty);
 }
 
+/* A packet is whole, by the kind of the socket: a size, or keys. What is neither is passed over. */
 static void on_client(void *context, unsigned events) {
     struct pty *pty = context;
     char packet[ATTACH_PACKET];
@@ -228,6 +229,8 @@ static void on_socket(struct storage_job *job) {
     (void)loop_listener_start(pty->outbox->loop, &pty->listen, pty->listen.fd);
 }
 
+/* The descriptors are copies, as the worker's start closes its own. The socket is made by the storage's thread:
+ * the directory may be on storage that hangs, and until it is made nobody can attach. */
 int pty_start(struct pty *pty, const struct pty_config *config, ty_error *err) {
     *pty = (struct pty){.outbox = config->outbox,
                         .logs = config->logs,

@@ -60,6 +60,7 @@ static void thread_done(struct thread *thread) {
     buffer_done(&thread->others);
 }
 
+/* Some of these files ask for rights that this process need not have: what cannot be read is left out. */
 static void read_thread(pid_t pid, const char *id, struct thread *thread) {
     char directory[64], path[128], text[PROC_TEXT_MAX];
     (void)snprintf(thread->id, sizeof thread->id, "%.20s", id);

@@ -147,6 +147,7 @@ void stack_text_place(const char *line, size_t size, struct buffer *out) {
     add_word(number, out);
 }
 
+/* The text has the innermost frame first, a folded line the outermost. */
 void stack_text_folded(const char *text, size_t size, struct buffer *out) {
     enum { FOLDED_FRAMES = 128 };
     struct span rest = python_thread((struct span){text, text + size}), frames[FOLDED_FRAMES], line;

@@ -261,6 +261,7 @@ static void on_forked(void *context, pid_t pid, const char *why) {
     if (ended) worker_process_reaped(worker, status, &used);
 }
 
+/* The template gets the worker's ends with the message; ours are kept (origin) until it answers. */
 static int start_forked(struct worker_process *worker, struct node_launch *launch, size_t index,
                         struct worker_channels *channels, struct template *template, ty_error *err) {
     struct worker_origin *origin = malloc(sizeof *origin);

@@ -98,6 +98,8 @@ static void post(struct network *network, struct ty_request *request) {
     (void)pthread_mutex_unlock(&network->mutex);
 }
 
+/* What the carrier has done is taken over here, in a thread that is in a call: nobody else changes a request,
+ * nor the way's failure. */
 static void progress(struct way *way) {
     struct network *network = (struct network *)way;
     (void)pthread_mutex_lock(&network->mutex);

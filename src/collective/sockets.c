@@ -263,6 +263,7 @@ bool sockets_has_left(const struct sockets *sockets, int rank, bool sending) {
     return links->in < 0 && links->broken != 0 && clock_monotonic() - links->broken > LATE;
 }
 
+/* Of a rank for which nothing waits nothing is polled: what it sends meanwhile would wake each poll at once. */
 size_t sockets_polled(const struct sockets *sockets, const struct messages *messages, struct pollfd *polled) {
     size_t n = 0;
     polled[n++] = (struct pollfd){.fd = rests(sockets) ? -1 : sockets->listener, .events = POLLIN};

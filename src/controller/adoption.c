@@ -166,6 +166,8 @@ static const char *find_value(struct adoption *adoption, const Wire__AdriftValue
     return "values of the store were set by several nodes";
 }
 
+/* Why this node's workers cannot go on, in words for the user; NULL: they can, and what they tell is
+ * gathered. */
 static const char *find_node(struct finding *finding, uint32_t node_rank) {
     struct ty_run *run = finding->run;
     const struct prepared *prepared = &run->prepared;
@@ -185,6 +187,8 @@ static const char *find_node(struct finding *finding, uint32_t node_rank) {
     return why;
 }
 
+/* The same of all nodes. Whatever differs from what is on record speaks against it: workers that go on beside a
+ * plan, a command or a checkpoint that is another one would not be what the journal says that they are. */
 static const char *find_all(struct finding *finding) {
     struct ty_run *run = finding->run;
     struct adoption *adoption = finding->adoption;
@@ -244,6 +248,7 @@ void adoption_done(struct ty_run *run) {
 
 /* -- taken over */
 
+/* Sums become text again, as the store has them. Reports count from the base on, as those of a new attempt. */
 static int open_store(struct ty_run *run, ty_error *err) {
     struct adoption *adoption = &run->adoption;
     run->launched.store = store_create(adoption->n, &run->launched.store_bytes, peer_answer, run);

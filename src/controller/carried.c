@@ -87,6 +87,7 @@ static void free_log(struct storage_job *job) {
     free(log);
 }
 
+/* The bytes are copied: the message goes with this call, and the storage takes its time. */
 static int put_log(struct peer *peer, uint32_t rank, const Wire__File *file, ty_error *err) {
     struct ty_run *run = peer->run;
     struct log_job *log = calloc(1, sizeof *log);

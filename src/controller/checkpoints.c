@@ -35,6 +35,7 @@ void checkpoints_spare(struct checkpoints *checkpoints) {
         free(checkpoints->goners[--checkpoints->n_goners].name);
 }
 
+/* The records outlive this, and call nobody any more. Jobs that hang keep what is theirs. */
 void checkpoints_close(struct checkpoints *checkpoints, nanoseconds limit) {
     if (checkpoints == NULL) return;
     checkpoints_clean(checkpoints);

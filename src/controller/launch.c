@@ -241,6 +241,7 @@ static Wire__LaunchWorker *make_worker(const struct launch *launch, uint32_t ran
     return NULL;
 }
 
+/* All of it is borrowed: the message is packed before any of it changes. */
 static void fill_message(const struct launch *launch, Wire__Launch *message) {
     const struct ty_run *run = launch->run;
     const struct run_request *request = run->request;

@@ -321,6 +321,7 @@ static int refuse_for(const struct setting *setting, const char *subject, const 
                    hint == NULL ? "" : hint);
 }
 
+/* JSON has fewer types than settings: a size or a length of time may be a number, or a text with its unit. */
 static bool has_form(const struct setting *setting, const json_t *value) {
     switch (setting->type) {
     case SETTING_FLAG:

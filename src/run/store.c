@@ -451,6 +451,8 @@ static const struct lacking *find_lacking(struct store *store, uint64_t reports)
     return &store->lacking;
 }
 
+/* Waits under a key of its own for each count, which no worker can name, so that all that wait for one count
+ * are found, and told, together. */
 static void await_reports(struct store *store, const struct store_request *request, nanoseconds now) {
     const struct lacking *lacking = find_lacking(store, request->reports);
     struct store_request with_key = *request;

@@ -325,6 +325,8 @@ static void on_ready(void *context, unsigned events) {
     dispatch(channel);
 }
 
+/* What a transport has read already makes no descriptor readable: it is handed on in the loop's next turn, not
+ * from within, where the caller does not have the channel yet. */
 int channel_create_over(struct loop *loop, struct transport *transport, const struct channel_events *events,
                         void *context, struct channel **channel, ty_error *err) {
     int flags = fcntl(transport->fd, F_GETFL);

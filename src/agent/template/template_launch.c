@@ -54,6 +54,8 @@ static void append_word(struct buffer *words, const char *word) {
     buffer_append(words, word, strlen(word) + 1);
 }
 
+/* What a zygote must have in common with a launch to serve it: the interpreter, by what the file is and when it
+ * was changed, the directory, its words, and the variables that it reads when it starts. */
 void template_key(const struct node_launch *launch, struct buffer *key) {
     const Wire__Launch *body = launch->body;
     struct stat status = {0};

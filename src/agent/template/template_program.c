@@ -127,6 +127,8 @@ static const char *find_value(char *const *list, const char *name) {
     return NULL;
 }
 
+/* Why each worker is better executed by itself; NULL: they may be forked. What costs least is asked first;
+ * files are looked at last. */
 const char *template_refuse_program(const struct node_launch *launch) {
     static const char *const per_process[] = {"TORCH_TRACE=", "TORCH_LOGS_OUT=", "COVERAGE_PROCESS_START="};
     const Wire__Launch *body = launch->body;
