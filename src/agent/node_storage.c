@@ -27,13 +27,14 @@ static const struct timespec BETWEEN_LOOKS = {0, 100000000};
 
 /* -- the look, in the thread */
 
-/* The thread's until the job is done; then the directory's path and mark go to the storage. */
+/* The thread's until the job is done; then the directory's path and mark go to the storage. Where nobody waits
+ * for the end of the job they go with it: an agent that lives on holds no run that it has left. */
 struct preparing {
     struct storage_job job;
-    struct node_storage *storage; /* NULL: nobody wants to know */
+    struct node_storage *storage;
     char *path, *text;
     bool apart;
-    int mark;
+    int mark; /* -1: there is none */
     ty_error err;
 };
 
@@ -216,7 +217,7 @@ static void end_look(struct storage_job *job) {
     if (preparing->err.code == 0) storage->state = preparing->apart ? STORAGE_APART : STORAGE_SHARED;
     if (storage->state == STORAGE_APART) {
         storage->path = TAKE(preparing->path);
-        storage->mark = preparing->mark;
+        storage->mark = TAKE_FD(preparing->mark);
         storage->logs->apart = true;
         Wire__Storage body = WIRE__STORAGE__INIT;
         body.apart = true;
@@ -231,6 +232,7 @@ static void end_look(struct storage_job *job) {
 
 static void free_preparing(struct storage_job *job) {
     struct preparing *preparing = (struct preparing *)job;
+    cleanup_fd(&preparing->mark);
     free(preparing->path);
     free(preparing->text);
     free(preparing);
@@ -247,6 +249,7 @@ void node_storage_prepare(struct node_storage *storage, const Wire__Launch *laun
     ty_error err = {0};
     if (preparing != NULL) {
         preparing->storage = storage;
+        preparing->mark = -1;
         preparing->path = strdup(launch->run_path);
         preparing->text = strdup(launch->storage);
         preparing->job = (struct storage_job){.work = look,

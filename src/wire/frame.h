@@ -4,8 +4,9 @@
  *
  * kind MESSAGE: a wire.Message (trainyard.proto). kind OUTPUT: u32 rank, u8 stream (1 or 2), 3 zero bytes, then
  * whole lines of output, ready to be written; it is not protobuf so that output is not copied twice. kind BEAT
- * (between machines): three numbers (struct frame_beat). A size over FRAME_MAX, or over FRAME_MAX_HELLO before
- * the Hello, is refused before anything is allocated. Pure: no system call. */
+ * (between machines): three numbers (struct frame_beat). A size
+ * over FRAME_MAX, or over FRAME_MAX_HELLO before the Hello, is refused before anything is allocated. Pure: no
+ * system call. */
 #ifndef WIRE_FRAME_H
 #define WIRE_FRAME_H
 
@@ -54,9 +55,6 @@ void *frame_copy(const ProtobufCMessage *message);
  * frame_output_end, called after the lines were appended to `out`. */
 size_t frame_output_begin(struct buffer *out, uint32_t rank, int stream);
 void frame_output_end(struct buffer *out, size_t offset);
-/* The lines of one, borrowed from the frame; `stream` is 1 or 2. TY_EPROTOCOL. */
-int frame_output(const struct frame *frame, uint32_t *rank, int *stream, const uint8_t **bytes, size_t *size);
-
 /* A sign of life. `sent` is the sender's clock, `heard` the newest clock of the peer that it has heard (0: none
  * yet): so each end knows when what the other one has heard was sent. `credit`: for so long after that the
  * sender has not been listening, and holds the silence against nobody. */
@@ -65,5 +63,7 @@ struct frame_beat {
 };
 void frame_beat(const struct frame_beat *beat, struct buffer *out); /* appends */
 int frame_beat_read(const struct frame *frame, struct frame_beat *beat);
+
+int frame_output(const struct frame *frame, uint32_t *rank, int *stream, const uint8_t **bytes, size_t *size);
 
 #endif
