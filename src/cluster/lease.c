@@ -10,6 +10,7 @@
 #include <limits.h>
 #include <pwd.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -24,6 +25,7 @@
 #include "base/log.h"
 #include "base/process.h"
 #include "base/str.h"
+#include "scaling/device.h"
 
 #define PREFIX "trainyard-"
 #define SUFFIX ".lease"
@@ -41,7 +43,7 @@ struct lease {
     int directory;
     int fd;
     char file[64];
-    char run[128];
+    char run[LEASE_RUN_SIZE];
 };
 
 static void cleanup_json(json_t **json) {
@@ -221,12 +223,22 @@ void lease_release(struct lease *lease) {
 
 /* -- reading -- */
 
-/* Any user may have written this text: characters that would move a terminal's cursor are replaced. */
+/* Any user may have written this text, and others read it on their terminals and in messages of UTF-8: what
+ * would move a cursor or turn a line is replaced, and what does not fit is cut between two characters. */
 static void copy_text(char *to, size_t size, const json_t *value) {
     const char *text = json_string_value(value);
-    (void)snprintf(to, size, "%s", text != NULL ? text : "");
-    for (char *c = to; *c != '\0'; c++)
-        if ((unsigned char)*c < ' ' || *c == 127) *c = '?';
+    size_t n = json_string_length(value), used = 0;
+    uint32_t character;
+    for (size_t at = 0; at < n;) {
+        int length = utf8_sequence(text + at, n - at, &character);
+        bool shown = length > 0 && utf8_is_harmless(character) && character != '\t';
+        size_t kept = shown ? (size_t)length : 1;
+        if (used + kept >= size) break;
+        memcpy(to + used, shown ? text + at : "?", kept);
+        used += kept;
+        at += (size_t)abs(length);
+    }
+    to[used] = '\0';
 }
 
 static json_t *read_json(int fd) {
@@ -394,10 +406,13 @@ int lease_holders(const struct lease *own, struct lease_holder **holders, size_t
     return 0;
 }
 
+/* Claims to what is no device say nothing of a node, and would let another user make the line as long as he
+ * likes. */
 void lease_describe(const struct lease_holder *holder, struct buffer *out) {
     CLEANUP(resources_done) struct resources held = {0};
     for (size_t i = 0; i < holder->n; i++) {
         const struct lease_claim *claim = &holder->claims[i];
+        if (!accelerator_is_device(claim->resource)) continue;
         (void)resources_set(&held, claim->resource, resources_get(&held, claim->resource) + claim->amount);
     }
     char since[CLOCK_TEXT];

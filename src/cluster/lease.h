@@ -31,11 +31,13 @@ struct lease_claim {
     quantity amount; /* QUANTITY_ONE for a whole device */
 };
 
+enum { LEASE_RUN_SIZE = 256 }; /* of a run's name, which has 200 bytes at most */
+
 /* A lease of somebody's, as read: the claims are believed, the user is the owner of the file. */
 struct lease_holder {
     int pid; /* 0 unless it is that of a process of the user which lives, and can be seen from here */
     uid_t owner;
-    char run[128];
+    char run[LEASE_RUN_SIZE];
     char user[64];
     nanoseconds since; /* wall clock */
     char file[64];     /* its name in the lease directory */

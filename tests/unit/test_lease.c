@@ -208,6 +208,48 @@ static void test_change(void **state) {
     assert_int_equal(count_files(), 0);
 }
 
+static struct lease_holder *look_at(struct lease *lease, const struct lease_claim *claims, size_t n) {
+    struct lease_holder *holders = NULL;
+    assert_int_equal(lease_claim(lease, claims, n, NULL), 0);
+    assert_int_equal(look(NULL, &holders), 1);
+    return holders;
+}
+
+/* A run's name may have 200 bytes, of letters of several. */
+static void test_a_long_name(void **state) {
+    (void)state;
+    char name[201] = "";
+    for (size_t i = 0; i < 200; i += 2)
+        memcpy(name + i, "\u00e9", 2);
+    struct lease *lease = NULL;
+    ty_error err = {0};
+    if (lease_open(name, &lease, &err) < 0) fail_msg("%s", err.message);
+    struct lease_holder *holders = look_at(lease, NULL, 0);
+    assert_string_equal(holders[0].run, name);
+    lease_holders_free(holders, 1);
+    lease_release(lease);
+}
+
+/* What another user has written moves no cursor, and is one short line. */
+static void test_words_of_others(void **state) {
+    (void)state;
+    enum { N = 1000 };
+    static struct lease_claim claims[N];
+    CLEANUP(buffer_done) struct buffer line = {0};
+    struct lease *lease = NULL;
+    assert_int_equal(lease_open("a\302\2332J\u202eb\tc", &lease, NULL), 0);
+    for (size_t i = 0; i < N; i++) {
+        claims[i] = claim_of("0", QUANTITY_ONE);
+        (void)snprintf(claims[i].resource, sizeof claims[i].resource, i == 0 ? "GPU" : "thing-%zu", i);
+    }
+    struct lease_holder *holders = look_at(lease, claims, N);
+    assert_string_equal(holders[0].run, "a?2J?b?c");
+    lease_describe(&holders[0], &line);
+    assert_non_null(strstr(line.data, " has held 1 GPU since "));
+    lease_holders_free(holders, 1);
+    lease_release(lease);
+}
+
 /* The lease of a killed controller lives on in its agent, and goes with it. */
 static void test_lock_is_inherited(void **state) {
     (void)state;
@@ -844,6 +886,8 @@ int main(void) {
         TEST(test_killed_holder),
         TEST(test_watch),
         TEST(test_change),
+        TEST(test_a_long_name),
+        TEST(test_words_of_others),
         TEST(test_lock_is_inherited),
         TEST(test_a_dead_holder_has_no_pid),
         TEST(test_another_user),
