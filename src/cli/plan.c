@@ -39,16 +39,6 @@ static const struct option_spec specs[] = {
 };
 static const struct option_group environment_group = {"Environment", specs, ARRAY_SIZE(specs)};
 
-/* Takes off what other runs on this machine hold, so that the plan says when it would have to wait. */
-static int apply_leases(struct cluster *cluster, ty_error *err) {
-    struct lease_holder *holders = NULL;
-    size_t n = 0;
-    int result = lease_holders(NULL, &holders, &n, err);
-    if (result >= 0) result = lease_apply(holders, n, cluster, err);
-    lease_holders_free(holders, n);
-    return result;
-}
-
 /* What is shown, with where its nodes come from; both NULL: this machine, or a cluster file. */
 struct planned {
     struct plan *plan; /* owned */
@@ -103,14 +93,15 @@ static int show(const struct plan_command *command, const struct planned *planne
     return plan->verdict == PLAN_FEASIBLE ? 0 : ty_error_exit_status(TY_EINFEASIBLE);
 }
 
-/* On the nodes of a file, or this machine. */
+/* On the nodes of a file, or this machine. What other runs hold of its devices is taken off, so that the plan
+ * says when the run would have to wait. */
 static int plan_for(const struct plan_command *command, const struct demand *demand, ty_error *err) {
     const struct cluster_options *options = &command->cluster;
     struct planned planned = {.demand = demand};
     int result = options->cluster_file != NULL ? cluster_read(options->cluster_file, &planned.cluster, err)
                                                : cluster_probe(&options->overrides, &planned.cluster, err);
     if (result >= 0 && options->cluster_file == NULL && prepare_needs_devices(demand))
-        result = apply_leases(planned.cluster, err);
+        result = lease_apply_all(planned.cluster, err);
     if (result >= 0) result = plan_make(planned.cluster, demand, &planned.plan, err);
     if (result >= 0) result = show(command, &planned, err);
     plan_destroy(planned.plan);
@@ -135,7 +126,7 @@ static int plan_for_nodes(const struct plan_command *command, const struct deman
     if (result >= 0) result = prepare_gather(&request, NULL, &nodes, err);
     if (result >= 0) result = rendezvous_cluster(nodes.rendezvous, &planned.cluster, err);
     if (result >= 0 && command->join.options.hosts == NULL && prepare_needs_devices(demand))
-        result = apply_leases(planned.cluster, err); /* of the first node, which is this machine */
+        result = lease_apply_all(planned.cluster, err); /* of the first node, which is this machine */
     if (result >= 0) result = plan_make(planned.cluster, demand, &planned.plan, err);
     planned.rendezvous = nodes.rendezvous;
     if (result >= 0) result = show(command, &planned, err);

@@ -60,6 +60,9 @@ void lease_holders_free(struct lease_holder *holders, size_t n);
  * devices are passed over. 0, or -ENOMEM. */
 int lease_apply(const struct lease_holder *holders, size_t n, struct cluster *cluster, ty_error *err);
 
+/* The same with all holders that there are now. */
+int lease_apply_all(struct cluster *cluster, ty_error *err);
+
 /* A lease that claims nothing yet. */
 int lease_open(const char *run, struct lease **lease, ty_error *err);
 /* What the lease claims from now on, whoever holds its descriptor; those that watch are woken. */

@@ -63,6 +63,15 @@ int lease_apply(const struct lease_holder *holders, size_t n, struct cluster *cl
     return 0;
 }
 
+int lease_apply_all(struct cluster *cluster, ty_error *err) {
+    struct lease_holder *holders = NULL;
+    size_t n = 0;
+    int result = lease_holders(NULL, &holders, &n, err);
+    if (result >= 0) result = lease_apply(holders, n, cluster, err);
+    lease_holders_free(holders, n);
+    return result;
+}
+
 static bool touches(const struct lease_holder *holder, const struct node_devices *devices, size_t at) {
     bool found = false;
     for (size_t i = 0; i < holder->n; i++)

@@ -70,17 +70,6 @@ static int read_request(const struct document *document, struct node_request *re
 
 /* -- the nodes -- */
 
-static int probe(const struct cluster_overrides *overrides, struct cluster **cluster, ty_error *err) {
-    struct lease_holder *holders = NULL;
-    size_t n = 0;
-    int result = cluster_probe(overrides, cluster, err);
-    if (result < 0) return result;
-    result = lease_holders(NULL, &holders, &n, err);
-    if (result >= 0) result = lease_apply(holders, n, *cluster, err);
-    lease_holders_free(holders, n);
-    return result;
-}
-
 static void write_string(struct buffer *out, const char *name, const char *text) {
     buffer_printf(out, "\"%s\": ", name);
     buffer_json_text(out, text);
@@ -125,7 +114,8 @@ int cluster_nodes_json(const char *request_json, char **nodes_json, ty_error *er
     if (result < 0) return result;
     result = read_request(document, &request, err);
     if (result >= 0 && request.cluster != NULL) result = cluster_read(request.cluster, &cluster, err);
-    if (result >= 0 && request.cluster == NULL) result = probe(&request.overrides, &cluster, err);
+    if (result >= 0 && request.cluster == NULL) result = cluster_probe(&request.overrides, &cluster, err);
+    if (result >= 0 && request.cluster == NULL) result = lease_apply_all(cluster, err);
     if (result >= 0) result = write_nodes(cluster, nodes_json, err);
     cluster_destroy(cluster);
     resources_done(&request.overrides.node_resources);
