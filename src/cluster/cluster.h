@@ -37,6 +37,9 @@ struct node_shape {
 
 /* `n` more devices, without names yet; `resource` is copied. NULL when memory is short. */
 struct node_devices *node_shape_add_devices(struct node_shape *shape, const char *resource, size_t n);
+/* Copies names of devices that have none yet, n of each kind; NULL: those are not known. 0, or -ENOMEM with
+ * some of them, which go with the shape. */
+int node_devices_name(struct node_devices *devices, char *const *ids, char *const *uuids, char *const *bus_ids);
 
 /* Frees what a shape holds that no cluster has taken over; leaves it empty. */
 void node_shape_done(struct node_shape *shape);

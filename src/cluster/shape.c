@@ -119,6 +119,21 @@ struct node_devices *node_shape_add_devices(struct node_shape *shape, const char
     return &shape->devices[shape->n_devices++];
 }
 
+static int copy_texts(char *const *from, size_t n, char ***to) {
+    if (from == NULL) return 0;
+    *to = calloc(n + 1, sizeof **to);
+    for (size_t i = 0; *to != NULL && i < n; i++)
+        if (((*to)[i] = strdup(from[i])) == NULL) return -ENOMEM;
+    return *to != NULL ? 0 : -ENOMEM;
+}
+
+int node_devices_name(struct node_devices *devices, char *const *ids, char *const *uuids,
+                      char *const *bus_ids) {
+    int result = copy_texts(ids, devices->n, &devices->ids);
+    if (result == 0) result = copy_texts(uuids, devices->n, &devices->uuids);
+    return result == 0 ? copy_texts(bus_ids, devices->n, &devices->bus_ids) : result;
+}
+
 /* The devices of a resource, without names unless they have some. */
 static int complete_devices(struct node_shape *shape, const struct resource *resource, ty_error *err) {
     size_t n = (size_t)(resource->amount / QUANTITY_ONE);

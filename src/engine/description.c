@@ -207,31 +207,13 @@ int description_check(const Wire__Join *join, ty_error *err) {
     return result;
 }
 
-static char **copy_texts(char *const *texts, size_t n) {
-    char **copies = calloc(n + 1, sizeof *copies);
-    for (size_t i = 0; i < n && copies != NULL; i++) {
-        copies[i] = strdup(texts[i]);
-        if (copies[i] != NULL) continue;
-        free_list((void **)copies, i);
-        return NULL;
-    }
-    return copies;
-}
-
-/* Also half of it is in the shape, which its owner frees. */
+/* Lists are of all devices, or empty: description_check has seen to that. */
 static int read_devices(const Wire__Devices *from, struct node_shape *shape, ty_error *err) {
-    if (ARRAY_GROW(shape->devices, shape->n_devices) < 0) return ty_fail_memory(err);
-    struct node_devices *devices = &shape->devices[shape->n_devices];
-    *devices = (struct node_devices){.resource = strdup(from->resource), .n = from->number};
-    if (devices->resource == NULL) return ty_fail_memory(err);
-    shape->n_devices++;
-    if (from->n_ids > 0 && (devices->ids = copy_texts(from->ids, from->n_ids)) == NULL)
-        return ty_fail_memory(err);
-    if (from->n_uuids > 0 && (devices->uuids = copy_texts(from->uuids, from->n_uuids)) == NULL)
-        return ty_fail_memory(err);
-    if (from->n_bus_ids > 0 && (devices->bus_ids = copy_texts(from->bus_ids, from->n_bus_ids)) == NULL)
-        return ty_fail_memory(err);
-    return 0;
+    struct node_devices *devices = node_shape_add_devices(shape, from->resource, from->number);
+    bool named = devices != NULL && node_devices_name(devices, from->n_ids > 0 ? from->ids : NULL,
+                                                      from->n_uuids > 0 ? from->uuids : NULL,
+                                                      from->n_bus_ids > 0 ? from->bus_ids : NULL) == 0;
+    return named ? 0 : ty_fail_memory(err);
 }
 
 static int read_shape(const Wire__Join *join, struct node_shape *shape, ty_error *err) {

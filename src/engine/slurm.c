@@ -383,33 +383,11 @@ static int check_devices(const char *name, const struct node_shape *granted, con
                    name, n, n == 1 ? "" : "s", have, ids.size > 0 ? ids.data : "none");
 }
 
-static char **copy_texts(char *const *texts, size_t n) {
-    char **copies = calloc(n + 1, sizeof *copies);
-    for (size_t i = 0; copies != NULL && i < n; i++)
-        if ((copies[i] = strdup(texts[i])) == NULL) {
-            while (i > 0)
-                free(copies[--i]);
-            free(copies);
-            return NULL;
-        }
-    return copies;
-}
-
 /* Devices are those that the node itself has seen. */
 static int copy_devices(const struct node_devices *seen, struct node_shape *to) {
     if (seen == NULL || seen->n == 0) return 0;
-    to->devices = calloc(1, sizeof *to->devices);
-    if (to->devices == NULL) return -ENOMEM;
-    to->n_devices = 1;
-    to->devices[0] = (struct node_devices){.resource = strdup(seen->resource), .n = seen->n};
-    struct node_devices *made = &to->devices[0];
-    if (seen->ids != NULL) made->ids = copy_texts(seen->ids, seen->n);
-    if (seen->uuids != NULL) made->uuids = copy_texts(seen->uuids, seen->n);
-    if (seen->bus_ids != NULL) made->bus_ids = copy_texts(seen->bus_ids, seen->n);
-    bool failed = made->resource == NULL || (seen->ids != NULL && made->ids == NULL) ||
-                  (seen->uuids != NULL && made->uuids == NULL) ||
-                  (seen->bus_ids != NULL && made->bus_ids == NULL);
-    return failed ? -ENOMEM : 0;
+    struct node_devices *made = node_shape_add_devices(to, seen->resource, seen->n);
+    return made == NULL ? -ENOMEM : node_devices_name(made, seen->ids, seen->uuids, seen->bus_ids);
 }
 
 /* Resources, labels and type as granted; devices by the names that they have in the step. */
