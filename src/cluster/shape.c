@@ -165,6 +165,9 @@ static uint64_t mix(uint64_t hash, const char *text) {
 
 uint64_t node_shape_hash(const struct node_shape *shape) {
     uint64_t hash = shape->total.n;
+    for (size_t i = 0; i < shape->n_devices; i++)
+        if (shape->devices[i].n > 0 && shape->devices[i].uuids != NULL)
+            hash = mix(hash, shape->devices[i].uuids[0]);
     for (size_t i = 0; i < shape->total.n; i++)
         hash = mix(hash ^ (uint64_t)shape->total.items[i].amount, shape->total.items[i].name);
     for (size_t i = 0; i < shape->labels.n; i++)

@@ -87,6 +87,24 @@ static void test_shapes_are_shared(void **state) {
     cluster_destroy(cluster);
 }
 
+/* Of thousands of machines that are alike but for their cards each has a shape that is found at once. */
+static void test_cards_of_their_own(void **state) {
+    (void)state;
+    struct cluster *cluster = cluster_create();
+    const struct node_shape *shared[3];
+    static char *const uuids[][2] = {{"GPU-1", "GPU-2"}, {"GPU-3", "GPU-4"}, {"GPU-1", "GPU-2"}};
+    for (size_t i = 0; i < 3; i++) {
+        struct node_shape shape = make_shape("CPU=64,GPU=2");
+        struct node_devices *devices = node_shape_add_devices(&shape, "GPU", 2);
+        assert_int_equal(node_devices_name(devices, NULL, uuids[i], NULL), 0);
+        shared[i] = cluster_shape(cluster, &shape, NULL);
+    }
+    assert_ptr_equal(shared[0], shared[2]);
+    assert_ptr_not_equal(shared[0], shared[1]);
+    assert_true(node_shape_hash(shared[0]) != node_shape_hash(shared[1]));
+    cluster_destroy(cluster);
+}
+
 static void test_many_nodes(void **state) {
     (void)state;
     enum { N = 50000 };
@@ -267,6 +285,7 @@ int main(void) {
         cmocka_unit_test(test_refused_shapes),
         cmocka_unit_test(test_refused_names),
         cmocka_unit_test(test_shapes_are_shared),
+        cmocka_unit_test(test_cards_of_their_own),
         cmocka_unit_test(test_many_nodes),
         cmocka_unit_test(test_type),
         cmocka_unit_test(test_tpu_host),
