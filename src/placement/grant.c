@@ -69,6 +69,7 @@ void open_node_return(struct classes *classes, const struct kind *kind, const ui
 
 static size_t positions_of(const struct resource *item) {
     if (!item->amount || !accelerator_is_device(item->name)) return 0;
+    if (item->amount / QUANTITY_ONE > NODE_MAX_DEVICES) return NODE_MAX_DEVICES;
     return item->amount < QUANTITY_ONE ? 1 : (size_t)(item->amount / QUANTITY_ONE);
 }
 

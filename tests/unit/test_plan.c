@@ -118,22 +118,39 @@ static void test_spread_ranks(void **state) {
     test_done(&test);
 }
 
+static void select_zones(struct test *test) {
+    static const char *const zones[] = {"zone=west", "zone=east", "zone=!east"};
+    test->demand.n_selectors = 3;
+    test->demand.selectors = calloc(3, sizeof *test->demand.selectors);
+    for (size_t i = 0; i < 3; i++)
+        assert_int_equal(label_selector_parse(&test->demand.selectors[i], zones[i], NULL), 0);
+}
+
 static void test_a_selector_for_each_worker(void **state) {
     (void)state;
     struct test test;
     ask_for(&test, CLUSTER({"a", "CPU=8", .labels = "zone=east"}, {"b", "CPU=8", .labels = "zone=west"}),
             (struct ask){.min = 3, .per_worker = "CPU=1"});
-    test.demand.n_selectors = 3;
-    test.demand.selectors = calloc(3, sizeof *test.demand.selectors);
-    static const char *const zones[] = {"zone=west", "zone=east", "zone=!east"};
-    for (size_t i = 0; i < 3; i++)
-        assert_int_equal(label_selector_parse(&test.demand.selectors[i], zones[i], NULL), 0);
+    select_zones(&test);
     make_plan(&test);
     static const uint32_t nodes[] = {1, 1, 0}, bundles[] = {0, 2, 1};
     for (size_t rank = 0; rank < 3; rank++) {
         assert_int_equal(test.plan->workers[rank].node, nodes[rank]);
         assert_int_equal(test.plan->workers[rank].bundle, bundles[rank]);
     }
+    test_done(&test);
+}
+
+/* What no node could have is refused by its number, and no memory is asked for it. */
+static void test_more_devices_than_memory(void **state) {
+    (void)state;
+    struct test test;
+    ask_for(&test, CLUSTER({"a", "GPU=8", .labels = "zone=east"}, {"b", "GPU=8", .labels = "zone=west"}),
+            (struct ask){.min = 3, .per_worker = "GPU=100000000000000"});
+    select_zones(&test);
+    make_plan(&test);
+    assert_int_equal(test.plan->verdict, PLAN_INFEASIBLE);
+    assert_string_equal(test.plan->shorts[0].resource, "GPU");
     test_done(&test);
 }
 
@@ -272,6 +289,7 @@ int main(void) {
         cmocka_unit_test(test_ids_are_in_order),
         cmocka_unit_test(test_spread_ranks),
         cmocka_unit_test(test_a_selector_for_each_worker),
+        cmocka_unit_test(test_more_devices_than_memory),
         cmocka_unit_test(test_the_trainers_device_is_seen_by_rank_0),
         cmocka_unit_test(test_elastic),
         cmocka_unit_test(test_local_mode),
