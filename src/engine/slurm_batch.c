@@ -13,7 +13,8 @@
 
 #define SUBMIT_LIMIT (60 * NS_PER_S)
 
-/* In single quotes where a shell, or Slurm's reading of #SBATCH lines, would see more than one word. */
+/* In double quotes where Slurm's reading of #SBATCH lines would see more than one word; it knows a backslash in
+ * them, before a quote and before another backslash. */
 static void add_value(const char *text, struct buffer *out) {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
     if (*text != '\0' && text[strspn(text, plain)] == '\0') {

@@ -142,7 +142,7 @@ static int lay_out(struct asking *asking) {
     if (result < 0) return result;
     if (plan->verdict != PLAN_FEASIBLE) {
         result = ty_fail(asking->err, TY_EINFEASIBLE, "%s", plan->reason);
-    } else if (plan->n_workers > 0) {
+    } else {
         asking->workers = (int64_t)plan->n_workers;
         asking->nodes = (int64_t)plan->n_nodes_used;
         asking->tasks_per_node = (asking->workers + asking->nodes - 1) / asking->nodes;
@@ -436,10 +436,9 @@ int slurm_request_make(const struct demand *demand, const struct slurm_site *sit
                        struct slurm_request *request, ty_error *err) {
     struct slurm_request made = {0};
     struct asking asking = {.demand = demand, .site = site, .request = &made, .err = err};
+    if (demand->max_workers == 0) return ty_fail(err, TY_EUSAGE, "num_workers must be at least 1 here");
     int result = ask_labels(&asking);
     if (result >= 0) result = lay_out(&asking);
-    if (result >= 0 && asking.workers == 0)
-        result = ty_fail(err, TY_EUSAGE, "num_workers must be at least 1 here");
     if (result >= 0) result = ask_gpus(&asking);
     if (result >= 0) result = ask_custom(&asking);
     if (result >= 0) result = ask_nodes(&asking);

@@ -89,7 +89,7 @@ bool slurm_type_is(const char *gres_type, const char *accelerator_type) {
 
 /* -- generic resources -- */
 
-/* "4", "16K": thousands are of 1024. */
+/* "4", "16K": thousands are of 1024. What no amount can hold is no count. */
 static bool read_count(const char *text, int64_t *count) {
     static const char units[] = "KMGT";
     char number[24];
@@ -98,7 +98,7 @@ static bool read_count(const char *text, int64_t *count) {
     const char *unit = strchr(units, toupper((unsigned char)text[size - 1]));
     (void)snprintf(number, sizeof number, "%.*s", (int)(size - (unit != NULL)), text);
     int shift = unit != NULL ? 10 * (int)(unit - units + 1) : 0;
-    if (!str_to_int64(number, 0, INT64_MAX >> shift, count)) return false;
+    if (!str_to_int64(number, 0, GRES_MAX >> shift, count)) return false;
     *count <<= shift;
     return true;
 }
@@ -243,6 +243,13 @@ struct node_reader {
     ty_error *err;
 };
 
+/* One name may stand in several entries, a type each. */
+static int add_amount(struct resources *to, const char *resource, int64_t count) {
+    quantity have = resources_get(to, resource), most = GRES_MAX * QUANTITY_ONE;
+    quantity more = count * QUANTITY_ONE;
+    return resources_set(to, resource, more > most - have ? most : have + more);
+}
+
 static int add_gres(void *context, const struct slurm_gres *gres) {
     struct node_reader *reader = context;
     const char *resource = resource_of(gres->name);
@@ -254,8 +261,7 @@ static int add_gres(void *context, const struct slurm_gres *gres) {
         reader->shape.accelerator_type = strdup(known ? reader->type : gres->type);
         if (reader->shape.accelerator_type == NULL) return -ENOMEM;
     }
-    quantity amount = resources_get(&reader->shape.total, resource) + gres->count * QUANTITY_ONE;
-    return resources_set(&reader->shape.total, resource, amount);
+    return add_amount(&reader->shape.total, resource, gres->count);
 }
 
 /* A GPU of which shards are in use is no whole one any more; how many are is not told. */
@@ -263,9 +269,7 @@ static int add_used_gres(void *context, const struct slurm_gres *gres) {
     struct node_reader *reader = context;
     bool shards = str_equal(gres->name, "shard");
     const char *resource = shards ? "GPU" : resource_of(gres->name);
-    if (resource == NULL) return 0;
-    quantity amount = resources_get(&reader->used, resource) + gres->count * QUANTITY_ONE;
-    return resources_set(&reader->used, resource, amount);
+    return resource == NULL ? 0 : add_amount(&reader->used, resource, gres->count);
 }
 
 /* A feature is a label of its own name, and meets each constraint that asks for it as a value. */

@@ -61,6 +61,18 @@ static void nodes_are_read(void **state) {
     slurm_site_done(&site);
 }
 
+/* Several entries of one name add up, to what an amount can hold. */
+static void gres_of_any_size(void **state) {
+    (void)state;
+    struct slurm_site site = {0};
+    read_nodes(NODE("h1", "IDLE", "fast:400T,fast:400T,fast:400T,slow:a:1,slow:b:2", "fast:1,fast:2"), NULL,
+               NULL, &site);
+    assert_int_equal(total(&site, 0, "fast"), QUANTITY_MAX / QUANTITY_ONE);
+    assert_int_equal(available(&site, 0, "fast"), QUANTITY_MAX / QUANTITY_ONE - 3);
+    assert_int_equal(total(&site, 0, "slow"), 3);
+    slurm_site_done(&site);
+}
+
 /* The reason of a drain, an operating system: free text that looks like fields. */
 static void free_text_is_no_field(void **state) {
     (void)state;
@@ -383,6 +395,8 @@ static void what_can_never_be(void **state) {
         {"{num_workers: 1, use_gpu: true, resources_per_worker: {GPU: 1, shard: 1}}", NULL, "not both"},
         {"{num_workers: 3, use_gpu: true, resources_per_worker: {GPU: 0.5}, placement_strategy: STRICT_PACK}",
          NULL, "shards"},
+        {"{num_workers: 0}", NULL, "at least 1"},
+        {"{num_workers: 0, use_tpu: true, topology: 4x4, accelerator_type: TPU-V6E}", NULL, "at least 1"},
         {"{num_workers: 2, label_selector: {zone: mars}}", NULL, "mars"},
         {"{num_workers: 2, label_selector: [{a: b}, {c: d}]}", NULL, "heterogeneous"},
         {"num_workers: 1", five, "a GPU has 4"},
@@ -436,6 +450,7 @@ static void many_nodes(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nodes_are_read),
+        cmocka_unit_test(gres_of_any_size),
         cmocka_unit_test(free_text_is_no_field),
         cmocka_unit_test(nodes_that_take_no_jobs),
         cmocka_unit_test(other_partitions_are_left_out),
