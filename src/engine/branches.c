@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +26,14 @@
 #include "cluster/hosts.h"
 
 /* From TREE_FROM nodes on there are TREE_WIDTH branches with the same number of nodes. */
-enum { TREE_FROM = 32, TREE_WIDTH = 16, LINE_SIZE = 4096, LAST_SIZE = 512, BRANCH_END_MS = 3000 };
+enum {
+    TREE_FROM = 32,
+    TREE_WIDTH = 16,
+    LINE_SIZE = 4096,
+    LAST_SIZE = 512,
+    REST_MOST = 64 * 1024,
+    BRANCH_END_MS = 3000
+};
 #define CONNECT_LIMIT "20" /* seconds for ssh to be answered */
 /* What the script of a host says to whoever sends it its input. */
 #define SAYS_HERE "@here"
@@ -249,6 +257,17 @@ static void listen_to(void *context, unsigned events) {
         stop_listening(branch);
 }
 
+/* Hears what a process that has ended had said, which may be as much as a pipe holds. Its end of the pipe may
+ * still be open in what it has left, a connection that ssh shares: that is not waited for, nor heard for
+ * long. */
+static void listen_to_the_rest(struct branch *branch) {
+    struct pollfd waits = {.fd = branch->output, .events = POLLIN};
+    for (size_t heard = 0; heard < REST_MOST && branch->output >= 0 && poll(&waits, 1, 0) > 0;
+         heard += LINE_SIZE)
+        listen_to(branch, LOOP_READABLE);
+    take_words(branch, "\n", 1);
+}
+
 /* -- the end */
 
 /* The process has ended: what it said last is why. */
@@ -259,8 +278,7 @@ static void on_end(void *context, unsigned events) {
     CLEANUP(buffer_done) struct buffer why = {0};
     int status = 0;
     loop_watch_stop(config->loop, &branch->waiting);
-    if (branch->output >= 0) listen_to(branch, LOOP_READABLE);
-    take_words(branch, "\n", 1);
+    listen_to_the_rest(branch);
     (void)kernel_reap(branch->pidfd, branch->pid, BRANCH_END_MS, &status);
     branch->pid = 0;
     close_input(branch);

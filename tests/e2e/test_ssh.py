@@ -186,6 +186,15 @@ class TestWords(harness.Case):
         self.assert_status(4, refused)
         self.assert_line(refused, "run", "somewhere", "cannot execute ssh", "openssh-client")
 
+    def test_the_last_of_many_words_of_ssh_is_the_reason(self):
+        bin = os.path.join(self.place, "bin")
+        os.mkdir(bin)
+        self.write("bin/ssh", "#!/bin/sh\nseq 8000 >&2\necho the reason >&2\nexit 255\n")
+        os.chmod(os.path.join(bin, "ssh"), 0o755)
+        refused = self.run_workers("--hosts", "somewhere", "--", "true", env={"PATH": bin + ":" + os.environ["PATH"]})
+        self.assert_status(4, refused)
+        self.assert_line(refused, "run", "somewhere", "the reason")
+
 
 if __name__ == "__main__":
     harness.main()
