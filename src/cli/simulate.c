@@ -13,7 +13,7 @@
 
 /* What a simulation may cost: memory, then time (an event touches each worker). */
 enum { MOST_NODES = 1000000, MOST_WORKERS = 2000000, MOST_DAYS = 36500 };
-static const double MOST_EVENTS = 1e7, MOST_WORK = 2e10;
+static const double MOST_EVENTS = 1e7, MOST_WORK = 2e10, LONGEST_MTBF = MOST_DAYS * 86400e9;
 
 struct simulate_options {
     uint32_t nodes, workers;
@@ -128,9 +128,9 @@ static int try_intervals(const struct sim_training *asked, struct trial trials[T
     };
     double apart = (double)asked->mtbf / asked->n_nodes;
     struct sim_training training = *asked;
-    training.n_nodes = TRIAL_NODES;
+    training.n_nodes = apart * TRIAL_NODES < LONGEST_MTBF ? TRIAL_NODES : 1;
     training.workers_per_node = 1;
-    training.mtbf = (nanoseconds)(apart * TRIAL_NODES);
+    training.mtbf = (nanoseconds)(apart * training.n_nodes);
     for (int i = 0; i < TRIAL_COUNT; i++) {
         struct sim_training_result result;
         training.interval = intervals[i] > NS_PER_S ? intervals[i] : NS_PER_S;

@@ -60,6 +60,11 @@ class Simulate(Case):
         for word in ("goodput", "lost work", "checkpoints", "restarts", "attempts:", "best by arithmetic", "asked for"):
             self.assertIn(word, finished.out)
 
+    def test_a_node_that_fails_once_in_a_century(self):
+        data = self.data(nodes="1", mtbf="36500d", days="36500", checkpoint_every="30d", checkpoint_cost="1h")
+        for trial in data["trials"]:
+            self.assertLess(abs(trial["goodput"] / trial["expected"] - 1), 0.05, trial)
+
     def test_what_costs_nothing(self):
         data = self.data(checkpoint_cost="0", restart_cost="0")
         self.assertEqual(0, data["checkpointing_s"])
