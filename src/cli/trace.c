@@ -76,8 +76,9 @@ static int write_trace(const char *name, const char *path, const struct trace_op
     }
     draft.fd = -1; /* zlib's */
     result = view_trace_write(name, path, &trace, write_piece, &to, err);
-    if (gzclose(to.file) != Z_OK && result >= 0)
-        result = ty_fail(err, -errno, "cannot write %s: %s", options->output, strerror(errno));
+    int ended = gzclose(to.file), why = ended == Z_ERRNO && errno > 0 ? errno : EIO;
+    if (ended != Z_OK && result >= 0)
+        result = ty_fail(err, -why, "cannot write %s: %s", options->output, strerror(why));
     int closed = file_draft_close(&draft, result);
     if (closed < 0 && result >= 0)
         result = ty_fail(err, closed, "cannot write %s: %s", options->output, strerror(-closed));
