@@ -90,12 +90,17 @@ static int set_port(const struct option_spec *option, void *target, const char *
     return ty_fail(err, TY_EUSAGE, "must be a port from 0 to %d; 0: a free one", UINT16_MAX);
 }
 
+/* The colon before the port of HOST:PORT or [ADDRESS]:PORT; NULL without one. */
+static const char *port_colon(const char *endpoint) {
+    const char *colon = strrchr(endpoint, ':'), *bracket = strrchr(endpoint, ']');
+    return colon != NULL && (bracket == NULL || colon > bracket) ? colon : NULL;
+}
+
 static int set_endpoint(const struct option_spec *option, void *target, const char *value, ty_error *err) {
-    const char *colon = strrchr(value, ':'), *bracket = strrchr(value, ']');
+    const char *colon = port_colon(value);
     int64_t port;
     (void)option;
-    bool has_port = colon != NULL && (bracket == NULL || colon > bracket);
-    if (has_port && !str_to_int64(colon + 1, 0, UINT16_MAX, &port))
+    if (colon != NULL && !str_to_int64(colon + 1, 0, UINT16_MAX, &port))
         return ty_fail(err, TY_EUSAGE, "must be HOST or HOST:PORT, with a port from 0 to %d", UINT16_MAX);
     ((struct torchrun_options *)target)->endpoint = value;
     return 0;
@@ -350,10 +355,10 @@ static int choose_meeting(struct torchrun_options *options, ty_error *err) {
     const char *host = endpoint != NULL                  ? endpoint
                        : options->master_address != NULL ? options->master_address
                                                          : "127.0.0.1";
-    const char *colon = strrchr(host, ':'), *bracket = strrchr(host, ']');
-    bool bare = endpoint == NULL && colon != NULL && bracket == NULL; /* an IPv6 address of --master-addr */
+    /* An IPv6 address of --master-addr. */
+    bool bare = endpoint == NULL && strchr(host, ':') != NULL && strchr(host, ']') == NULL;
     if (endpoint == NULL && options->master_port > 0) port = (int)options->master_port;
-    if (endpoint != NULL && colon != NULL && (bracket == NULL || colon > bracket))
+    if (endpoint != NULL && port_colon(endpoint) != NULL)
         options->meeting = strdup(endpoint);
     else
         options->meeting = str_format("%s%s%s:%d", bare ? "[" : "", host, bare ? "]" : "", port);
@@ -449,14 +454,13 @@ static int choose_variables(const struct torchrun_options *options, struct words
     size_t size = address != NULL ? strlen(address) : 0;
     char text[8];
     if (endpoint != NULL) { /* "[::1]:29400" without its brackets */
-        const char *colon = strrchr(endpoint, ':'), *bracket = strrchr(endpoint, ']');
-        bool has_port = colon != NULL && (bracket == NULL || colon > bracket);
+        const char *colon = port_colon(endpoint), *bracket = strrchr(endpoint, ']');
         bool bracketed = endpoint[0] == '[' && bracket != NULL;
-        if (has_port) (void)str_to_int64(colon + 1, 0, UINT16_MAX, &port);
+        if (colon != NULL) (void)str_to_int64(colon + 1, 0, UINT16_MAX, &port);
         address = bracketed ? endpoint + 1 : endpoint;
-        size = bracketed  ? (size_t)(bracket - address)
-               : has_port ? (size_t)(colon - endpoint)
-                          : strlen(endpoint);
+        size = bracketed       ? (size_t)(bracket - address)
+               : colon != NULL ? (size_t)(colon - endpoint)
+                               : strlen(endpoint);
     }
     if (options->standalone || options->nodes.rendezvous != NULL) port = 0, size = 0;
     int result = port > 0 ? check_port(port, err) : 0;

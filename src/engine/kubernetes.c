@@ -296,7 +296,8 @@ static int make_pod(const struct kubernetes_request *request, const struct deman
         made = kubernetes_set(spec, "hostNetwork", json_true());
         if (made >= 0) made = kubernetes_set(spec, "dnsPolicy", json_string("ClusterFirstWithHostNet"));
     }
-    if (made >= 0 && result >= 0) result = kubernetes_choose_nodes(request, demand, layout, spec, err);
+    if (made >= 0 && result >= 0)
+        result = kubernetes_choose_nodes(request, demand, layout, resources, spec, err);
     if (made >= 0 && result >= 0) made = make_volumes(request, volumes, mounts);
     if (made >= 0 && result >= 0)
         made = kubernetes_set(spec, "containers",

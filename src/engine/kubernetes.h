@@ -65,9 +65,10 @@ int kubernetes_objects(const struct kubernetes_request *request, const struct de
 /* Amounts by the names of Kubernetes, all of them limits as well: {"cpu": "4", "nvidia.com/gpu": "2"}. */
 int kubernetes_resources(const struct kubernetes_request *request, const struct demand *demand,
                          const struct kubernetes_layout *layout, json_t **resources, ty_error *err);
-/* nodeSelector, affinity and tolerations, set in the pod's spec. */
+/* nodeSelector, affinity and tolerations, set in the spec of a pod with these amounts. */
 int kubernetes_choose_nodes(const struct kubernetes_request *request, const struct demand *demand,
-                            const struct kubernetes_layout *layout, json_t *spec, ty_error *err);
+                            const struct kubernetes_layout *layout, const json_t *resources, json_t *spec,
+                            ty_error *err);
 
 /* A list or object of one more member that takes over `value`; 0 or -ENOMEM, also for a NULL. */
 int kubernetes_set(json_t *object, const char *name, json_t *value);

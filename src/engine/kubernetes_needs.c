@@ -267,16 +267,14 @@ static int add_tolerations(const struct kubernetes_request *request, const json_
 }
 
 int kubernetes_choose_nodes(const struct kubernetes_request *request, const struct demand *demand,
-                            const struct kubernetes_layout *layout, json_t *spec, ty_error *err) {
-    json_t *selector = json_object(), *expressions = json_array(), *affinity = json_object(), *resources = NULL;
-    int result = kubernetes_resources(request, demand, layout, &resources, err);
-    if (result >= 0) result = add_type(request, demand, selector, expressions, err);
-    int made = 0;
-    if (result >= 0 && demand->tpu.workers_per_slice > 0)
+                            const struct kubernetes_layout *layout, const json_t *resources, json_t *spec,
+                            ty_error *err) {
+    json_t *selector = json_object(), *expressions = json_array(), *affinity = json_object();
+    int result = add_type(request, demand, selector, expressions, err), made = 0;
+    if (demand->tpu.workers_per_slice > 0)
         made = kubernetes_set(selector, GKE_TOPOLOGY, json_string(demand->tpu.topology));
-    if (result >= 0 && request->spot && made >= 0)
-        made = kubernetes_set(selector, GKE_SPOT, json_string("true"));
-    for (size_t i = 0; result >= 0 && i < request->selectors.n && made >= 0; i++)
+    if (request->spot && made >= 0) made = kubernetes_set(selector, GKE_SPOT, json_string("true"));
+    for (size_t i = 0; i < request->selectors.n && made >= 0; i++)
         made = kubernetes_set(selector, request->selectors.items[i].name,
                               json_string(request->selectors.items[i].value));
     if (made >= 0) made = add_labels(demand, expressions);
@@ -287,10 +285,9 @@ int kubernetes_choose_nodes(const struct kubernetes_request *request, const stru
     if (made >= 0) made = add_neighbours(request, demand, layout, affinity);
     if (made >= 0 && json_object_size(selector) > 0) made = json_object_set(spec, "nodeSelector", selector);
     if (made >= 0 && json_object_size(affinity) > 0) made = json_object_set(spec, "affinity", affinity);
-    if (made >= 0 && result >= 0) made = add_tolerations(request, resources, spec);
+    if (made >= 0) made = add_tolerations(request, resources, spec);
     json_decref(selector);
     json_decref(expressions);
     json_decref(affinity);
-    json_decref(resources);
-    return made < 0 ? ty_fail_memory(err) : result;
+    return result < 0 ? result : made < 0 ? ty_fail_memory(err) : 0;
 }

@@ -55,21 +55,15 @@ void labels_done(struct labels *labels) {
     *labels = (struct labels){0};
 }
 
-/* Index of the first label whose key is not below `key`. */
-static size_t lower_bound(const struct labels *labels, const char *key) {
-    size_t low = 0, high = labels->n;
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if (strcmp(labels->items[middle].key, key) < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+static bool stands_before(const void *label, const void *key) {
+    return strcmp(((const struct label *)label)->key, key) < 0;
 }
 
-static bool is_at(const struct labels *labels, size_t at, const char *key) {
-    return at < labels->n && strcmp(labels->items[at].key, key) == 0;
+/* The place of a key among the sorted labels; `*there`: it is there already. */
+static size_t find_place(const struct labels *labels, const char *key, bool *there) {
+    size_t at = array_place(labels->items, labels->n, sizeof *labels->items, stands_before, key);
+    *there = at < labels->n && strcmp(labels->items[at].key, key) == 0;
+    return at;
 }
 
 int labels_set(struct labels *labels, const char *key, const char *value, ty_error *err) {
@@ -78,8 +72,9 @@ int labels_set(struct labels *labels, const char *key, const char *value, ty_err
     if (result < 0) return result;
     CLEANUP_FREE char *copy = strdup(value);
     if (copy == NULL) return ty_fail_memory(err);
-    size_t at = lower_bound(labels, key);
-    if (is_at(labels, at, key)) {
+    bool there;
+    size_t at = find_place(labels, key, &there);
+    if (there) {
         free(labels->items[at].value);
         labels->items[at].value = TAKE(copy);
         return 0;
@@ -96,8 +91,9 @@ int labels_set(struct labels *labels, const char *key, const char *value, ty_err
 }
 
 const char *labels_get(const struct labels *labels, const char *key) {
-    size_t at = lower_bound(labels, key);
-    return is_at(labels, at, key) ? labels->items[at].value : NULL;
+    bool there;
+    size_t at = find_place(labels, key, &there);
+    return there ? labels->items[at].value : NULL;
 }
 
 /* -- one constraint -- */
