@@ -22,6 +22,7 @@ const struct accelerator *const *accelerator_all(size_t *n) {
     return vendors;
 }
 
+/* A GPU whose type says nothing of a vendor is NVIDIA's, logical ones of a machine without any among them. */
 const struct accelerator *accelerator_for(const char *resource, const char *accelerator_type) {
     if (strcmp(resource, "GPU") == 0) {
         /* Which vendor's devices have types that begin so; only GPU has several vendors. */
@@ -54,6 +55,8 @@ static const struct accelerator *const probe_order[] = {
 };
 _Static_assert(ARRAY_SIZE(probe_order) == ARRAY_SIZE(vendors), "every vendor is asked");
 
+/* A detector that finds nothing, or cannot look, leaves the place to the next one: the first inventory of a
+ * resource stands. One that fails, for what the user has set, ends the probe. */
 int accelerator_probe(struct inventory **inventories, size_t *n, ty_error *err) {
     size_t found = 0;
     struct inventory *made = calloc(ARRAY_SIZE(vendors), sizeof *made);
@@ -119,6 +122,8 @@ static bool opted_out(const struct accelerator *accelerator) {
     return false;
 }
 
+/* A worker that holds none finds the variable as it was; the empty list, which hides all devices, is asked for
+ * by a variable of its own (docs/spec/accelerators.md 1.3). */
 int accelerator_set_visible(const struct accelerator *accelerator, const char *const *ids, size_t n,
                             size_t host_devices, environment_change *change, void *context) {
     CLEANUP(buffer_done) struct buffer value = {0};
@@ -133,6 +138,7 @@ bool accelerator_is_index(const char *id) {
     return id[0] != '\0' && id[strspn(id, "0123456789")] == '\0';
 }
 
+/* One id that is an index is enough: the names of the others mean the same device in any order. */
 int accelerator_set_order(const struct accelerator *accelerator, const char *const *ids, size_t n,
                           environment_change *change, void *context) {
     if (accelerator->order[0] == NULL || opted_out(accelerator)) return 0;
@@ -144,7 +150,7 @@ int accelerator_set_order(const struct accelerator *accelerator, const char *con
 struct entries {
     struct buffer *out;
     int n;
-    bool ended;
+    bool ended; /* by an entry that begins with a dash: what follows does not count */
 };
 
 /* As drivers read it: -1 ends the list. A device named twice is still one. */

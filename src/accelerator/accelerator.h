@@ -1,6 +1,10 @@
 /* Accelerators of every vendor behind one table: what they are called as a resource, how they are found,
  * which type name they have, and which variable makes them visible to a process (docs/spec/accelerators.md 1).
- * One file a vendor. */
+ * One file a vendor; another vendor is one more file, and a row of ACCELERATOR_VENDORS (vendors.h).
+ *
+ * What is found is what the machine shows to this process. That other runs hold some of it is told by leases
+ * (cluster/lease.h), which devices a worker gets is decided by placement, and what devices do meanwhile is read
+ * by usage. */
 #ifndef ACCELERATOR_ACCELERATOR_H
 #define ACCELERATOR_ACCELERATOR_H
 

@@ -36,6 +36,7 @@ const char *amd_type(int64_t device_id) {
     return NULL;
 }
 
+/* Of a node of the topology: a file of "KEY VALUE" lines; 0 for what is not told. */
 static int64_t property(int64_t node, const char *key) {
     char path[MACHINE_PATH_SIZE];
     int64_t value = 0;
@@ -70,7 +71,8 @@ size_t amd_render_devices(int64_t *numbers, size_t max) {
     return n;
 }
 
-/* What the environment shows of the devices; `*value` is NULL for all of them. */
+/* What the environment shows of the devices; `*value` is NULL for all of them. ROCR_VISIBLE_DEVICES renumbers
+ * below HIP, so that indices would mean other devices than those of the topology; it is refused. */
 static int read_visible(const char **value, ty_error *err) {
     const char *hip = getenv("HIP_VISIBLE_DEVICES"), *cuda = getenv("CUDA_VISIBLE_DEVICES");
     if (hip == NULL && getenv("ROCR_VISIBLE_DEVICES") != NULL)
@@ -93,6 +95,7 @@ static int detect(struct inventory *inventory, ty_error *err) {
         if (!is_device(node)) continue;
         struct device *device = inventory_add(inventory);
         if (device == NULL) return -ENOMEM;
+        /* The location is bus, device and function as PCI packs them: 8, 5 and 3 bits. */
         unsigned long long location = (unsigned long long)property(node, "location_id");
         unsigned long long domain = (unsigned long long)property(node, "domain");
         const char *type = amd_type(property(node, "device_id"));

@@ -1,5 +1,7 @@
 /* From the name that a device has to its accelerator type (docs/spec/accelerators.md 1.5, 1.6, 6.1), whichever
- * vendor it is of. No device is looked at here: names come from the vendors' files. */
+ * vendor it is of. No device is looked at here: names come from the vendors' files, from `trainyard
+ * accelerators classify`, and from the GRES types of Slurm (engine/slurm_show.c). NVIDIA's rules come last, for
+ * they make a type of nearly anything. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -43,6 +43,7 @@ static int add_number(void *context, char *entry) {
     return 0;
 }
 
+/* Entries are compared as bare numbers, whichever way they were written, and devices get their "npu:" last. */
 static int detect(struct inventory *inventory, ty_error *err) {
     (void)err;
     const char *value = getenv(accelerator_furiosa.visible);

@@ -32,7 +32,8 @@ static int look_at_device(void *context, const char *name) {
     return 0;
 }
 
-/* What cannot be read is not counted. */
+/* What cannot be read is not counted. A machine whose chips are given out by VFIO has other devices there as
+ * well, network cards among them, so that each group is looked at. */
 static size_t count_chips(void) {
     CLEANUP(idset_done) struct idset accel = {0};
     CLEANUP(idset_done) struct idset groups = {0};
@@ -139,6 +140,7 @@ static int detect(struct inventory *inventory, ty_error *err) {
 
 /* -- what a worker sees -- */
 
+/* libtpu wants the shape of one or two chips of a host told (2.5); of more there are no bounds to tell. */
 static int show_part(const char *visible, size_t chips, environment_change *change, void *context) {
     const char *bounds = chips == 1 ? "1,1,1" : "1,2,1";
     int result = change(context, accelerator_google.visible, visible);

@@ -1,5 +1,6 @@
-/* Intel Gaudi: /dev/accel/accel<n> of Habana's PCI vendor id, or /dev/hl<n> of older drivers. Variable:
- * HABANA_VISIBLE_MODULES. A worker is shown its own devices by the same variable. */
+/* Intel Gaudi: /dev/accel/accel<n> of Habana's PCI vendor id, or /dev/hl<n> of older drivers, of which nothing
+ * tells the model, so that such nodes have no accelerator type. Variable: HABANA_VISIBLE_MODULES. A worker is
+ * shown its own devices by the same variable. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -31,6 +31,7 @@ static const char *name_of(int64_t device_id) {
     return NULL;
 }
 
+/* The last two words of the name: the line of models, and the model. */
 bool intel_type(const char *name, char type[64]) {
     const char *last = strrchr(name, ' ');
     const char *before = last;

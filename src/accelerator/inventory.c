@@ -55,6 +55,9 @@ static const struct device *find_device(const struct inventory *inventory, const
     return NULL;
 }
 
+/* The devices that are left keep the entries for names, since what a worker is shown must mean the same beneath
+ * the inherited variable: masks nest. An entry that means no device of the list is believed, as it may name
+ * what is not found here (a MIG instance). */
 int inventory_restrict(struct inventory *inventory, const char *value) {
     CLEANUP(buffer_done) struct buffer entries = {0};
     struct inventory left = {0};

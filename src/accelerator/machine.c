@@ -77,6 +77,7 @@ bool machine_link(const char *path, char *name, size_t size) {
     return true;
 }
 
+/* A blank or a colon must follow, so that a key is not found in a longer one. */
 bool machine_property(const char *path, const char *key, int64_t *value) {
     char text[8192], *rest = text;
     if (!machine_read(path, text, sizeof text)) return false;
@@ -136,6 +137,7 @@ struct numbered {
     struct idset *numbers;
 };
 
+/* What cannot be looked at counts as one, and so as no device. */
 static bool is_directory(const char *directory, const char *name) {
     char path[MACHINE_PATH_SIZE], real[MACHINE_PATH_SIZE];
     struct stat status;

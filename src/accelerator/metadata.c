@@ -56,7 +56,8 @@ static int connect_server(nanoseconds deadline) {
     return TAKE_FD(fd);
 }
 
-/* Everything that the server sends until it closes; NUL-terminated. */
+/* Everything that the server sends until it closes; NUL-terminated. A reply that is cut short by the deadline,
+ * or too long, is none: half of it might be half a name. */
 static bool receive(int fd, nanoseconds deadline, char *reply) {
     size_t used = 0;
     while (used < REPLY_SIZE - 1 && wait_for(fd, POLLIN, deadline)) {
@@ -71,8 +72,8 @@ static bool receive(int fd, nanoseconds deadline, char *reply) {
     return false;
 }
 
-/* The body of an attribute, inside `reply`; NULL when there is none. HTTP/1.0, so that it comes in one
- * piece. */
+/* The body of an attribute, inside `reply`; NULL when there is none. HTTP/1.0, so that it comes in one piece,
+ * and ends with the connection. The request is shorter than any socket's buffer, and goes in one piece, too. */
 static const char *ask(const char *attribute, nanoseconds deadline, char *reply) {
     char request[256];
     CLEANUP_FD int fd = connect_server(deadline);
@@ -110,6 +111,8 @@ static void fill_text(const char *attribute, nanoseconds deadline, char *reply, 
     if (length < size) (void)snprintf(value, size, "%.*s", (int)length, body);
 }
 
+/* The type is asked first: where nobody answers to that, or knows it, this is no TPU host of that cloud, and
+ * the rest of the time is not spent. */
 void metadata_fill(struct tpu_host *host) {
     nanoseconds deadline = clock_monotonic() + limit;
     char number[24] = "";

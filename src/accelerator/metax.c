@@ -1,5 +1,6 @@
 /* MetaX GPUs: render devices of its PCI vendor id. Variable: CUDA_VISIBLE_DEVICES, as for the libraries it
- * stands in for. The type is not told by the files that are read here. */
+ * stands in for. The type is not told by the files that are read here, so that such nodes have none; which of
+ * the vendors of GPU a machine is of is decided by the order of accelerator.c. */
 #include <errno.h>
 #include <stdlib.h>
 

@@ -18,7 +18,7 @@ static const struct {
     {"inf2.8xlarge", 2}, {"inf2.24xlarge", 12}, {"inf2.48xlarge", 24},
 };
 
-/* -1 when the driver does not say. */
+/* Of all devices together; -1 when the driver does not say it of each, for a part of the sum would be wrong. */
 static int64_t cores_by_driver(const struct idset *devices) {
     int64_t total = 0;
     for (int64_t device = idset_next(devices, -1); device != IDSET_END; device = idset_next(devices, device)) {

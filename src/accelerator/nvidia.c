@@ -52,6 +52,8 @@ void *nvidia_library(void) {
     return dlopen(name == NULL || name[0] == '\0' ? "libnvidia-ml.so.1" : name, RTLD_NOW | RTLD_LOCAL);
 }
 
+/* The names with a version are those of today's layouts (struct nvml_pci_info is that of _v3); a library that
+ * lacks one of them is too old, and counts as none. */
 static bool open_nvml(struct nvml *nvml) {
     nvml->library = nvidia_library();
     if (nvml->library == NULL) return false;
@@ -97,7 +99,8 @@ static int list_devices(const struct nvml *nvml, struct inventory *inventory) {
  * them. */
 #define ORDER "CUDA_DEVICE_ORDER"
 
-/* Where the user wants the other order, indices are not spoken of. */
+/* Where the user wants the other order, indices are not spoken of: devices are called by their UUIDs, and a
+ * variable that names them by index is refused, for nobody but CUDA could tell which they are. */
 static int heed_order(struct inventory *inventory, const char *visible, ty_error *err) {
     CLEANUP(buffer_done) struct buffer entries = {0};
     if (inventory->n < 2 || !str_equal(getenv(ORDER), "FASTEST_FIRST")) return 0;
@@ -122,7 +125,8 @@ static int heed_order(struct inventory *inventory, const char *visible, ty_error
 
 #define MIG "MIG-"
 
-/* The device that it is a part of; NULL when nobody tells. */
+/* The device that an instance is a part of: as the driver tells, else as the instance's own name does, else the
+ * only one that there is; NULL when nobody tells. */
 static const struct device *find_whole(const struct nvml *nvml, const struct inventory *all, const char *id) {
     struct nvml_device *instance, *whole;
     char uuid[sizeof all->devices->uuid] = "";
@@ -138,6 +142,8 @@ static const struct device *find_whole(const struct nvml *nvml, const struct inv
     return all->n == 1 ? &all->devices[0] : NULL;
 }
 
+/* Whoever holds a whole device must be in the way of its parts, and they in his, so that a part is called
+ * WHOLE/PART (struct device). The list of all devices is kept for that while the variable shortens it. */
 static int detect_with(const struct nvml *nvml, struct inventory *inventory, ty_error *err) {
     int result = list_devices(nvml, inventory);
     if (result < 0) return result;

@@ -1,4 +1,6 @@
-/* What the vendors' files share: their tables, and the steps that most of their detectors take. */
+/* What the vendors' files share: their tables, the steps that most of their detectors take (a list of devices
+ * is begun, filled, and shortened by the inherited variable), and the way to /dev and /sys. For this room
+ * alone: others see accelerator.h. */
 #ifndef ACCELERATOR_VENDORS_H
 #define ACCELERATOR_VENDORS_H
 
