@@ -35,7 +35,8 @@ static void slots_done(struct slots *slots) {
     *slots = (struct slots){0};
 }
 
-/* The number of the item equal to `key`, or SLOTS_NONE. */
+/* The number of the item equal to `key`, or SLOTS_NONE. Nothing is ever removed, so that a free slot ends the
+ * search. */
 static int64_t slots_find(const struct slots *slots, const struct slots_of *of, uint64_t hash,
                           const void *key) {
     if (slots->n_table == 0) return SLOTS_NONE;
@@ -53,6 +54,7 @@ static void put(uint32_t *table, size_t n_table, uint64_t hash, uint32_t entry) 
     table[at] = entry;
 }
 
+/* To twice the slots. Hashes are not kept, and are made anew of the items: memory counts for more here. */
 static int grow(struct slots *slots, const struct slots_of *of) {
     size_t n_table = slots->n_table == 0 ? 16 : 2 * slots->n_table;
     uint32_t *table = calloc(n_table, sizeof *table);
@@ -148,6 +150,8 @@ void cluster_destroy(struct cluster *cluster) {
     free(cluster);
 }
 
+/* The shape goes into the list before it goes into the index, whose hash and comparison look there; it counts
+ * only when both have it. */
 const struct node_shape *cluster_shape(struct cluster *cluster, struct node_shape *shape, ty_error *err) {
     if (node_shape_complete(shape, err) < 0) return NULL;
     struct cluster_names *names = cluster->names;
@@ -186,6 +190,7 @@ static char *copy_name(struct cluster_names *names, const char *name, size_t siz
     return memcpy(block->text + block->used, name, size);
 }
 
+/* As with shapes: the node stands in its place before the index is told of it, and counts at the end. */
 int cluster_add_node(struct cluster *cluster, const char *name, const struct node_shape *shape,
                      struct node_use **use, ty_error *err) {
     size_t length = strnlen(name, NAME_MAX_SIZE);
@@ -221,6 +226,7 @@ int cluster_add_node(struct cluster *cluster, const char *name, const struct nod
     return 0;
 }
 
+/* The index goes by places, and is wrong from here on. */
 void cluster_drop_nodes(struct cluster *cluster, bool (*drop)(void *context, const char *name), void *context) {
     size_t kept = 0;
     for (size_t i = 0; i < cluster->n; i++) {

@@ -1,5 +1,9 @@
 /* The nodes that an engine offers: what they have, and what of it is free. Made for 100,000 nodes: nodes with
- * the same resources, labels and type share one shape, and a node costs its name and a few words. */
+ * the same resources, labels and type share one shape, and a node costs its name and a few words.
+ *
+ * A cluster is filled once, by a probe of this machine, a cluster file, the nodes that have joined, or Slurm,
+ * and then read: plans keep names of it, and it must outlive them. What other runs hold is not taken off before
+ * lease_apply (lease.h). */
 #ifndef CLUSTER_CLUSTER_H
 #define CLUSTER_CLUSTER_H
 

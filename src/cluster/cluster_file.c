@@ -93,6 +93,8 @@ static const char *text_of(const json_t *value, char number[NUMBER_SIZE]) {
     return number;
 }
 
+/* A whole number goes through its text, which is exact beyond the 53 bits of a double: bytes of memory are
+ * such. */
 static int read_amounts(json_t *map, const char *in, struct resources *amounts, ty_error *err) {
     const char *name;
     json_t *value;
@@ -177,6 +179,7 @@ static int add_nodes(struct file_entry *entry, const char *names, json_t *availa
     return rc < 0 ? rc : hostlist_each(list, add_node, entry);
 }
 
+/* The shape is the cluster's before the first node is made, and one for all names of the list. */
 static int read_contents(struct cluster *cluster, json_t *node, const char *names, ty_error *err) {
     CLEANUP(node_shape_done) struct node_shape shape = {0};
     json_t *available;

@@ -1,5 +1,6 @@
 /* Host names reach a command line of ssh, so what is no part of a name is refused: a host cannot be an option,
- * nor hold what a shell reads. Whether a host is there is found out by connecting. */
+ * nor hold what a shell reads. Whether a host is there is found out by connecting, and whether two names are
+ * one host is not found out at all: only the same name adds its slots up. */
 #include "cluster/hosts.h"
 
 #include <ctype.h>
@@ -58,7 +59,8 @@ static uint32_t at_least_one(uint32_t slots) {
     return slots > 0 ? slots : 1;
 }
 
-/* hostlist_each calls this. */
+/* Of hostlist_each. A name without slots counts as one where the same name is there already: a file that lists
+ * a host once for each of its processes says how many there are. */
 static int add(void *context, const char *name) {
     struct naming *naming = context;
     struct hosts *hosts = &naming->hosts;
@@ -158,7 +160,7 @@ static char *next_word(char **line, bool *assigned) {
     return word;
 }
 
-/* Behind a host: KEY=NUMBER, with blanks or without. */
+/* Behind a host: KEY=NUMBER, with blanks or without. A most alone is the number of slots, too. */
 static int take_attributes(struct naming *naming, char *line) {
     static const char *const of_slots[] = {"slots", "count", "cpu"};
     static const char *const of_max[] = {"max_slots", "max-slots", "slots_max", "slots-max"};

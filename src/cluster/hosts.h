@@ -1,5 +1,6 @@
 /* The hosts that a user names, in order, with the slots of each: --hosts a,b:8,gpu[01-04] and host files, in
- * the forms of Open MPI ("a slots=8 max_slots=16"), DeepSpeed ("a slots=8") and MPICH ("a:8"). */
+ * the forms of Open MPI ("a slots=8 max_slots=16"), DeepSpeed ("a slots=8") and MPICH ("a:8"). Names alone:
+ * what the hosts have is known when their agents have joined (engine/rendezvous.h). */
 #ifndef CLUSTER_HOSTS_H
 #define CLUSTER_HOSTS_H
 

@@ -1,5 +1,7 @@
 /* Leases: claiming, releasing, and reading who holds what. A lease's state is the kernel's lock alone; the
- * file's text only says whose it is and for what. What is left of a node beside leases is lease_apply.c's. */
+ * file's text only says whose it is and for what. Files of other users lie beside ours, and whatever is in them
+ * is taken for a claim at most. What is left of a node beside leases is lease_apply.c's, where the directory is
+ * safe lease_directory.c's. */
 #include "cluster/lease.h"
 
 #include <dirent.h>
@@ -95,7 +97,8 @@ static int write_claims(const struct lease *lease, int fd, const struct lease_cl
     return written == (ssize_t)size ? 0 : written < 0 ? -errno : -ENOSPC;
 }
 
-/* Through a descriptor of its own, whose close wakes the runs that watch. */
+/* Through a descriptor of its own, whose close wakes the runs that watch: the descriptor of the lock stays
+ * open, and what is written through it nobody would hear of. */
 int lease_claim(const struct lease *lease, const struct lease_claim *claims, size_t n, ty_error *err) {
     if (n > CLAIMS_MAX) return ty_fail(err, TY_EUSAGE, "a lease of %zu devices is too big", n);
     CLEANUP_FD int fd = openat(lease->directory, lease->file, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
@@ -106,7 +109,8 @@ int lease_claim(const struct lease *lease, const struct lease_claim *claims, siz
     return ty_fail(err, result, "cannot write a lease in %s: %s", lease_directory_path(), strerror(-result));
 }
 
-/* What makes a lease of an open file, all but its name: the lock, the mode and a text of no claims. */
+/* What makes a lease of an open file, all but its name: the lock, the mode and a text of no claims. The mode
+ * comes behind the lock: whoever may read the file finds it locked. */
 static int make_ready(const struct lease *lease, int fd) {
     if (lease_file_lock(fd) < 0 || fchmod(fd, FILE_MODE) < 0) return -errno;
     return write_claims(lease, fd, NULL, 0);
@@ -151,6 +155,8 @@ static int create_file(struct lease *lease, ty_error *err) {
     return 0;
 }
 
+/* The directory is withheld from children of the program (base/descriptors.h). The lock is its owner's to
+ * withhold (lease_fd): agents are to have it, for it goes with the last of them. */
 int lease_open(const char *run, struct lease **lease, ty_error *err) {
     struct lease *made = malloc(sizeof *made);
     if (made == NULL) return ty_fail_memory(err);
@@ -241,6 +247,7 @@ static void copy_text(char *to, size_t size, const json_t *value) {
     to[used] = '\0';
 }
 
+/* At once, by the size that it has: a file that grows meanwhile is read again (read_claims). */
 static json_t *read_json(int fd) {
     struct stat status;
     if (fstat(fd, &status) < 0 || status.st_size <= 0 || status.st_size > LEASE_FILE_MAX) return NULL;

@@ -26,7 +26,8 @@ static bool excludes(const struct node_devices *devices, size_t index, const cha
     return is_part_of(uuid, id) || is_part_of(id, uuid);
 }
 
-/* False when less is left of the device than is claimed. */
+/* False when less is left of the device than is claimed. A claim of ours excludes nothing: what is ours of a
+ * card and what is ours of its parts was planned together. */
 static bool take_claim(const struct node *node, const struct lease_claim *claim, bool own) {
     bool enough = true;
     for (size_t i = 0; i < node->shape->n_devices; i++) {
@@ -43,6 +44,8 @@ static bool take_claim(const struct node *node, const struct lease_claim *claim,
     return enough;
 }
 
+/* The amount that is available is made anew of the devices: a claim may be to more than was left of one, and
+ * what it exceeds must not be taken from the others. */
 int lease_apply(const struct lease_holder *holders, size_t n, struct cluster *cluster, ty_error *err) {
     if (cluster->n == 0) return 0;
     struct node *node = &cluster->nodes[0];

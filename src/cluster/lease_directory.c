@@ -50,6 +50,8 @@ static int check_directory(int fd, const char *path, ty_error *err) {
     return 0;
 }
 
+/* Checked by its descriptor, which is used from here on: what the path leads to may be another directory by
+ * then. One that is there under a read-only file system may still hold leases of others. */
 int lease_directory_open(ty_error *err) {
     const char *path = lease_directory_path();
     if (path[0] != '/') /* two that begin in two directories would not meet */
@@ -78,6 +80,8 @@ int lease_file_open(int directory, const char *name) {
     return -1;
 }
 
+/* Of the open file, not of the process: the lock of a process would go with any of its descriptors of the file
+ * that is closed, and would not pass to agents. */
 int lease_file_lock(int fd) {
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     return fcntl(fd, F_OFD_SETLK, &whole);

@@ -1,5 +1,6 @@
-/* The use of a node: how much of its amounts and devices is free, made from what a cluster file calls
- * available. Who holds what is not known here (lease.c). */
+/* The use of a node: how much of its amounts and devices is free, made from what a cluster file, or Slurm,
+ * calls available. A node of which all is free has none, which is what most nodes of a large cluster are. Who
+ * holds what is not known here (lease.c). */
 #include <stdlib.h>
 #include <string.h>
 

@@ -127,6 +127,8 @@ static int add_type(struct node_shape *shape, const struct inventory *inventory,
     return shape->accelerator_type == NULL ? ty_fail_memory(err) : 0;
 }
 
+/* What is found, then what is given in its place. A type, and the labels of a slice, are those of devices that
+ * are left: where the user says that there are none of a resource, nothing is said of them. */
 static int fill_shape(struct node_shape *shape, const struct inventory *inventories, size_t n,
                       const struct resources *given, ty_error *err) {
     int64_t cores = usable_quota_cores("", usable_affinity_cores()), memory = usable_memory("");

@@ -1,5 +1,6 @@
 /* Node shapes: what follows from a node's type and labels is added, what no node can have is refused, and equal
- * shapes are told by content. Which devices of a node are in use is its use's (node_use.c). */
+ * shapes are told by content. Shapes come from other machines and from files as well, and are checked here, in
+ * one place. Which devices of a node are in use is its use's (node_use.c). */
 #include "cluster/cluster.h"
 
 #include <errno.h>
@@ -41,6 +42,7 @@ const char *node_device_id(const struct node_devices *devices, size_t index, cha
     return text;
 }
 
+/* From the end, as entries of 0 are taken out on the way. */
 static int check_total(struct resources *total, ty_error *err) {
     for (size_t i = total->n; i-- > 0;) {
         const struct resource *resource = &total->items[i];
@@ -163,6 +165,9 @@ static uint64_t mix(uint64_t hash, const char *text) {
     return (hash ^ str_hash(text, strlen(text))) * 0x9e3779b97f4a7c15u;
 }
 
+/* Machines that are alike but for the UUIDs of their devices, as those of one order are, must not share a hash:
+ * each that joins has a shape of its own then, and would be compared with all before it. The first UUID tells
+ * them apart. */
 uint64_t node_shape_hash(const struct node_shape *shape) {
     uint64_t hash = shape->total.n;
     for (size_t i = 0; i < shape->n_devices; i++)

@@ -17,6 +17,7 @@ bool topology_worthwhile(void) {
     return !text.failed && idset_parse(&nodes, text.data, NULL) >= 0 && idset_count(&nodes) > 1;
 }
 
+/* One that cannot be loaded is tried again by the next worker: it may have been put there meanwhile. */
 int topology_place(const struct topology_request *request, struct topology_place *place, ty_error *err) {
     static const struct topology_module *module;
     if (module == NULL) {

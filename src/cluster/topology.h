@@ -1,5 +1,6 @@
 /* Which cores and memory are near a worker's devices, for `--bind numa`. hwloc knows; it comes as the module
- * topology, loaded by the first topology_place(). */
+ * topology, loaded by the first topology_place(). Nothing is bound here: the agent does that, of the worker
+ * that it starts. */
 #ifndef CLUSTER_TOPOLOGY_H
 #define CLUSTER_TOPOLOGY_H
 

@@ -18,6 +18,8 @@
 
 enum { PATH_SIZE = 4096, FILE_LIMIT = 1024 * 1024, MOST_CPUS = 1 << 20 };
 
+/* The kernel refuses a set that is smaller than its own, whose size it does not tell: it is found by
+ * doubling. */
 int64_t usable_affinity_cores(void) {
     for (size_t n = 1024; n <= MOST_CPUS; n *= 2) {
         cpu_set_t *set = CPU_ALLOC(n);
@@ -90,6 +92,8 @@ static const struct hierarchy {
   memory_hierarchies[] = {{"", "/sys/fs/cgroup", read_memory_v2},
                           {"memory", "/sys/fs/cgroup/memory", read_memory_v1}};
 
+/* The least of `limit` and of what the groups say. Of a controller that /proc/self/cgroup does not name the
+ * root of the mount is read; a mount that is not there has no files. */
 static double least_limit(const char *root, const struct hierarchy *hierarchies, size_t n, double limit) {
     char path[PATH_SIZE];
     CLEANUP(buffer_done) struct buffer cgroups = {0};
