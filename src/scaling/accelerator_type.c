@@ -90,6 +90,9 @@ const struct accelerator_type *accelerator_types(size_t *n) {
     return types;
 }
 
+/* A type that nobody knows is refused although nodes may be of any: it is nearly always misspelt, and a run
+ * would wait for a node that never comes. Whoever means it asks for its resource (docs/spec/accelerators.md
+ * 1.2). */
 int accelerator_type_check(const char *type, ty_error *err) {
     const char *names[ARRAY_SIZE(types)];
     for (size_t i = 0; i < ARRAY_SIZE(types); i++) {

@@ -68,6 +68,8 @@ static int check_case(const char *name, const char *known, ty_error *err) {
                    name, known);
 }
 
+/* "gpu" would be a resource of the user's own, which no node has: that is refused here, where it can be
+ * told. */
 int resource_check_name(const char *name, ty_error *err) {
     if (name[0] == '\0') return ty_fail(err, TY_EUSAGE, "a resource name is empty");
     if (strcmp(name, "bundle") == 0)

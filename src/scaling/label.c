@@ -139,7 +139,7 @@ static int add_checked_value(void *context, char *value) {
     return add_value(list->constraint, value) < 0 ? ty_fail_memory(list->err) : 0;
 }
 
-/* `text` is what follows "in(". */
+/* `text` is what follows "in(". On failure the constraint may hold some of the values. */
 static int parse_list(struct label_constraint *constraint, const char *text, ty_error *err) {
     size_t size = strlen(text);
     if (size == 0 || text[size - 1] != ')')
@@ -257,6 +257,7 @@ int label_selector_parse(struct label_selector *selector, const char *text, ty_e
     return 0;
 }
 
+/* A label that is not there is in no list: it fails "in", and passes "not in". */
 bool label_selector_match(const struct label_selector *selector, const struct labels *labels) {
     for (size_t i = 0; i < selector->n; i++) {
         const struct label_constraint *constraint = &selector->items[i];
@@ -269,6 +270,7 @@ bool label_selector_match(const struct label_selector *selector, const struct la
     return true;
 }
 
+/* In whichever order: of as many constraints, none twice, each is in the other. */
 bool label_selector_equal(const struct label_selector *a, const struct label_selector *b) {
     if (a->n != b->n) return false;
     for (size_t i = 0; i < a->n; i++)

@@ -1,4 +1,7 @@
-/* Node labels and the selectors that workers put on them (docs/spec/placement.md 3.4). */
+/* Node labels and the selectors that workers put on them (docs/spec/placement.md 3.4). Pure. A selector is
+ * checked and put in order as it is read, so that to match it cannot fail; which of a cluster's nodes it leaves
+ * is found by placement. What is told of an error begins with the label, not with the option or field that it
+ * stood in. */
 #ifndef SCALING_LABEL_H
 #define SCALING_LABEL_H
 
@@ -21,8 +24,8 @@ struct labels {
 };
 
 void labels_done(struct labels *labels);
-int labels_set(struct labels *labels, const char *key, const char *value,
-               ty_error *err);                                        /* checks the syntax */
+/* Adds or replaces, after a check of the syntax: TY_EUSAGE, or -ENOMEM. */
+int labels_set(struct labels *labels, const char *key, const char *value, ty_error *err);
 const char *labels_get(const struct labels *labels, const char *key); /* NULL when absent */
 
 enum label_operator { LABEL_IN, LABEL_NOT_IN };
@@ -42,9 +45,11 @@ struct label_selector {
 };
 
 void label_selector_done(struct label_selector *selector);
-int label_selector_copy(struct label_selector *to, const struct label_selector *from);
+int label_selector_copy(struct label_selector *to,
+                        const struct label_selector *from); /* `to` was empty; -ENOMEM */
+/* One more constraint: "v", "!v", "in(a,b)" or "!in(a,b)" of a key. On failure the selector is as it was. */
 int label_selector_add(struct label_selector *selector, const char *key, const char *expression, ty_error *err);
-/* "k=v,k2=in(a,b)" of the command line. */
+/* Adds "k=v,k2=in(a,b)" of the command line, all of it or nothing. */
 int label_selector_parse(struct label_selector *selector, const char *text, ty_error *err);
 bool label_selector_match(const struct label_selector *selector, const struct labels *labels);
 bool label_selector_equal(const struct label_selector *a, const struct label_selector *b);

@@ -1,4 +1,6 @@
-/* What the files of this room share among themselves. */
+/* What the files of this room share among themselves; others see scaling.h. A config goes read.c or scaling.c
+ * (the faces), then resolve.c, which asks validate.c and slice.c on the way. At the end are the words of
+ * messages, since one rule is told to a user of the command and to one of Python. */
 #ifndef SCALING_PARTS_H
 #define SCALING_PARTS_H
 

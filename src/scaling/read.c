@@ -128,6 +128,7 @@ static int read_resources(const struct scaling_reader *reader, const json_t *val
     return 0;
 }
 
+/* On failure the selector holds what was read, which its owner frees. */
 static int read_selector(const struct scaling_reader *reader, const json_t *map,
                          struct label_selector *selector) {
     const char *key;
@@ -190,6 +191,8 @@ static int read_field(const struct scaling_reader *reader, const json_t *value) 
     return 0;
 }
 
+/* Into a copy, which takes the config's place when all of it is good. Fields are read in the order of this list
+ * and not of the file, so that of several errors the same one is told, whoever writes the file. */
 int scaling_read(struct scaling *scaling, const json_t *map, const struct document *document, ty_error *err) {
     static const char *const fields[] = {
         "trainer_resources",

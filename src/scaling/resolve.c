@@ -32,6 +32,7 @@ static int copy_without_zeros(struct resources *to, const struct resources *from
     return 0;
 }
 
+/* Of a worker for whom nothing was written: a GPU, the TPU of a host (of a slice) or of a chip, or a CPU. */
 static int default_resources(const struct scaling *scaling, const struct tpu_demand *tpu, int64_t units,
                              struct resources *resources) {
     if (scaling->use_gpu) return resources_set(resources, "GPU", QUANTITY_ONE);
@@ -127,6 +128,8 @@ static int resolve(const struct scaling *scaling, bool train_v1, struct demand *
     return 0;
 }
 
+/* The total of the most workers is made and dropped: where it can be counted, no sum that is made of a part of
+ * the demand overflows later, and the planner need not look. */
 int scaling_resolve(const struct scaling *scaling, bool train_v1, struct demand *demand, ty_error *err) {
     struct demand made = {0};
     int result = resolve(scaling, train_v1, &made, err);

@@ -77,6 +77,8 @@ int scaling_copy_text(char **to, const char *from) {
     return 0;
 }
 
+/* The plain fields at once; what is owned is taken out of the copy before, or its release would free the
+ * original's. */
 int scaling_copy(struct scaling *to, const struct scaling *from) {
     struct scaling copy = *from;
     copy.resources_per_worker = copy.trainer_resources = (struct resources){0};

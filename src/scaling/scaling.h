@@ -1,5 +1,7 @@
 /* The scaling config as given, and the demand that it resolves to (docs/spec/train-api.md 1,
- * docs/spec/accelerators.md 2.12). Pure. */
+ * docs/spec/accelerators.md 2.12). The config says what the user wrote; the demand says what each worker holds,
+ * and is what all other rooms read. No node is looked at here. Pure, but for the variables of Ray's that change
+ * the rules (RAY_TPU_RESOURCE_PER_CHIP). */
 #ifndef SCALING_SCALING_H
 #define SCALING_SCALING_H
 

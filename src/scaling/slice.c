@@ -19,6 +19,8 @@ static bool both_multiples(const struct scaling *scaling, int64_t of) {
     return of > 0 && scaling->min_workers % of == 0 && scaling->max_workers % of == 0;
 }
 
+/* W is preferred to H where both divide the number of workers. An elastic config must be whole slices at both
+ * ends: what lies between is found by the planner, slice by slice. */
 static int choose_workers(const struct scaling *scaling, const struct tpu_shape *shape, int64_t *workers,
                           ty_error *err) {
     int64_t units, full, hosts = 0;

@@ -1,5 +1,6 @@
 /* TPU arithmetic (docs/spec/accelerators.md 2.1-2.4): a table of generations, one row each, and the formulas of
- * 2.2 over it. Which hosts make a slice is found by placement. */
+ * 2.2 over it. A new generation is a row, and a name in the message of those that are known. Which hosts make a
+ * slice is found by placement. */
 #include "scaling/tpu.h"
 
 #include <ctype.h>
@@ -181,6 +182,7 @@ static const struct generation *split_pod_type(const char *text, char pod_type[3
     return find_generation(name);
 }
 
+/* Fewer cores than a chip has are no pod: v4-1 would be half a chip. */
 static const struct generation *read_pod_type(const char *text, char pod_type[32], int64_t *cores,
                                               ty_error *err) {
     const struct generation *generation = split_pod_type(text, pod_type, cores);

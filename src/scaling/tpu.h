@@ -1,4 +1,6 @@
-/* TPU arithmetic: generations, topologies, pod types, slices (docs/spec/accelerators.md 2). Pure. */
+/* TPU arithmetic: generations, topologies, pod types, slices (docs/spec/accelerators.md 2). Numbers and names
+ * alone: which hosts there are is cluster's to know, and which make a slice placement's (placement/slices.c).
+ * Pure, but for the variable of tpu_units_per_chip. */
 #ifndef SCALING_TPU_H
 #define SCALING_TPU_H
 

@@ -68,7 +68,9 @@ static int check_worker_count(const struct scaling *scaling, ty_error *err) {
     return 0;
 }
 
-/* Rows 9 to 13: what is counted. */
+/* Rows 9 to 13: what is counted. A list of selectors that is too short or too long comes first where the number
+ * of workers is fixed, and last where it is elastic: the bounds are looked at before the list is compared with
+ * one. */
 static int check_counts(const struct scaling *scaling, ty_error *err) {
     double interval = scaling->elastic_resize_monitor_interval_s;
     bool wrong_list = scaling->selector_per_worker && (int64_t)scaling->n_selectors != scaling->max_workers;
