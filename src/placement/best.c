@@ -41,6 +41,7 @@ static uint32_t play(const struct kind *kind, uint32_t at) {
     return is_better(&kind->scores[a], &kind->scores[b]) ? a : b;
 }
 
+/* Leaves for as many slots as there are, a power of two; winner[1] is the root, and winner[0] is not used. */
 static int resize_tournament(struct kind *kind, struct kind_table *table, uint32_t n_slots) {
     uint32_t leaves = 16;
     while (leaves < n_slots)
@@ -98,6 +99,7 @@ static int follow_log(struct kind *kind, struct kind_table *table, const struct 
     return 0;
 }
 
+/* Without a tournament: all classes of the shapes that fit at all. */
 static uint32_t scan_best(const struct kind *kind, const struct classes *classes) {
     struct score best = {.score = -1, .first = NONE};
     for (uint32_t s = 0; s < kind->n_shapes; s++) {

@@ -9,6 +9,7 @@
 
 /* ---- heap of a class ---- */
 
+/* The root of two heaps made one: the higher of the two roots becomes the eldest child of the lower one. */
 static uint32_t meld(struct heap_link *links, uint32_t a, uint32_t b) {
     if (a == NONE) return b;
     if (b == NONE) return a;
@@ -54,6 +55,8 @@ static uint64_t mix(uint64_t hash, uint64_t word) {
     return hash ^ (hash >> 29);
 }
 
+/* Of devices four at a time, as a free part has 16 bits; `devices` are sorted, or nodes that differ only in
+ * which of their devices are free would not be alike. */
 static uint64_t hash_state(uint32_t shape, enum tier tier, const quantity *amounts, size_t n_amounts,
                            const uint16_t *devices, size_t n_devices) {
     uint64_t hash = mix(((uint64_t)shape << 2) | tier, n_devices);
@@ -72,6 +75,7 @@ static bool is_shared(const struct classes *classes, uint32_t shape) {
     return classes->shapes[shape].n_nodes > 1;
 }
 
+/* Whoever is further behind than the ring is long begins anew (best.c). */
 static void log_change(struct classes *classes, uint32_t slot) {
     classes->log[classes->log_end++ & classes->log_mask] = slot;
 }
@@ -142,6 +146,8 @@ static uint32_t class_find(struct classes *classes, enum tier tier) {
     return classes->table[at];
 }
 
+/* Nodes have few devices, and the lowest are granted first, so that free parts are nearly sorted as they
+ * lie. */
 static void insertion_sort(uint16_t *items, size_t n) {
     for (size_t i = 1; i < n; i++) {
         uint16_t item = items[i];
@@ -160,6 +166,8 @@ static void hold(struct classes *classes, uint32_t node, uint32_t shape) {
     classes->open.devices = classes->devices + classes->first_position[node];
 }
 
+/* The amounts are copied out of the class, which goes when this was its last node; the node's devices are its
+ * own, and are changed where they lie. */
 void classes_open(struct classes *classes, uint32_t node) {
     uint32_t slot = classes->class_of[node];
     struct node_class *class = class_at(classes, slot);
@@ -271,6 +279,8 @@ static uint32_t power_of_two(size_t least) {
     return power;
 }
 
+/* Records are as large as the largest shape needs, so that a slot serves any class; of many slots most pages
+ * are never touched. The log holds two changes of every node, each of which is an entry out and one in. */
 static int claim_classes(struct classes *classes) {
     size_t n = classes->cluster->n + 1, amounts = 0, positions = 0;
     for (uint32_t s = 0; s < classes->n_shapes; s++) {

@@ -102,6 +102,8 @@ uint32_t decision_best(struct decision *decision, struct kind *kind) {
     return kind_best(kind, decision->table, decision->classes, keep, &decision->failed);
 }
 
+/* Bundles that follow each other mostly lie on one node, which is opened once for them. A node whose last grant
+ * is taken back is usable again by that; the others that were touched are moved. */
 void decision_end(struct decision *decision, bool placed) {
     uint32_t held = NONE;
     for (uint32_t i = 0; !placed && i < decision->gang->n; i++) {

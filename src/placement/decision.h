@@ -1,5 +1,6 @@
 /* One decision of the planner: the gang in the order of placing, what has been placed so far, and how to take
- * it back. The strategies (strategy.c) work on this; planner.c begins and ends it. */
+ * it back. The strategies (strategy.c) work on this; planner.c begins and ends it. What is here lives as long
+ * as the decision; the classes and kinds that it changes stay, as they are then. */
 #ifndef PLACEMENT_DECISION_H
 #define PLACEMENT_DECISION_H
 

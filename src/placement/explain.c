@@ -111,7 +111,8 @@ static size_t count_nodes(const struct view *view, bool (*is)(const struct view 
     return n;
 }
 
-/* How much of a resource one worker could get on a node: of devices, whole ones or the largest part. */
+/* How much of a resource one worker could get on a node: of devices, whole ones or the largest part. The sum of
+ * what is free of them would promise a GPU that lies in two halves. */
 static quantity usable_on(const struct view *view, uint32_t node, const struct resource *wanted) {
     quantity have = free_on(view, node, wanted->name);
     if (!accelerator_is_device(wanted->name) || have == 0) return have;
@@ -189,6 +190,7 @@ static const char *type_of(const struct node_shape *shape, const char *key) {
     return type;
 }
 
+/* True when it has said something, as of the parts below: the first of them that does is the sentence. */
 static bool explain_labels(struct view *view) {
     if (count_nodes(view, labels_match)) return false;
     buffer_text(view->out, "no node has the labels ");
@@ -455,6 +457,8 @@ static void explain_pieces(struct view *view, size_t n, int64_t most) {
         add_short(view, scarce->name, total_need(view->proposal->demand, scarce->name, n), have);
 }
 
+/* Every worker fits some node, but not all of them fit together: told by strategy. With a selector for each
+ * worker the nodes that count are not those of one of them, and all are spoken of. */
 static int explain_many(struct view *view) {
     const struct demand *demand = view->proposal->demand;
     size_t n = demand->min_workers;

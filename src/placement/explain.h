@@ -1,5 +1,6 @@
 /* Why a demand does not fit: one sentence that names what is short, where, and the smallest change that would
- * fit. */
+ * fit. It is made after a refusal, by looking at all nodes again: what it costs is paid by nobody whose demand
+ * fits. The words for amounts are shared with the drawing of a plan (plan_text.c). */
 #ifndef PLACEMENT_EXPLAIN_H
 #define PLACEMENT_EXPLAIN_H
 

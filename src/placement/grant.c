@@ -12,7 +12,8 @@ bool open_node_fits(const struct classes *classes, const struct kind *kind) {
     return kind_count_on(kind, classes, &state, 1) == 1;
 }
 
-/* A part: the device with the least that is enough. Whole ones: the lowest that are wholly free. */
+/* A part: the device with the least that is enough. Whole ones: the lowest that are wholly free. That there are
+ * such was asked before (open_node_fits): the loops have no other end. */
 static size_t grant_devices(uint16_t *devices, size_t n, quantity amount, uint16_t *positions) {
     size_t granted = 0, need = (size_t)(amount / QUANTITY_ONE);
     if (amount >= QUANTITY_ONE) {
@@ -65,8 +66,10 @@ void open_node_return(struct classes *classes, const struct kind *kind, const ui
     }
 }
 
-/* ---- a return without the kind ---- */
+/* ---- a return without the kind: kinds may have been forgotten since the grant (kind_table_trim), and to find
+ * one anew takes memory, while what a gang holds must always be given back ---- */
 
+/* More than a node can have is granted to nobody: a wish for billions of devices takes no row of billions. */
 static size_t positions_of(const struct resource *item) {
     if (!item->amount || !accelerator_is_device(item->name)) return 0;
     if (item->amount / QUANTITY_ONE > NODE_MAX_DEVICES) return NODE_MAX_DEVICES;

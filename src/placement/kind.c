@@ -120,6 +120,9 @@ size_t kind_resource_index(const struct resources *total, const char *want) {
     return i;
 }
 
+/* Whether nodes of a shape have enough in all, with nothing taken; then where the amount stands among theirs. A
+ * sum of unlike bundles (loose) is compared by its sum, since it tells nothing of the pieces that devices come
+ * in. */
 static bool bind_resource(const struct kind *kind, const struct classes *classes, const struct shape_info *info,
                           const struct wanted *wanted, uint16_t *index) {
     const struct resources *total = &info->shape->total;
@@ -240,6 +243,8 @@ int kind_order(const struct kind *a, const struct kind *b) {
 
 /* ---- against a class ---- */
 
+/* The least of what each resource is enough for; of devices the amount that is free is asked first, for it is
+ * one division, and the devices are a loop. */
 int64_t kind_count_on(const struct kind *kind, const struct classes *classes, const struct node_view *state,
                       int64_t limit) {
     const uint16_t *bound = kind_bound(kind, state->shape);

@@ -54,6 +54,8 @@ static uint16_t devices_index(const struct node_shape *shape, const char *resour
 
 /* ---- ranks ---- */
 
+/* Numbers where all ids of the node are numbers, so that 10 comes behind 9; else texts, for a node whose
+ * variable names some devices by UUID. */
 static struct rank_key lowest_id(const struct node_devices *devices, const uint16_t *positions, size_t n) {
     struct rank_key key = {.number = INT64_MAX};
     bool numbers = true;

@@ -1,5 +1,8 @@
 /* The plan: which worker goes on which node with which devices, or why that is impossible
- * (docs/spec/placement.md 3, docs/spec/train-api.md 2.3). Pure; the same input gives the same plan. */
+ * (docs/spec/placement.md 3, docs/spec/train-api.md 2.3). Pure; the same input gives the same plan.
+ *
+ * A plan claims nothing: what it gives may be another's by the time that it is carried out, which leases tell
+ * (cluster/lease.h). */
 #ifndef PLACEMENT_PLAN_H
 #define PLACEMENT_PLAN_H
 

@@ -43,6 +43,7 @@ static const struct grant *grant_of(const struct plan *plan, const struct plan_w
     return NULL;
 }
 
+/* As numbers only where all of them are numbers. */
 static void sort_by_id(struct visible *visible, const struct node_devices *devices) {
     bool numbers = true;
     for (size_t i = 0; i < visible->n; i++) {

@@ -95,7 +95,8 @@ static size_t list_domains(const struct classes *classes, const char *key, struc
     return kept;
 }
 
-/* The sum of what the gang wants of one resource, against the totals of the domain's nodes. */
+/* The sum of what the gang wants of one resource, against the totals of the domain's nodes; in doubles, which
+ * do not overflow. */
 static bool domain_holds(const struct classes *classes, const struct gang *gang, const char *domain,
                          const char *resource) {
     double need = 0, have = 0;
@@ -203,6 +204,7 @@ int planner_place_at(struct planner *planner, const struct gang *gang, const uin
 
 /* ---- counting ---- */
 
+/* Class by class: what one node holds, times its nodes, without a product that could overflow. */
 int64_t planner_capacity(struct planner *planner, const struct bundle_kind *bundle,
                          enum placement_strategy strategy, int64_t limit) {
     const struct classes *classes = &planner->classes;

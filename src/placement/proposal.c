@@ -117,6 +117,8 @@ static int search_down(struct proposal *proposal, size_t least, size_t most) {
     }
 }
 
+/* With a selector for each worker nothing bounds it from above: a worker more is another selector, and may fit
+ * where the one before does not. */
 int proposal_place(struct proposal *proposal, size_t least, size_t most) {
     const struct demand *demand = proposal->demand;
     if (demand->tpu.workers_per_slice > 0) {

@@ -1,4 +1,6 @@
-/* A demand put to a planner: the gang it makes, how many of its workers fit, and where they would go. */
+/* A demand put to a planner: the gang it makes, how many of its workers fit, and where they would go. It is
+ * between the plan, which speaks of ranks, and the planner, which knows bundles alone: elastic bounds, the
+ * trainer beside bundle 0 and TPU slices are turned into gangs here. */
 #ifndef PLACEMENT_PROPOSAL_H
 #define PLACEMENT_PROPOSAL_H
 

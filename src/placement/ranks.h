@@ -1,5 +1,6 @@
 /* From bundles to ranks (docs/spec/train-api.md 2.3). Nodes come in the order in which bundles first name them;
- * on a node workers come by their lowest device; node, local and world ranks follow. */
+ * on a node workers come by their lowest device; node, local and world ranks follow. So the ranks of a node are
+ * consecutive, and local rank 0 has the lowest device. */
 #ifndef PLACEMENT_RANKS_H
 #define PLACEMENT_RANKS_H
 

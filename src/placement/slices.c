@@ -34,6 +34,7 @@ static int64_t worker_id(const struct node *node) {
     return label && str_to_int64(label, 0, INT32_MAX, &id) ? id : INT32_MAX;
 }
 
+/* Hosts of a slice by their numbers; hosts without one come last, by their place in the cluster. */
 static int host_order(const void *a, const void *b) {
     const struct slice_host *x = a, *y = b;
     if (x->slice != y->slice) return x->slice < y->slice ? -1 : 1;
@@ -94,6 +95,8 @@ static int head_order(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
+/* `slice` of a host is the slice's place in this list, which is in the order of the nodes: judge() goes by it,
+ * and the list is put into the order of heads only behind that. */
 static int gather(const struct cluster *cluster, const struct demand *demand, struct slice_list *list) {
     struct hash *by_name = hash_create();
     int result = by_name ? 0 : -ENOMEM;

@@ -75,6 +75,8 @@ static struct kind *first_remaining(const struct decision *decision) {
     return best->kind;
 }
 
+/* Nodes are done with one after the other, so that a node is opened once, and filled by all queues that it
+ * takes. */
 static int place_packed(struct decision *decision) {
     for (size_t placed = 0; placed < decision->gang->n;) {
         uint32_t node = decision_best(decision, first_remaining(decision));
@@ -169,6 +171,8 @@ static struct kind *sum_of_unlike(struct decision *decision) {
     return kind;
 }
 
+/* Alike bundles are counted exactly: the best node holds them. Of unlike ones the sum says where they may fit,
+ * and the node that comes out is tried; one that fails is out of this decision, so that the loop ends. */
 static int place_together(struct decision *decision) {
     const struct gang *gang = decision->gang;
     size_t n_kinds = 0;
