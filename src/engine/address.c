@@ -60,6 +60,8 @@ void address_format(const struct address *address, char text[64]) {
     (void)snprintf(text, 64, "%s%.52s%s:%.6s", v6 ? "[" : "", host, v6 ? "]" : "", port);
 }
 
+/* An IPv4 peer of a socket that serves both families has the form ::ffff:10.0.0.1, and is called as others call
+ * it. */
 static void format_host(const struct sockaddr_storage *name, socklen_t size, char text[64]) {
     char host[NI_MAXHOST] = "";
     (void)getnameinfo((const struct sockaddr *)name, size, host, sizeof host, NULL, 0, NI_NUMERICHOST);
@@ -215,6 +217,8 @@ static bool is_mine(const struct socket_row *row) {
     return row->user == geteuid() || row->user == 0;
 }
 
+/* The kernel lists both ends of a connection over loopback; the peer's is the row whose ends are ours
+ * exchanged. One that has been closed since is in no row, and not ours. */
 bool address_is_mine(int fd) {
     struct sockaddr_storage peer = {0}, own = {0};
     socklen_t peer_size = sizeof peer, own_size = sizeof own;
@@ -234,6 +238,8 @@ bool address_is_mine(int fd) {
     return mine;
 }
 
+/* Of all who listen on the port, whichever address they listen on: which of them a connection would reach
+ * depends on rules of the kernel that this need not know. */
 bool address_is_served_by_me(const struct address *address) {
     static const char *const tables[] = {"/proc/net/tcp", "/proc/net/tcp6"};
     enum { LISTENS = 10 };

@@ -1,4 +1,6 @@
-/* HOST:PORT, and the addresses that it stands for. */
+/* HOST:PORT, and the addresses that it stands for; and what a connection tells of the two that hold its ends:
+ * their addresses, and whose process of this machine each is. Nothing is connected here (gate.h listens,
+ * join_node.c and way_back.c connect). */
 #ifndef ENGINE_ADDRESS_H
 #define ENGINE_ADDRESS_H
 

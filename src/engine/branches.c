@@ -93,6 +93,8 @@ static void add_words(const struct branch *branch, struct buffer *out) {
     if (head->slots > 0) buffer_printf(out, " --slots %u", head->slots);
 }
 
+/* What is executed on a host is one word for ssh, which gives it to the user's shell there; here it is given to
+ * sh. It ends with exec, so that the agent is the process whose input and end ssh has. */
 static char *make_script(const struct branch *branch) {
     CLEANUP(buffer_done) struct buffer script = {0};
     struct buffer line = {0};
@@ -146,6 +148,8 @@ static void close_input(struct branch *branch) {
     descriptors_close(&branch->input);
 }
 
+/* Of a host that takes no more the rest waits for its next turn; its input stays open when all is sent, since
+ * its end is the agent's. */
 static void feed(void *context, unsigned events) {
     (void)events;
     struct branch *branch = context;
@@ -436,6 +440,7 @@ struct branches *branches_create(const struct branches_config *config, ty_error 
     return NULL;
 }
 
+/* The inputs of all are closed before any is waited for, so that all end at the same time, under one limit. */
 void branches_destroy(struct branches *branches) {
     if (branches == NULL) return;
     for (struct branch *branch = branches->first; branch != NULL; branch = branch->next)
@@ -469,6 +474,7 @@ static void say_lost(void *context, uint32_t rank, const char *why) {
     (void)dprintf(STDERR_FILENO, "@lost %u %s\n", rank, why);
 }
 
+/* Behind the list nothing comes but the end, which is that of the connection, or of the run. */
 static void on_input(void *context, unsigned events) {
     (void)events;
     char bytes[256];

@@ -27,7 +27,8 @@ static struct {
     pid_t owner; /* 0: none waits */
 } waiting;
 
-/* In the agent's process. */
+/* In the agent's process. Only the three descriptors that it is to have are left, whatever the program had
+ * open. */
 static _Noreturn void execute_agent(const char *command, int channel, int control, pid_t copy) {
     static char name[] = "trainyard", word[] = "agent", channel_option[] = "--channel-fd",
                 channel_number[] = "3", copy_option[] = "--copy";
@@ -68,6 +69,8 @@ static int make_pair(int *ours, int *theirs, ty_error *err) {
     return 0;
 }
 
+/* The agent is forked first and forks the copy, since only a child can be reaped: the copy must be the
+ * agent's. */
 int copy_make(int *control_fd, ty_error *err) {
     CLEANUP_FD int channel = -1;
     CLEANUP_FD int agents_channel = -1;

@@ -234,6 +234,7 @@ static int read_shape(const Wire__Join *join, struct node_shape *shape, ty_error
 }
 
 /* What others hold there; `*use` stays NULL where all is free. */
+/* The sum of the devices is the amount that is available: nothing else of a node is ever another run's. */
 static int read_use(const Wire__Join *join, const struct node_shape *shape, struct node_use **use,
                     ty_error *err) {
     bool all_free = true;

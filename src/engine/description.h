@@ -1,4 +1,6 @@
-/* A node in the words of a Join: what it has, as its own machine was probed, and what of it is free. */
+/* A node in the words of a Join: what it has, as its own machine was probed, and what of it is free. One side
+ * makes it (join_node.c), the other checks it and makes a node of a cluster of it (rendezvous.c). Whether the
+ * node may take part at all is decided there. */
 #ifndef ENGINE_DESCRIPTION_H
 #define ENGINE_DESCRIPTION_H
 

@@ -1,5 +1,7 @@
 /* Where agents run. One file an engine: local (this machine; also logical nodes), join (one command was started
- * on each node). The cluster that does not exist (sim.h) has no agents to start, and stands beside them. */
+ * on each node), ssh (hosts that the user named), slurm (the nodes of an allocation). The cluster that does not
+ * exist (sim.h) has no agents to start, and stands beside them. An engine says which nodes there are and starts
+ * an agent on each; what the agents are told is the controller's. */
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
 
@@ -80,9 +82,9 @@ struct engine {
 /* Says which engine "auto" is, where no option says where the run goes; workers do not find it. */
 #define ENGINE_VARIABLE "TRAINYARD_ENGINE"
 
-/* "auto", "local", "join" or "slurm"; TY_EUSAGE names what is allowed. "auto" is join where there is a
- * rendezvous among the options (NULL: there are none), then what the variable says, slurm in an allocation of
- * several nodes, else local. */
+/* "auto", "local", "join", "ssh" or "slurm"; TY_EUSAGE names what is allowed. "auto" is ssh where there are
+ * hosts among the options (NULL: there are none), join where there are several nodes, then what the variable
+ * says, slurm in an allocation of several nodes, else local. */
 int engine_find(const char *name, const struct engine_options *options, const struct engine **engine,
                 ty_error *err);
 

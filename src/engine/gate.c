@@ -17,6 +17,8 @@ enum { BACKLOG = 1024 };
 
 /* -- visitors */
 
+/* The one place where a visitor ends, whichever way: out of the list, then what it still has. Whoever took its
+ * channel or its transport has left nothing there. */
 void gate_forget(struct visitor *visitor) {
     struct gate *gate = visitor->gate;
     loop_watch_stop(gate->loop, &visitor->watch);
@@ -61,6 +63,8 @@ static void on_ready(void *context, unsigned events) {
                                writable ? LOOP_WRITABLE : LOOP_READABLE);
 }
 
+/* The oldest makes way: it has had the longest time to prove something, which takes a moment for one that
+ * can. */
 static void receive(void *context, int fd) {
     struct gate *gate = context;
     if (gate->n_visitors == gate->most) gate_turn_away(gate->oldest, "too many others wait");
@@ -105,6 +109,8 @@ int gate_open(struct gate *gate, const struct run_key *key, ty_error *err) {
     return key->text[0] == '\0' ? 0 : tls_server_create(key, &gate->tls, err);
 }
 
+/* Each family has a socket of its own (IPV6_V6ONLY), so that both can be bound to one port, whichever way
+ * net.ipv6.bindv6only is set. */
 int gate_listen(struct gate *gate, const struct address *address) {
     if (gate->n_listeners == GATE_LISTENERS_MAX) return 0;
     int one = 1;

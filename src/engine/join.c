@@ -87,6 +87,7 @@ int join_check(const struct engine_options *options, ty_error *err) {
     return result < 0 ? ty_wrap(err, "--rendezvous") : 0;
 }
 
+/* A name is resolved only where it matters, without a key: elsewhere the resolver may not know it yet. */
 int join_check_rendezvous(const struct engine_options *options, ty_error *err) {
     char one[300];
     int result = 0;
@@ -114,6 +115,8 @@ static bool claim(const struct address *address) {
     return true;
 }
 
+/* An address is this machine's where a socket can be bound to it, on a port that the kernel chooses: that takes
+ * no list of interfaces, and knows of each that has been given an address of its own. */
 int join_claim_host(const char *rendezvous, bool *claimed, ty_error *err) {
     struct address_name name;
     struct address_list list = {0};
@@ -144,6 +147,8 @@ static int prepare(const struct engine_options *options, struct rendezvous_confi
     return 0;
 }
 
+/* One that joined has its process elsewhere, and its devices are claimed where it is: the lease of this machine
+ * is for the agent of this machine. */
 int join_start_agent(const struct engine_agent *agent, int lease_fd, const char *log_path,
                      struct engine_handle *handle, ty_error *err) {
     if (rendezvous_is_local(agent->rendezvous, agent->node_name))

@@ -1,5 +1,6 @@
 /* The keeper of an agent that joined: starts it, hands signals on, ends it when it is stopped for too long, and
- * leaves when nothing is left of it. What the agent does meanwhile is not known here. */
+ * leaves when nothing is left of it. What the agent does meanwhile is not known here, but for a few words in
+ * memory that both have (struct join_life). */
 #include "engine/join_node.h"
 
 #include <dirent.h>
@@ -42,7 +43,8 @@ static sigset_t waited_signals(void) {
     return set;
 }
 
-/* Of a dead agent's: what it had started is ours now. True when nothing is left. */
+/* Of a dead agent's: what it had started is ours now, as this process is a sub-reaper. Killed are children
+ * alone: what they leave comes to us in its turn, and is seen by the next look. True when nothing is left. */
 static bool kill_children(void) {
     nanoseconds end = clock_monotonic() + SWEEP_LIMIT;
     for (;;) {

@@ -164,7 +164,8 @@ struct resting {
 
 /* -- what this node is */
 
-/* Devices that other runs hold here are not offered; `held` says who does. */
+/* Devices that other runs hold here are not offered; `held` says who does, in a line that the controller tells
+ * where something does not fit. */
 static int probe(const struct join_node *node, struct cluster **cluster, struct buffer *held, ty_error *err) {
     struct cluster_overrides none = {.num_cpus = -1, .num_gpus = -1};
     int result = cluster_probe(node->overrides != NULL ? node->overrides : &none, cluster, err);
@@ -295,6 +296,8 @@ struct node_agent {
     struct way_back_home home; /* where another controller of the run would be */
 };
 
+/* At the start of each attempt, whose claims take the place of those before. A lease is opened by the first
+ * that claims something: a run without devices leaves no file. */
 static int claim_devices(void *context, Wire__Claim *const *claims, size_t n, int *held, ty_error *err) {
     struct node_agent *agent = context;
     CLEANUP_FREE struct lease_claim *wanted = calloc(n + 1, sizeof *wanted);

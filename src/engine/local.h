@@ -1,4 +1,6 @@
-/* The engine of this machine. */
+/* The engine of this machine, and where its agents come from: a process that rests behind an earlier run (the
+ * pool), a new one, or one that was made with a copy of the driver. All end with the process that started them,
+ * which has the other ends of their channels. */
 #ifndef ENGINE_LOCAL_H
 #define ENGINE_LOCAL_H
 

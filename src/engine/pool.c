@@ -109,6 +109,7 @@ void pool_drop(struct engine_handle *handle) {
     *handle = (struct engine_handle){.channel_fd = -1, .pid = -1, .pidfd = -1};
 }
 
+/* The executable is compared by its file: a command that was built anew at the same path has another one. */
 bool pool_take(const char *command, uint64_t inheritance, struct engine_handle *handle) {
     while (take_one(handle)) {
         char link[32];

@@ -41,6 +41,7 @@ static void set_note(struct slot *slot, const char *text) {
     slot->note = strdup(text);
 }
 
+/* The one place that changes a state, and so the count of those that are there. */
 void slot_set_state(struct slot *slot, enum slot_state state) {
     struct rendezvous *rendezvous = slot->rendezvous;
     rendezvous->n_there -= slot->state != SLOT_ABSENT;
@@ -153,6 +154,8 @@ static void note_departed(struct rendezvous *rendezvous, const Wire__Join *join)
     if (rendezvous->changed != NULL) rendezvous->changed(rendezvous->context);
 }
 
+/* The description is tried on a cluster of its own first: one that no cluster takes is refused here, where its
+ * node hears why, and not when the run is planned. */
 static int take_seat(struct rendezvous *rendezvous, struct slot *slot, const Wire__Join *join,
                      const struct visitor *visitor, ty_error *err) {
     struct cluster *tried = cluster_create();
@@ -301,6 +304,7 @@ void rendezvous_note_time(void *context) {
     *(bool *)context = true;
 }
 
+/* Until all have it, or for a moment: a node that takes nothing must not hold up the end of the command. */
 static void say_goodbye_to_all(struct rendezvous *rendezvous, int status) {
     bool late = false;
     struct loop_timer limit = {.callback = rendezvous_note_time, .context = &late};
@@ -489,6 +493,8 @@ void rendezvous_list_holders(const struct rendezvous *rendezvous, struct buffer 
 
 /* -- a run's use of a node */
 
+/* Whoever asks for a node that is not there makes it wanted for a while, so that nobody need say when it no
+ * longer is. */
 int rendezvous_take(struct rendezvous *rendezvous, const char *node_name, const Wire__Start *start,
                     struct channel **channel, ty_error *err) {
     struct slot *slot = find(rendezvous, node_name);

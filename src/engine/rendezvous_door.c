@@ -1,5 +1,6 @@
 /* The door of a rendezvous: where a run is to be joined, and what is heard there until a node has said what it
- * is. Without a key only loopback is listened on. What becomes of a node that has said it is rendezvous.c's. */
+ * is. Without a key only loopback is listened on. Who is let in at all, and how many may wait, is the gate's
+ * (gate.c); what becomes of a node that has said what it is, is rendezvous.c's. */
 #include <errno.h>
 #include <ifaddrs.h>
 #include <poll.h>

@@ -1,5 +1,6 @@
 /* The parts of a rendezvous: who listens and lets in (rendezvous_door.c), who is there (rendezvous.c), which
- * addresses connect them (rendezvous_network.c), and what an earlier controller left (rendezvous_adrift.c). */
+ * addresses connect them (rendezvous_network.c), and what an earlier controller left (rendezvous_adrift.c).
+ * They share one struct, which is the loop's thread's alone; others know it by rendezvous.h. */
 #ifndef ENGINE_RENDEZVOUS_INTERNAL_H
 #define ENGINE_RENDEZVOUS_INTERNAL_H
 

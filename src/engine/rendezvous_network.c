@@ -82,6 +82,7 @@ static int ask(const struct party *party, uint32_t i, struct network_trial *own,
     return 0;
 }
 
+/* Also of a node that leaves while it tries: the count of those that are waited for goes by its targets. */
 static void forget_targets(struct slot *slot) {
     if (slot->targets != NULL && slot->rendezvous->n_trying > 0) slot->rendezvous->n_trying--;
     free(TAKE(slot->targets));
@@ -315,6 +316,8 @@ static int gather(struct rendezvous *rendezvous, struct party *party, ty_error *
     return 0;
 }
 
+/* All are asked before any answer is heard, as the loop turns only behind that. A node without a port could not
+ * listen, and has no address that others could try. */
 static int conduct(struct rendezvous *rendezvous, const struct party *party, struct network_trial *own,
                    ty_error *err) {
     bool late = false;

@@ -299,6 +299,7 @@ void sim_controller_hear(struct sim *sim, const struct sim_message *message) {
     }
 }
 
+/* The most workers that an elastic run may ever have are there from the beginning, so that no timer moves. */
 static void take_config(struct sim *sim, const struct run_config *config) {
     sim->config = *config;
     if (sim->config.max_workers < config->n_workers) sim->config.max_workers = config->n_workers;

@@ -1,4 +1,6 @@
-/* What the files of the simulated engine share. */
+/* What the files of the simulated engine share: messages with their ways (sim_network.c), agents and workers
+ * (sim_agent.c), and the controller's side (sim.c). Each event is a message that arrives or a timer that fires;
+ * nothing else moves. */
 #ifndef ENGINE_SIM_INTERNAL_H
 #define ENGINE_SIM_INTERNAL_H
 

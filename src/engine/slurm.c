@@ -120,6 +120,8 @@ struct srun_words {
     const char *argv[ARGUMENTS_MAX];
 };
 
+/* One agent that is to come again is started by a step of its own, of one node; only the step of all nodes may
+ * be one by tasks. */
 static int make_words(struct srun_words *words, const struct srun_launch *launch, ty_error *err) {
     const struct slurm_starter *starter = launch->starter;
     bool whole = launch->n == starter->n;
@@ -233,6 +235,8 @@ static int watch(struct srun_launch *launch, ty_error *err) {
     return 0;
 }
 
+/* srun reads its input from a file in memory: nothing of the key is on a disk, and nobody has to write while
+ * srun starts. */
 static int key_file(const struct run_key *key, ty_error *err) {
     int fd = kernel_memory_file("key");
     bool written = fd >= 0 && file_write_all(fd, key->text, strlen(key->text)) == 0 &&
@@ -242,6 +246,8 @@ static int key_file(const struct run_key *key, ty_error *err) {
     return ty_fail(err, -errno, "no memory for the key: %s", strerror(errno));
 }
 
+/* The agents have been told of the end by their channels; srun ends when they have. One that does not is told
+ * to end its step. */
 static void end_launch(struct srun_launch *launch) {
     if (launch->pid > 0) {
         stop_watching(launch);

@@ -1,5 +1,7 @@
 /* What scontrol and the environment say of the allocation that this process is in (docs/spec/slurm.md 4.9), and
- * of the site around it. Nothing is started or changed by it. */
+ * of the site around it. Nothing is started or changed by it. What the texts mean is read by slurm_show.c; here
+ * they are asked for, at most for a minute each, and the environment stands in for a scontrol that does not
+ * answer. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -175,6 +177,8 @@ static int describe_by_environment(struct buffer *out, ty_error *err) {
     return result < 0 ? ty_wrap(err, "engine slurm: the allocation") : 0;
 }
 
+/* Into a file in memory, which a program fills without anybody who reads; what it complains of is not
+ * needed. */
 static void ask_apart(const char *const *argv, struct slurm_answer *answer) {
     if (answer->pid != 0) return;
     CLEANUP_FD int file = kernel_memory_file("scontrol");

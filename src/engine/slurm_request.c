@@ -180,6 +180,9 @@ static void exclude_other_types(struct asking *asking) {
     }
 }
 
+/* Of an elastic run Slurm decides how many nodes there are, so that GPUs are asked for by node. Else they are
+ * by task, and the binding is said as well: of a typed count that comes without it tasks of Slurm 22.05 see no
+ * GPU (docs/spec/slurm.md 4.4). */
 static int ask_whole_gpus(struct asking *asking, int64_t each) {
     const char *type = gres_type(asking, "gpu");
     char amount[128];

@@ -17,6 +17,7 @@
 #include "engine/slurm.h"
 
 #define MIB ((quantity)1024 * 1024 * QUANTITY_ONE)
+#define GRES_MAX (QUANTITY_MAX / QUANTITY_ONE) /* of one resource of a node */
 
 /* -- a site -- */
 
@@ -308,6 +309,7 @@ static bool takes_jobs(const char *state) {
     return true;
 }
 
+/* What is used may be more than there is: each shard in use counts as a GPU (add_used_gres). */
 static int find_free(const struct node_reader *reader, const struct node_shape *shape, bool usable,
                      struct node_use **use) {
     CLEANUP(resources_done) struct resources left = {0};

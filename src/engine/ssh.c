@@ -72,6 +72,7 @@ static void stop(void *context) {
     free(starting);
 }
 
+/* Nobody need give a key: agents get it through ssh, and one that was made for this run is as good. */
 static int fill(struct starting *starting, const struct engine_options *options, ty_error *err) {
     const struct hosts *hosts = options->hosts;
     starting->n = hosts->n;

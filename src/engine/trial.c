@@ -54,6 +54,7 @@ static void on_let_in(void *context, struct visitor *visitor) {
 
 /* -- callers */
 
+/* The callers are taken out first: who is told may begin the next trial at once. */
 static void finish(struct network_trial *trial) {
     CLEANUP_FREE struct caller *callers = TAKE(trial->callers);
     char *faults[TRIAL_TARGETS_MAX];

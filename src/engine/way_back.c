@@ -22,6 +22,7 @@ static void drop_attempt(struct way_back_home *home) {
     home->transport = TRANSPORT_PLAIN(-1);
 }
 
+/* `loop` says whether the agent is on its way; without it nothing runs, and there is nothing to end. */
 static void end(void *context) {
     struct way_back_home *home = context;
     if (home->loop == NULL) return;
