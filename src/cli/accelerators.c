@@ -1,5 +1,6 @@
 /* `trainyard accelerators`: what this machine has, the known types, the type of a device name, TPU arithmetic.
- * Devices are only looked at: what other runs hold of them is shown by `trainyard plan`. */
+ * Devices are only looked at: what other runs hold of them is shown by `trainyard plan`. The rules are those of
+ * the rooms accelerator and scaling; here they are printed. */
 #include <stdio.h>
 #include <string.h>
 

@@ -41,6 +41,8 @@ static const struct option_spec specs[] = {
 };
 static const struct option_group attach_group = {"Options", specs, ARRAY_SIZE(specs)};
 
+/* Each rank that has a terminal has a socket of its own in the run's directory. The list is looked at first, so
+ * that nobody need name the only one, and the refusal can say whether there are any. */
 static int connect_to(const char *name, const char *run_path, int64_t rank, ty_error *err) {
     CLEANUP_FREE char *path = str_format("%s/attach", run_path);
     int64_t found = rank;
@@ -89,7 +91,8 @@ static void on_resize(int signal_number) {
     resized = 1;
 }
 
-/* The child's: its parent was ended, or the child itself is asked to end. */
+/* The child's: its parent was ended, or the child itself is asked to end. What is called is safe in a
+ * handler. */
 static void on_end(int signal_number) {
     restore();
     _exit(128 + signal_number);
@@ -108,6 +111,8 @@ static int send_packet(int fd, enum attach_kind kind, const void *bytes, size_t 
 
 enum passing { PASSING, DETACHED, INPUT_OVER, WORKER_OVER };
 
+/* At a terminal Ctrl-] ends the talk, and so does the end of the terminal. What comes from a file or a pipe is
+ * passed to its end, and the worker's answer is waited for. */
 static enum passing pass_typed(int fd) {
     char bytes[TYPED_MOST];
     ssize_t n = read(STDIN_FILENO, bytes, sizeof bytes);

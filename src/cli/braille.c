@@ -44,6 +44,7 @@ struct braille_scale {
     double min, max, from, to;
 };
 
+/* The place of a value among n dots from `from` to `to`; in the middle where these are one. */
 static size_t dot_of(double value, double from, double to, size_t n) {
     double half = to / 2 - from / 2; /* of the range, which may be beyond a double */
     double at = half > 0 ? (value / 2 - from / 2) / half * (double)(n - 1) : (double)(n - 1) / 2;
@@ -64,6 +65,8 @@ static bool find_scale(const struct view_line *line, struct braille_scale *scale
     return !isnan(scale->min);
 }
 
+/* In each column the line of the means is drawn from the mean before to its own, so that a steep curve has no
+ * gaps; the least and the greatest value are a dot each. */
 static void draw(struct braille_canvas *canvas, const struct view_line *line,
                  const struct braille_scale *scale) {
     size_t width = canvas->columns * DOTS_ACROSS, height = canvas->rows * DOTS_DOWN, before = SIZE_MAX;

@@ -1,5 +1,6 @@
 /* Curves in a terminal: 2 x 4 dots a character, in the Braille patterns of Unicode; plain ASCII where the
- * terminal knows no UTF-8. */
+ * terminal knows no UTF-8. What is drawn is gathered into buckets by view (view/series.h), and nothing is
+ * computed of it here but places. */
 #ifndef CLI_BRAILLE_H
 #define CLI_BRAILLE_H
 

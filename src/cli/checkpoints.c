@@ -35,6 +35,7 @@ struct survey {
     ty_error bad; /* of the first that is not whole; code 0: none */
 };
 
+/* Of all rows before any is shown: which of them is the best is known at the end of the list alone. */
 static int add_score(void *context, const struct journal_checkpoint *row) {
     struct survey *survey = context;
     if (ARRAY_GROW(survey->scores, survey->n_scores) < 0) return -ENOMEM;

@@ -1,5 +1,6 @@
 /* A subcommand of `trainyard`: what help says about it, the shape of its command line, and its function. One
- * file each. */
+ * file each. Parsing (options.h), help, man pages and completion read this table, so that a new command is a
+ * file, a declaration and a row of cli_commands. Below are the pieces that several commands share. */
 #ifndef CLI_COMMAND_H
 #define CLI_COMMAND_H
 

@@ -66,6 +66,8 @@ static bool may_go_without(const struct option_spec *option) {
     return option->argument[0] == '[';
 }
 
+/* One word of the line, left to right, as the parser would take it. What is wrong with the line is not told at
+ * a Tab: a word that means nothing changes nothing. */
 static void take_word(struct line *line, const char *word) {
     const struct option_spec *option = line->option;
     const char *value;
@@ -159,6 +161,8 @@ static void answer_argument(const struct line *line) {
     if (strstr(command->usage[0], "PATH") != NULL) buffer_text(line->answer, FILES);
 }
 
+/* Everything that may stand there is answered, whatever the last word begins with: to choose from it is the
+ * shell's. */
 static void answer_line(char *const *words, size_t n, struct buffer *answer) {
     const char *last = n > 0 ? words[n - 1] : "", *value;
     if (n < 2) {

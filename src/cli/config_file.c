@@ -1,5 +1,6 @@
-/* Reading --config. The scaling fields are the business of scaling/; here are the sections and the run config.
- * What a setting may be is the table's (run/settings.def). */
+/* Reading --config: a file with the fields of ScalingConfig at its top, or with sections. The scaling fields
+ * are the business of scaling/; here are the sections, and the variables for workers. What a setting may be is
+ * the table's (run/settings.def). */
 #include "cli/run_options.h"
 
 #include <errno.h>
@@ -20,6 +21,7 @@ void config_file_done(struct config_file *file) {
     *file = (struct config_file){0};
 }
 
+/* What a run sets for its workers would be overwritten, or would make a worker take itself for another one. */
 int config_check_variable(const char *name, ty_error *err) {
     static const char *const ours[] = {
         "RANK",           "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK",       "MASTER_ADDR",

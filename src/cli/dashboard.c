@@ -72,6 +72,7 @@ static int check(const struct dashboard_options *options, size_t n_words, ty_err
     return 0;
 }
 
+/* Under its name when it is whole, so that a browser that has the old one open never loads half of the new. */
 static int put_file(const char *path, const struct buffer *page, ty_error *err) {
     struct file_draft draft;
     int result = file_draft_open_output(path, 0666, &draft);

@@ -41,6 +41,8 @@ static uint64_t find_offset(const struct image *image, const ElfW(Ehdr) * header
     return image->size;
 }
 
+/* The names of libraries are offsets into a table of strings, of which the dynamic section tells the address,
+ * perhaps behind the names: it is gone through twice. */
 static bool look(const struct image *image, const char *library) {
     ElfW(Ehdr) header;
     ElfW(Phdr) part = {0};

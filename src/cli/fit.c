@@ -1,5 +1,6 @@
 /* A program that calls fit() is started as it is by `kube --fit` and `submit --fit`: the options say on what,
- * and the program what is of the run. What the program does with them is its own. */
+ * and the program what is of the run. So options of the run are refused here, but for those that can be handed
+ * on as variables. What the program does with them is its own. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,6 @@
 /* Options that other launchers have and `trainyard run` does not, by what they are for: who types one of them
- * is told what to write instead. Nothing is translated: what reads alike need not mean the same. */
+ * is told what to write instead. Nothing is translated: what reads alike need not mean the same. torchrun's are
+ * translated, by a command of their own (torchrun.c). */
 #include "cli/options.h"
 
 #include <stddef.h>

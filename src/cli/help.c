@@ -111,7 +111,8 @@ static const char files_text[] =
     "/tmp/trainyard-PID-N.lease: the devices that a run holds.\n\n"
     "PREFIX/share/doc/trainyard/docs: the pages of docs that are named here, where `make install` put them.";
 
-/* Text in roff: backslashes and dashes kept as such, no line taken for a request. */
+/* Text in roff: backslashes and dashes kept as such, no line taken for a request. A dash would become a hyphen,
+ * which nobody can paste into a shell. */
 static void roff(const char *text, struct buffer *out) {
     for (; *text != '\0'; text++) {
         if (*text == '\\')

@@ -1,5 +1,6 @@
-/* Finding the worker that a command was called from; apart, as the fuzz target of these commands brings a
- * worker of its own. What is asked of the worker then is the command's. */
+/* Finding the worker that a command was called from, by the socket that it has inherited; apart, as the fuzz
+ * target of these commands brings a worker of its own. What is asked of the worker then is the command's
+ * (report.c, store.c). Outside of a run the refusal says how to get inside one. */
 #include "cli/command.h"
 
 #include <stdlib.h>

@@ -88,6 +88,8 @@ int join_options_finish(struct join_options *join, const struct cluster_options 
     return join_check(&join->options, err);
 }
 
+/* Such a node waits for another controller where its own died: whoever typed the command may resume the run
+ * there. */
 int join_options_serve(const struct engine_options *nodes, const char *run, const char *command,
                        const struct cluster_overrides *overrides) {
     const struct join_node node = {

@@ -1,5 +1,7 @@
 /* `trainyard kube`: the manifests of a run on Kubernetes (engine/kubernetes.h), written, or given to kubectl
- * and followed. No library of Kubernetes is used, and no address of a cluster is known here. */
+ * and followed. No library of Kubernetes is used, and no address of a cluster is known here. The pods run
+ * `trainyard run` with the same options, less those that have chosen them: of what goes on in them only the
+ * output and the exit status of the first one are seen. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -349,6 +351,8 @@ static void tell_end(const struct follow *follow, int64_t status) {
     terminal_error("kube", text);
 }
 
+/* The status of a container is told a moment after its output has ended. A pod that is gone takes it along,
+ * which is believed after a minute of asking. */
 static int wait_for_end(struct follow *follow, ty_error *err) {
     for (int times = 0;; times++) {
         int64_t status;

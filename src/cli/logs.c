@@ -1,5 +1,6 @@
 /* `trainyard logs`: what the workers of a run wrote, from its logs/rank-N.log; with --follow also what they go
- * on to write. Nothing is asked of the run: what is in its files is what is shown. */
+ * on to write. Nothing is asked of the run: what is in its files is what is shown, and who writes them may cut,
+ * replace or remove them meanwhile. Where inotify tells of news only the files that have any are read. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -341,6 +342,8 @@ static bool take_news(struct log_view *logs, int notify) {
     return true;
 }
 
+/* The end of the run is looked for before the last look at the logs begins: what was written by then is shown.
+ * Where nothing tells of news, looks take a tenth of the time at most. */
 static int follow(struct log_view *logs, const char *run_path, ty_error *err) {
     static struct end_watch watch; /* with its thread it stays as long as this process */
     int ends[2];

@@ -1,5 +1,6 @@
 /* `trainyard metrics`: what a run reported, as a table or a drawing for people, and in the formats that other
- * programs read. What the numbers are is read by view; nothing is computed here but the layout. */
+ * programs read. What the numbers are is read by view; nothing is computed here but the layout. Rows (csv,
+ * jsonl, TensorBoard) can be followed, since each is written once; the others are made of all reports. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -100,6 +101,8 @@ static int open_outlet(struct file_draft *outlet, const struct metrics_options *
     return result < 0 ? ty_fail(err, TY_EUSAGE, "--output %s: %s", path, strerror(-result)) : 0;
 }
 
+/* A reader of standard output that has gone ends the command without a word; a pipe that --output names is a
+ * file that could not be written. */
 static int write_out(void *context, const char *text, size_t size, ty_error *err) {
     const struct file_draft *outlet = context;
     int result = file_write_all(outlet->fd, text, size);
@@ -250,7 +253,8 @@ struct metrics_writing {
     struct tensorboard *board;
 };
 
-/* Writes the rows that are there; with --follow again when there are more, until the run is over. */
+/* Writes the rows that are there; with --follow again when there are more, until the run is over. Whether it is
+ * over is asked before the rows are read, so that the last look sees all of them. */
 static int write_rows(struct metrics_writing *writing, const struct metrics_options *options, ty_error *err) {
     bool csv = options->format == METRICS_CSV;
     int result = csv ? view_csv_open(writing->path, &writing->selection, &writing->csv, err) : 0;

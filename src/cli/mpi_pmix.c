@@ -102,6 +102,8 @@ static int give_rank(uint32_t rank, const void *bytes, size_t size) {
     return result < 0 ? result : give(&worker, name, bytes, size);
 }
 
+/* Whoever asks waits as long as the run: the rank puts its data when it comes to MPI, and the run ends where it
+ * never does. */
 static int take_rank(uint32_t rank, struct buffer *out) {
     CLEANUP(worker_done) struct ty_worker worker;
     char name[MEETING_KEY_SIZE];

@@ -137,7 +137,9 @@ static int plan_for_nodes(const struct plan_command *command, const struct deman
     return result;
 }
 
-/* On Slurm's nodes; with the request, where there is no allocation yet and something can be asked for. */
+/* On Slurm's nodes; with the request, where there is no allocation yet and something can be asked for. A demand
+ * that can never fit is shown with the planner's reason; slices are an exception, since switches are Slurm's to
+ * know. */
 static int plan_for_slurm(const struct plan_command *command, const struct demand *demand, ty_error *err) {
     CLEANUP(slurm_view_done) struct slurm_view view = {0};
     struct planned planned = {.demand = demand, .slurm = &view};

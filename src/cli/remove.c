@@ -62,7 +62,7 @@ static int check_removable(const char *name, const char *path, bool force, ty_er
     return result;
 }
 
-/* All that are named, or none. */
+/* All that are named, or none: the first pass through the names only asks whether each may go. */
 static int rm_run(const struct arguments *arguments, ty_error *err) {
     struct rm_options options = {0};
     struct storage_options storage = {0};

@@ -1,5 +1,6 @@
 /* `trainyard run`: any program on many workers. Takes the options together into one request; the controller
- * does the rest. What a program prints, and its exit status, are handed on as they are. */
+ * does the rest. What a program prints, and its exit status, are handed on as they are; what is said beside
+ * them, to the end of the run, is said here, for `torchrun` as well. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,6 @@
 /* Options made of the table of settings: a new row there is an option here; and the environment of the workers,
- * which --env adds to. What the values may be is checked by run/settings.c. */
+ * which --env adds to. What the values may be is checked by run/settings.c. Two options are no rows:
+ * --start-method, which knows torchrun's words as well, and --env, which may be given many times. */
 #include "cli/run_options.h"
 
 #include <stdint.h>

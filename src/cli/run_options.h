@@ -1,5 +1,6 @@
 /* The options that say what is run, and on what: of `run`, `plan`, `submit`, `kube` and `torchrun`. Each group
- * has its target, and a file of its own. */
+ * has its target, and a file of its own. A target begins with the defaults, then what the config file says is
+ * set in it, then the options, in the order in which they were given. */
 #ifndef CLI_RUN_OPTIONS_H
 #define CLI_RUN_OPTIONS_H
 

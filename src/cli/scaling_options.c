@@ -55,6 +55,8 @@ static int set_placement(const struct option_spec *option, void *target, const c
                                     err);
 }
 
+/* One selector for all workers: a list of them, one each, can stand in a file alone, and is dropped with what
+ * else that said of labels. */
 static int set_labels(const struct option_spec *option, void *target, const char *value, ty_error *err) {
     (void)option;
     struct scaling_options *options = target;

@@ -1,4 +1,5 @@
-/* The screen of `trainyard top`: a module, as only it needs ncurses. */
+/* The screen of `trainyard top`: a module, as only it needs ncurses. It shows text and gives keys; what the
+ * text is, and what a key does, is top.c's. One screen in a process. */
 #ifndef CLI_SCREEN_MODULE_H
 #define CLI_SCREEN_MODULE_H
 

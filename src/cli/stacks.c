@@ -133,6 +133,7 @@ static void group_text(const struct stack_group *group, struct buffer *out) {
     buffer_char(out, '\n');
 }
 
+/* One worker after the other, since a debugger stops the one that it looks at. */
 static int save_all(const char *name, const char *run_path, const struct stack_sampled *workers, size_t n,
                     int attempt, int format, ty_error *err) {
     CLEANUP(stack_groups_done) struct stack_groups groups = {0};

@@ -275,7 +275,8 @@ static size_t read_runs(const char *storage_path, char **names, size_t n, struct
     return n_read;
 }
 
-/* The newest ones, and any that goes on, come to the front; how many. */
+/* The newest ones, and any that goes on, come to the front; how many. The names come newest first, and a lock
+ * is looked at sooner than a journal is read: a storage path may hold thousands of runs. */
 static size_t choose_shown(const char *storage_path, char **names, size_t n) {
     size_t shown = n < LIST_SHOWN ? n : LIST_SHOWN;
     for (size_t i = shown; i < n; i++) {

@@ -1,5 +1,6 @@
 /* `trainyard submit`: a run as a batch job of Slurm. What can never be given is refused before anything is
- * submitted. Whether and when the job runs is Slurm's, which is not waited for. */
+ * submitted. Whether and when the job runs is Slurm's, which is not waited for. The request is made in
+ * engine/slurm_request.c, the script in engine/slurm_batch.c. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>

@@ -1,5 +1,6 @@
 /* Text on a terminal: escapes, colour, columns. A worker's output, a metric's or a node's name may hold
- * anything. Whether something is shown at all is the caller's. */
+ * anything. Whether something is shown at all is the caller's. What goes to standard error goes by way
+ * of the run's sink, so that a pager that stands still holds no run (controller/sink.h). */
 #include "cli/terminal.h"
 
 #include <locale.h>

@@ -1,4 +1,6 @@
-/* What the command does with a terminal: colour only where it is wanted, and text of programs made harmless. */
+/* What the command does with a terminal: colour only where it is wanted, text of programs made harmless, tables
+ * in columns as a terminal counts them, and output that a file cannot hold up. What is printed is each
+ * command's. */
 #ifndef CLI_TERMINAL_H
 #define CLI_TERMINAL_H
 

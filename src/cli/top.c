@@ -156,7 +156,8 @@ static const struct view_run *nth_run(const struct top_view *top, size_t n) {
     return NULL;
 }
 
-/* Whether to read anew what was read in this state; then it is the state that there is now. */
+/* Whether to read anew what was read in this state; then it is the state that there is now. The first is read
+ * at once, the others when there is news and the rest is over. */
 static bool is_due(struct top_state *state, const struct view_facts *facts) {
     bool news = state->reports != facts->reports || state->sequence != facts->sequence;
     if (state->due > 0 && (!news || clock_monotonic() < state->due)) return false;
@@ -165,7 +166,8 @@ static bool is_due(struct top_state *state, const struct view_facts *facts) {
     return true;
 }
 
-/* Behind what began at this time of the thread. */
+/* Behind what began at this time of the thread: by its own time, not by the clock, so that a machine that is
+ * busy with training does not make the rests longer still. */
 static void rest(struct top_state *state, nanoseconds began) {
     enum { TOP_REST = 99 };
     state->due = clock_monotonic() + TOP_REST * (clock_thread() - began);
@@ -580,6 +582,8 @@ static int show_frame(struct top_view *top, const struct screen_module *screen, 
     return 0;
 }
 
+/* A signal ends the wait for a key, and is seen at the loop's next turn: the screen is closed whichever way it
+ * ends. */
 static int watch(struct top_view *top, const struct screen_module *screen, ty_error *err) {
     bool ascii = braille_terminal(1).ascii, over = false;
     int result = screen->open(err);

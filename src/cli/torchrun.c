@@ -386,8 +386,8 @@ static int choose_rank(struct torchrun_options *options, ty_error *err) {
     return result;
 }
 
-/* There are as many workers as asked for, `n` on each machine, whatever it has; each holds a device where these
- * suffice. */
+/* There are as many workers as asked for, `n` on each machine, whatever it has: no CPUs are counted. Each holds
+ * a device where these suffice. */
 static int choose_scaling(struct torchrun_options *options, struct scaling *scaling, int64_t *n,
                           ty_error *err) {
     struct cluster *cluster = NULL;

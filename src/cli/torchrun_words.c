@@ -46,7 +46,8 @@ static const struct option_spec *find_option(const char *name, char letter) {
     return n == 1 ? found : NULL;
 }
 
-/* The options, up to the script; what follows is its own. */
+/* The options, up to the script; what follows is its own. A value that stands apart is taken along with its
+ * option, or it would be taken for the script. */
 static int spell(char **argv, struct words *made) {
     while (*argv != NULL && (*argv)[0] == '-' && (*argv)[1] != '\0' && !str_equal(*argv, "--")) {
         const char *word = *argv++;

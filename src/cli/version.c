@@ -1,5 +1,6 @@
-/* `trainyard version`: ours, which build it is of, and those of the libraries that it was built with and runs
- * with. Libraries of modules are not loaded for it. */
+/* `trainyard version`: ours, which build it is of, and those of the libraries that the command runs with, as
+ * they say themselves. Libraries of modules are not loaded for it: whether one is there is told by the command
+ * that needs it. */
 #include <jansson.h>
 #include <protobuf-c/protobuf-c.h>
 #include <trainyard/version.h>

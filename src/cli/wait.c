@@ -29,6 +29,7 @@ struct wait_options {
     double number;
 };
 
+/* A metric's name may have anything in it but the signs of a comparison, blanks included. */
 static int set_condition(const struct option_spec *option, void *target, const char *value, ty_error *err) {
     (void)option;
     struct wait_options *options = target;
