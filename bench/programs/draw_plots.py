@@ -22,7 +22,7 @@ with sync_playwright() as playwright:
         page = browser.new_context(viewport={"width": 1900, "height": 2200}).new_page()
         page.add_init_script(WATCH % n)
         page.goto(url)
-        page.wait_for_function("() => window.painted", timeout=60000)
+        page.wait_for_function("() => window.painted", polling=100, timeout=60000)  # each frame would make frames
         took.append(page.evaluate(TOOK))
         page.context.close()
     browser.close()

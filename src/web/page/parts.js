@@ -70,7 +70,7 @@ export function attempts(context) {
     if (!history.length) return fill(main, h("div", { class: "note" }, "No attempt has begun yet."));
     fill(main, table(["#attempt", "state", "#workers", "began", "#took", "", "why it ended", "from", "node"], history.map((one) => {
       const took = one.seconds;
-      return h("tr", {}, num(one.attempt), td(h("span", { class: "state " + (one.outcome || "running") }, one.outcome || "running")), num(one.num_workers ?? one.workers), td(clock(one.began)), num(seconds(took)), td(bar(one.began - first, took, whole)),
+      return h("tr", {}, num(one.attempt), td(h("span", { class: "state " + (one.outcome || "running") }, one.outcome || "running")), num(one.num_workers ?? one.workers), h("td", { class: "when" }, clock(one.began)), num(seconds(took)), td(bar(one.began - first, took, whole)),
         h("td", { class: "why" }, h("div", {}, one.cause ? label(one.cause, 140) : h("span", { class: "dim" }, "-"), one.cause && one.rank >= 0 && h("a", { href: link({ run: run.id, tab: "logs", ranks: one.rank }) }, "log"))), td(label(one.checkpoint?.split("/").pop() || "-", 30)), td(label(one.node || "-", 24)));
     })), h("h2", {}, "Events"), await events(run));
   });
@@ -92,7 +92,7 @@ export function checkpoints(context) {
     if (!list.length) return fill(main, h("div", { class: "note" }, "No checkpoint was committed yet."));
     const names = [...new Set(list.flatMap((one) => Object.keys(one.metrics || {})))].filter((name) => !name.startsWith("$")).slice(0, 6);
     fill(main, table(["checkpoint", "#number", "#attempt", "committed", "#place", "#score", "#size", ...names.map((name) => "#" + name)], list.map((one) => h("tr", {},
-      td(label(one.name, 50), one.rank === 1 ? h("span", { class: "chip f2" }, "best") : ""), num(number(one.number)), num(one.attempt), td(h("span", { title: stamp(one.time) }, clock(one.time))),
+      td(label(one.name, 50), one.rank === 1 ? h("span", { class: "chip f2" }, "best") : ""), num(number(one.number)), num(one.attempt), h("td", { class: "when", title: stamp(one.time) }, clock(one.time)),
       num(one.rank ?? "-"), num(number(one.score)), num(bytes(one.bytes)), names.map((name) => num(typeof one.metrics?.[name] === "object" ? "…" : number(one.metrics?.[name])))))));
   });
 }
