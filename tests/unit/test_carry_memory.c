@@ -45,10 +45,10 @@ static void a_carry_that_does_not_begin_has_no_end(void **state) {
         struct carry *carry = NULL;
         (void)memory_fails_after(k, false);
         int result = carry_start(storage, "/nonexistent", "[]", &events, NULL, &carry, NULL);
-        bool was_short = memory_fails_after(-1, false) < 0;
+        bool was_short = memory_fails_after(-1, false) < 0; /* or the thread was, at its first job */
         assert_int_equal(n_ended, 0);
-        assert_int_equal(result, was_short ? -ENOMEM : 0);
-        if (was_short) continue;
+        assert_true(result == 0 || (result == -ENOMEM && was_short));
+        if (result < 0) continue;
         carry_stop(carry);
         return;
     }
@@ -70,9 +70,9 @@ static void a_commit_that_does_not_begin_is_refused(void **state) {
         bool was_short = memory_fails_after(-1, false) < 0;
         assert_int_equal(outbox.n_reports, 0);
         assert_false(outbox.failed);
-        assert_int_equal(result, was_short ? -ENOMEM : 0);
-        assert_true(was_short == (node.carrying == NULL));
-        if (was_short) continue;
+        assert_true(result == 0 || (result == -ENOMEM && was_short));
+        assert_true((result < 0) == (node.carrying == NULL));
+        if (result < 0) continue;
         node_storage_forget(&node);
         assert_null(node.carrying);
         return;
