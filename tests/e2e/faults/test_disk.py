@@ -301,7 +301,7 @@ class Disks(FaultCase):
     # Each worker says where it is, in its own words at every tenth of a second.
     COUNTING = "trap 'echo polite; exit 0' TERM; i=0; while :; do i=$((i+1)); echo tick $i; sleep 0.1; done"
 
-    def lines_of(self, rank, name):
+    def log_lines(self, rank, name):
         with open(os.path.join(self.storage, name, "logs", "rank-%d.log" % rank)) as file:
             return file.read().splitlines()
 
@@ -312,7 +312,7 @@ class Disks(FaultCase):
         self.addCleanup(err.close)
         process = self.start_run("--name", name, "-n", 2, *options, "--", "sh", "-c", self.COUNTING, stdout=out, stderr=err)
         self.wait_for(lambda: self.ticks_of(1) > 3, "output", process)
-        self.wait_for(lambda: len(self.lines_of(0, name)) > 2, "the log", process)
+        self.wait_for(lambda: len(self.log_lines(0, name)) > 2, "the log", process)
         freeze()
         told = "the storage hangs: writing %s/logs/rank-" % os.path.join(self.storage, name)
         self.wait_for(lambda: told in self.read("err"), "word of the storage", process)
@@ -328,11 +328,11 @@ class Disks(FaultCase):
         process, thaw = self.freeze_under_the_logs("r", "--grace", "10s")
         thaw()
         for rank in range(2):  # a run that is stopped in the same instant does not wait for storage that hung until then
-            self.wait_for(lambda: self.ticks_of(rank) - len(self.lines_of(rank, "r")) < 3, "the log", process)  # noqa: B023
+            self.wait_for(lambda: self.ticks_of(rank) - len(self.log_lines(rank, "r")) < 3, "the log", process)  # noqa: B023
         process.send_signal(signal.SIGTERM)
         self.assert_status(143, self.finish(process))
         for rank in range(2):
-            lines = self.lines_of(rank, "r")
+            lines = self.log_lines(rank, "r")
             ticks = [line for line in lines if line.startswith("tick")]
             self.assertEqual(["tick %d" % (number + 1) for number in range(len(ticks))], ticks)
             self.assertEqual(self.ticks_of(rank), len(ticks))
@@ -347,7 +347,7 @@ class Disks(FaultCase):
             "until [ -e end ]; do sleep 0.01; done; echo behind"
         with open(os.path.join(self.work, "out"), "w") as out, open(os.path.join(self.work, "err"), "w") as err:
             process = self.start_run("--name", "r", "-n", 1, "--no-prefix", "--", "sh", "-c", script, stdout=out, stderr=err)
-            self.wait_for(lambda: os.path.exists(os.path.join(self.storage, "r", "logs", "rank-0.log")) and self.lines_of(0, "r") == ["first"],
+            self.wait_for(lambda: os.path.exists(os.path.join(self.storage, "r", "logs", "rank-0.log")) and self.log_lines(0, "r") == ["first"],
                           "the log", process)
             freeze()
             self.write("work/go", "")
@@ -407,14 +407,14 @@ class Disks(FaultCase):
     def test_output_into_storage_that_hangs(self):
         """D6, C3: the workers go on, the second Ctrl-C ends the run, and all that was shown is in the file once the storage answers."""
         process, thaw, shown = self.run_into_frozen_storage(self.COUNTING, "--grace", "1h")
-        seen = len(self.lines_of(0, "r"))
-        self.wait_for(lambda: len(self.lines_of(0, "r")) > seen + 5, "the workers", process)
+        seen = len(self.log_lines(0, "r"))
+        self.wait_for(lambda: len(self.log_lines(0, "r")) > seen + 5, "the workers", process)
         self.signal(process, signal.SIGINT, 2)
         finished = self.assert_status(130, self.finish(process))
         self.assertIn("the storage hangs under standard output: the rest is written when it answers", finished.err)
         thaw()
         for rank in range(2):
-            for line in self.lines_of(rank, "r"):
+            for line in self.log_lines(rank, "r"):
                 self.wait_for(lambda: shown("[rank %d] %s\n" % (rank, line)), line)  # noqa: B023
         self.assert_clean()
 
@@ -423,7 +423,7 @@ class Disks(FaultCase):
         script = "echo first; until [ -e go ]; do sleep 0.01; done; yes 0123456789abcde | head -n 300000; echo last"
         process, thaw, shown = self.run_into_frozen_storage(script, before="first")
         self.write("work/go", "")
-        self.wait_for(lambda: len(self.lines_of(0, "r")) > 1000, "the workers", process)
+        self.wait_for(lambda: len(self.log_lines(0, "r")) > 1000, "the workers", process)
         thaw()
         self.assert_status(0, self.finish(process))
         for rank in range(2):
