@@ -30,7 +30,8 @@
 
 enum { INDEX_METRICS = 500, INDEX_SLOTS = 65536, TIME_SLOTS = 16384, INDEX_VERSION = 3 };
 
-/* INDEX_BYTES: what all slots take of memory together. A row that has few is not asked to have fewer. */
+/* INDEX_BYTES: what all slots take of memory together. A row that has few is not asked to have fewer, and none
+ * before a longer one: with a slot for each x it has what is asked for, x by x. */
 enum { INDEX_NAME_BYTES = 1025, INDEX_BYTES = 32 << 20, FEW_SLOTS = 64 };
 
 /* X(enumerator, name): each x that has buckets; from INDEX_STEP_X on, what reports call theirs. The first that
@@ -189,19 +190,46 @@ static void widen(struct view_index *index, struct index_row *row) {
     (void)reserve(row, n);
 }
 
-/* Grows the row until it has a slot for x: wider ones where there would be too many. NULL when memory is
- * short. */
-static struct view_bucket *add_slot(struct view_index *index, struct index_row *row, double x, size_t most) {
+/* How much a row has of what all share. Slots of time, that hold no x alone, are the first to be wide. */
+static size_t weight_of(enum index_axis axis, size_t n) {
+    return axis == INDEX_TIME ? 4 * n : n;
+}
+
+/* The row that is to have fewer slots, so that `row` may have n: that with the most, and no short one. NULL:
+ * all are short. */
+static struct index_row *find_longest(const struct view_index *index, struct index_row *row,
+                                      enum index_axis axis, size_t n) {
+    struct index_row *longest = row;
+    size_t most = weight_of(axis, n);
+    for (size_t i = 0; i < index->head.n_metrics; i++)
+        for (int lost = 0; lost < 2; lost++)
+            for (int other = 0; other < INDEX_AXES_N; other++) {
+                struct index_row *found = &index->metrics[i].rows[lost][other];
+                size_t weight = weight_of((enum index_axis)other, found->n);
+                if (found == row || found->n <= FEW_SLOTS || weight <= most) continue;
+                longest = found;
+                most = weight;
+            }
+    return longest == row && n <= FEW_SLOTS ? NULL : longest;
+}
+
+/* Grows the row until it has a slot for x: wider ones where there would be too many, there or in a longer row.
+ * NULL when memory is short. */
+static struct view_bucket *add_slot(struct view_index *index, struct index_row *row, double x,
+                                    enum index_axis axis) {
+    size_t most = axis == INDEX_TIME ? TIME_SLOTS : INDEX_SLOTS;
     int64_t slot = slot_of(row->scale, x);
     if (row->n == 0) row->base = slot;
     uint64_t n, front;
-    for (;; widen(index, row)) {
+    for (;;) {
         slot = slot_of(row->scale, x);
         int64_t low = slot < row->base ? slot : row->base, high = row->base + (int64_t)row->n - 1;
         n = (uint64_t)((slot > high ? slot : high) - low) + 1;
         front = (uint64_t)(row->base - low);
         bool fits = (index->n_slots - row->n + n) * sizeof *row->slots <= INDEX_BYTES;
-        if (n <= FEW_SLOTS || (n <= most && fits)) break;
+        struct index_row *longest = n > most ? row : fits ? NULL : find_longest(index, row, axis, n);
+        if (longest == NULL) break;
+        widen(index, longest);
     }
     if (n > row->room && reserve(row, n) < 0) return NULL;
     memmove(row->slots + front, row->slots, row->n * sizeof *row->slots);
@@ -226,7 +254,7 @@ static int merge_gathered(struct view_index *index, struct index_metric *metric)
         if (row->n == 0) row->scale = axis == INDEX_TIME || x != floor(x) ? FINEST_SCALE : 1;
         uint64_t at = (uint64_t)(slot_of(row->scale, x) - row->base);
         struct view_bucket *bucket = at < row->n ? &row->slots[at] : NULL;
-        if (bucket == NULL) bucket = add_slot(index, row, x, axis == INDEX_TIME ? TIME_SLOTS : INDEX_SLOTS);
+        if (bucket == NULL) bucket = add_slot(index, row, x, (enum index_axis)axis);
         if (bucket == NULL) return -ENOMEM;
         metric->gathered.x = x;
         metric->gathered.x_last = index->group.axes[axis].high;

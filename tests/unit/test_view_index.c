@@ -272,6 +272,42 @@ static struct view_series read_between(const char *path, const struct view_index
     return read_series(path, &query);
 }
 
+/* Twenty metrics of 60,000 numbers are more than the index has room for; their 200 epochs are not, and keep a
+ * bucket each. */
+static void test_a_short_row_beside_long_ones(void **state) {
+    (void)state;
+    char path[64];
+    struct view_index *index = NULL;
+    view_world_make(path);
+    struct journal *journal = view_world_open(path, 1);
+    view_world_event(journal, 0, EVENT_ATTEMPT, 1, -1, "{\"workers\": 1}");
+    for (int n = 1; n <= 60000; n++) {
+        char metrics[400];
+        int size = snprintf(metrics, sizeof metrics, "{\"epoch\":%d", (n - 1) / 300);
+        for (int i = 0; i < 20; i++)
+            size += snprintf(metrics + size, sizeof metrics - (size_t)size, ",\"m%d\":%d", i, i + n % 7);
+        (void)snprintf(metrics + size, sizeof metrics - (size_t)size, "}");
+        view_world_report(journal, n * NS_PER_S, 1, 0, (uint64_t)n, metrics);
+    }
+    view_world_close(journal);
+    assert_int_equal(view_index_open(path, false, &index, NULL), 0);
+    grow(index);
+    for (int i = 0; i < 20; i++) {
+        char name[8];
+        (void)snprintf(name, sizeof name, "m%d", i);
+        struct view_query query = view_query_new(name);
+        query.x = "epoch";
+        query.index = index;
+        CLEANUP(view_series_done) struct view_series series = read_series(path, &query);
+        assert_true(series.exact);
+        assert_int_equal(series.lines[0].n, 200);
+        for (size_t at = 0; at < 200; at++)
+            assert_int_equal(series.lines[0].buckets[at].n, 300);
+    }
+    view_index_close(index);
+    view_world_remove(path);
+}
+
 /* Which name is the step is asked of all reports: neither the first of them nor those of a zoom decide it. */
 static void test_the_step_of_a_long_run(void **state) {
     (void)state;
@@ -430,6 +466,7 @@ int main(void) {
         cmocka_unit_test(test_marks_of_an_index),
         cmocka_unit_test(test_zooms_of_an_index),
         cmocka_unit_test(test_index_of_unlike_reports),
+        cmocka_unit_test(test_a_short_row_beside_long_ones),
         cmocka_unit_test(test_index_of_a_run_that_is_resumed),
         cmocka_unit_test(test_the_step_of_a_long_run),
         cmocka_unit_test(test_reports_that_are_missing),
