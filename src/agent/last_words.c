@@ -27,7 +27,7 @@ struct last_words {
     void (*told)(void *context, const struct last_words_found *found); /* NULL: nobody waits */
     void *context;
     struct loop_timer limit;
-    char *path, *log;
+    char *path;
     nanoseconds since, began; /* when the worker was started: as the clock was then, and as it is now */
     struct last_words_found found;
 };
@@ -85,13 +85,11 @@ static bool is_of_worker(const struct last_words *words, nanoseconds written) {
     return set_back && written >= words->began && written <= clock_wall();
 }
 
-/* Reads a plain file of this attempt, of bounded size. The log is made first: one that is named is there. */
+/* Reads a plain file of this attempt, of bounded size. */
 static void look(struct storage_job *job) {
     struct last_words *words = (struct last_words *)job;
     struct stat status;
     CLEANUP(buffer_done) struct buffer bytes = {0};
-    CLEANUP_FD int log =
-        open(words->log, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
     CLEANUP_FD int fd = open(words->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
     if (fd < 0 || fstat(fd, &status) < 0 || !S_ISREG(status.st_mode)) return;
     nanoseconds written = status.st_mtim.tv_sec * NS_PER_S + status.st_mtim.tv_nsec;
@@ -114,7 +112,6 @@ static void free_words(struct storage_job *job) {
     free(words->found.message);
     free(words->found.traceback);
     free(words->path);
-    free(words->log);
     free(words);
 }
 
@@ -135,12 +132,6 @@ static void on_limit(void *context) {
     tell(context, &(struct last_words_found){0});
 }
 
-static char *name_file(const char *run_path, uint32_t rank, const char *end) {
-    struct buffer path = {0};
-    buffer_printf(&path, "%s/logs/rank-%u.%s", run_path, rank, end);
-    return buffer_take(&path);
-}
-
 /* NULL where no answer can be had soon: the end of a worker is not held back for storage that is slow. */
 struct last_words *last_words_ask(struct logs *logs, const char *run_path, uint32_t rank,
                                   struct last_words_moment since,
@@ -150,17 +141,18 @@ struct last_words *last_words_ask(struct logs *logs, const char *run_path, uint3
     struct last_words *words = calloc(1, sizeof *words);
     if (words == NULL) return NULL;
     struct last_words_moment now = last_words_now();
+    struct buffer path = {0};
+    buffer_printf(&path, "%s/logs/rank-%u.error.json", run_path, rank);
     *words = (struct last_words){.logs = logs,
                                  .told = told,
                                  .context = context,
+                                 .path = buffer_take(&path),
                                  .since = since.dated,
                                  .began = now.dated - (now.monotonic - since.monotonic)};
-    words->path = name_file(run_path, rank, "error.json");
-    words->log = name_file(run_path, rank, "log");
     words->job = (struct storage_job){
         .work = look, .done = on_read, .release = free_words, .what = "reading", .path = words->path};
     words->limit = (struct loop_timer){.callback = on_limit, .context = words};
-    if (words->path == NULL || words->log == NULL || loop_timer_start(logs->loop, &words->limit, LIMIT) < 0) {
+    if (words->path == NULL || loop_timer_start(logs->loop, &words->limit, LIMIT) < 0) {
         free_words(&words->job);
         return NULL;
     }

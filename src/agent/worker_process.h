@@ -44,8 +44,8 @@ void oom_describe(const struct oom *oom, long peak_kib, struct buffer *out);
 
 /* What a worker that failed has written of it: the file that TORCHELASTIC_ERROR_FILE names, as PyTorch's
  * `@record` fills it. It is read on the thread of the logs, so that no storage keeps the agent, and as what a
- * stranger may have put there: a plain file of this attempt, of bounded size, of JSON in that form, or nothing.
- * By then the rank has a log as well, if an empty one. */
+ * stranger may have put there: a plain file of this attempt, of bounded size, of JSON in that form, or
+ * nothing. */
 
 struct last_words_found {
     char *message;    /* one line, harmless; NULL without */

@@ -245,6 +245,7 @@ static void answer_commit(void *context, uint32_t node, uint32_t channel, uint64
 static void on_run_ended(void *context) {
     struct ty_run *run = context;
     checkpoints_clean(run->checkpoints);
+    failure_make_log(run);
     run_storage_linger(run);
 }
 

@@ -1,7 +1,11 @@
 /* The first cause on one screen: a headline, the last lines of output, one folded line for the rest, the proof
  * of death, the logs. Which failure is the first is the core's to decide (run/run.c). */
+#include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/cleanup.h"
 #include "base/idset.h"
 #include "controller/ty_run.h"
 
@@ -59,6 +63,14 @@ static void add_proof(const struct ty_run *run, struct buffer *out) {
     buffer_char(out, '\n');
 }
 
+static bool names_log(const struct run_failure *failure) {
+    return failure->rank >= 0 && failure->outcome == OUTCOME_FAILED;
+}
+
+static void add_log_path(const struct ty_run *run, struct buffer *out) {
+    buffer_printf(out, "%s/" LOGS_NAME "/rank-%d.log", run->path, run_failure(run->core)->rank);
+}
+
 void failure_format(const struct ty_run *run, struct buffer *out) {
     const struct run_failure *failure = run_failure(run->core);
     if (failure->outcome == OUTCOME_NONE) return;
@@ -86,6 +98,43 @@ void failure_format(const struct ty_run *run, struct buffer *out) {
     }
     add_others(run, failure, out);
     add_proof(run, out);
-    if (failure->rank >= 0 && failure->outcome == OUTCOME_FAILED)
-        buffer_printf(out, "  all of its output: %s/logs/rank-%d.log\n", run->path, failure->rank);
+    if (!names_log(failure)) return;
+    buffer_text(out, "  all of its output: ");
+    add_log_path(run, out);
+    buffer_char(out, '\n');
+}
+
+/* -- the log that the screen names */
+
+struct making {
+    struct storage_job job;
+    char *path;
+};
+
+static void make_log(struct storage_job *job) {
+    const struct making *making = (const struct making *)job;
+    CLEANUP_FD int fd =
+        open(making->path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
+    (void)fd;
+}
+
+static void free_making(struct storage_job *job) {
+    struct making *making = (struct making *)job;
+    free(making->path);
+    free(making);
+}
+
+void failure_make_log(struct ty_run *run) {
+    struct buffer path = {0};
+    if (!names_log(run_failure(run->core)) || run_storage_is_lost(run)) return;
+    struct making *making = calloc(1, sizeof *making);
+    if (making == NULL) return;
+    add_log_path(run, &path);
+    making->path = buffer_take(&path);
+    making->job = (struct storage_job){
+        .work = make_log, .release = free_making, .what = "making", .path = making->path, .apart = true};
+    if (making->path != NULL)
+        storage_post(checkpoints_storage(run->checkpoints), &making->job);
+    else
+        free_making(&making->job);
 }

@@ -492,6 +492,9 @@ void failure_line(const struct run_failure *failure, const char *node, struct bu
 /* On one screen: which rank failed first, where and how; its last lines; the other ranks folded; whether
  * anything is left; where to look. Appends nothing when nothing failed. */
 void failure_format(const struct ty_run *run, struct buffer *out);
+/* Makes the log that is named there at the end of the run, also of a rank that printed nothing. Not at the end
+ * of each such rank: another attempt would wait for that, and a disk may take milliseconds to make a file. */
+void failure_make_log(struct ty_run *run);
 
 /* -- result.c: what a run came to */
 

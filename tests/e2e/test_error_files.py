@@ -137,6 +137,11 @@ class ErrorFiles(RunCase):
         self.assertEqual(os.path.join(self.storage, "silent", "logs", "rank-0.log"), path)
         self.assertEqual(0, os.path.getsize(path))
 
+    def test_a_restart_makes_no_logs_of_ranks_that_print_nothing(self):
+        finished = self.finish(self.shell("[ $RANK = 1 ] && exit 5; exec sleep 3077", "-n", 4, "--num-cpus", 4, "--max-failures", 1, "--name", "silent"))
+        self.assert_status(5, finished)
+        self.assertEqual(["rank-1.log"], os.listdir(os.path.join(self.storage, "silent", "logs")))
+
 
 if __name__ == "__main__":
     main()
