@@ -119,8 +119,8 @@ static void results_text(const struct view_summary *summary, struct buffer *out)
     buffer_char(out, '\n');
 }
 
-static void add_node(const char *node, struct buffer *out) {
-    if (node == NULL) return;
+static void add_node(const char *cause, const char *node, struct buffer *out) {
+    if (node == NULL || (cause != NULL && replay_cause_names_node(cause, node))) return;
     buffer_text(out, ", on node ");
     utf8_escape(node, strlen(node), out);
 }
@@ -145,7 +145,7 @@ static void faults_text(const struct view_summary *summary, struct buffer *out) 
         named = strspn(at + strlen(rank), "0123456789") == 0;
     if (!named) buffer_printf(out, "%s: ", rank);
     utf8_escape(cause, strcspn(cause, "\n"), out);
-    add_node(view_summary_cause_node(summary), out);
+    add_node(cause, view_summary_cause_node(summary), out);
     buffer_char(out, '\n');
 }
 
@@ -165,7 +165,7 @@ static void history_text(const struct view_summary *summary, struct buffer *out)
         buffer_printf(out, ": %s", attempt->outcome != NULL ? attempt->outcome : "goes on");
         if (attempt->cause != NULL) buffer_text(out, ": ");
         if (attempt->cause != NULL) utf8_escape(attempt->cause, strcspn(attempt->cause, "\n"), out);
-        add_node(attempt->node, out);
+        add_node(attempt->cause, attempt->node, out);
         if (attempt->checkpoint != NULL) buffer_text(out, "; from ");
         if (attempt->checkpoint != NULL) utf8_escape(attempt->checkpoint, strlen(attempt->checkpoint), out);
         buffer_char(out, '\n');

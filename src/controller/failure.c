@@ -11,7 +11,7 @@
 
 void failure_line(const struct run_failure *failure, const char *node, struct buffer *out) {
     buffer_text(out, failure->text);
-    if (node != NULL) buffer_printf(out, ", on node %s", node);
+    if (node != NULL && !replay_cause_names_node(failure->text, node)) buffer_printf(out, ", on node %s", node);
 }
 
 /* "ranks 0-1,3 were told to stop", and so on, a line for each way to end. */

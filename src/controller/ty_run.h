@@ -487,7 +487,8 @@ void metrics_file_close(struct ty_run *run); /* the file is gone, or told why no
 
 /* -- failure.c: the first cause */
 
-/* "rank 3 exited with code 1, on node n2": on one line; `node` NULL: not of a node. */
+/* "rank 3 exited with code 1, on node n2", "node n2 was lost: no route to host": on one line; `node` NULL: not
+ * of a node. */
 void failure_line(const struct run_failure *failure, const char *node, struct buffer *out);
 /* On one screen: which rank failed first, where and how; its last lines; the other ranks folded; whether
  * anything is left; where to look. Appends nothing when nothing failed. */

@@ -9,6 +9,7 @@
 
 #include "base/array.h"
 #include "base/cleanup.h"
+#include "base/str.h"
 
 enum { WORKERS_MAX = 10 * 1000 * 1000, NODES_MAX = 100 * 1000 };
 
@@ -244,4 +245,9 @@ void replay_done(struct run_replay *replay) {
     free(replay->workers);
     free(replay->id);
     *replay = (struct run_replay){0};
+}
+
+bool replay_cause_names_node(const char *cause, const char *node) {
+    (void)str_prefix(cause, "the agent of ", &cause);
+    return str_prefix(cause, "node ", &cause) && str_prefix(cause, node, &cause) && strcspn(cause, " ,:") == 0;
 }

@@ -76,6 +76,10 @@ nanoseconds replay_able(const struct worker_start *start);
 /* How long an attempt took, or has gone on at `now` (wall); 0 where the clock was put back meanwhile. */
 double attempt_seconds(const struct ty_attempt_info *attempt, nanoseconds now);
 
+/* Whether the cause of a failure begins with its node, as that of a lost one does: "node n2 was lost: ...".
+ * Whoever shows the node behind the cause leaves it out then. */
+bool replay_cause_names_node(const char *cause, const char *node);
+
 /* Frees n attempts with their texts; NULL is fine. Here, since a result that took them over is freed in the
  * worker's library, which has no replay. */
 static inline void attempts_free(struct ty_attempt_info *attempts, size_t n) {

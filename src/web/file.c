@@ -463,9 +463,10 @@ static void put_facts(struct buffer *out, const struct view_summary *summary) {
     if (summary->cause == NULL) return;
     buffer_text(out, "<div class=\"cause\"><b class=\"bad\">First cause</b> &#160; ");
     put_text(out, summary->cause, 2000);
-    if (view_summary_cause_node(summary) != NULL) {
+    const char *node = view_summary_cause_node(summary);
+    if (node != NULL && !replay_cause_names_node(summary->cause, node)) {
         buffer_text(out, " <span class=\"d\">on node ");
-        put_text(out, view_summary_cause_node(summary), NAME_SHOWN);
+        put_text(out, node, NAME_SHOWN);
         buffer_text(out, "</span>");
     }
     buffer_text(out, "</div>\n");

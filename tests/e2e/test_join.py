@@ -219,13 +219,15 @@ class Lost(JoinCase):
         return started
 
     def test_an_agent_is_killed(self):
-        started = self.begin("echo $PPID > agent.$RANK; : > ready.$RANK; exec sleep 3071")
+        started = self.begin("echo $PPID > agent.$RANK; : > ready.$RANK; exec sleep 3071", "--name", "r")
         with open(os.path.join(self.place, "agent.1")) as file:
             os.kill(int(file.read()), signal.SIGKILL)
         first, second = (self.finish(process) for process in started)
         self.assert_status(5, first)
         self.assert_status(5, second)
-        self.assertRegex(first.err, "first cause: node .*-1 was lost: its agent ended before its time")
+        self.assertRegex(first.err, "first cause: node .*-1 was lost: its agent ended before its time, [0-9.]+ m?s after the launch\n")
+        told = self.assert_status(0, self.trainyard("status", "r", "--storage-path", self.storage)).out
+        self.assertRegex(told, "first cause +node .*-1 was lost: its agent ended before its time\n")
         self.assertIn("its agent was killed by signal 9", second.err)
 
     def attempts(self):

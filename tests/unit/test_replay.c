@@ -167,6 +167,28 @@ static void nothing_is_taken_for_granted(void **state) {
     assert_true(replay.n_attempts > 0);
 }
 
+static void a_cause_names_its_node_or_not(void **state) {
+    (void)state;
+    static const struct {
+        const char *cause, *node;
+        bool names;
+    } cases[] = {
+        {"node n2 was lost: no route to host", "n2", true},
+        {"node n2, whose workers had gone on, is gone", "n2", true},
+        {"node n2: no such program", "n2", true},
+        {"node n2", "n2", true},
+        {"the agent of node n2 was killed by signal 9 (SIGKILL)", "n2", true},
+        {"the agent of node n2.rack.example ended with code 1 before its time", "n2", false},
+        {"node n21 was lost: no route to host", "n2", false},
+        {"rank 3 exited with code 1, node n2 is full", "n2", false},
+        {"GPU 1 of node n2 (rank 17): Xid 79; then rank 4 exited with code 1", "n2", false},
+        {"the agent was told to end", "n2", false},
+        {"", "n2", false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        assert_int_equal(replay_cause_names_node(cases[i].cause, cases[i].node), cases[i].names);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_run_that_dies_and_is_resumed, begin, end),
@@ -174,6 +196,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(workers_stand_as_they_were_told, begin, end),
         cmocka_unit_test_setup_teardown(a_wait_lasts_until_an_attempt_or_another_controller, begin, end),
         cmocka_unit_test_setup_teardown(nothing_is_taken_for_granted, begin, end),
+        cmocka_unit_test(a_cause_names_its_node_or_not),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
