@@ -81,6 +81,15 @@ class TestHosts(harness.Case):
         self.assertEqual("h2\n", told.out[:3], repr(told))
         self.assertIn("77", told.out)
 
+    def test_nobody_waits_for_hosts_that_are_up(self):
+        """Whoever reads what `up` prints finds its end: `scripts/slurm up 2>&1 | tail`."""
+        at = ["--at", os.path.join(self.place, "up")]
+        self.addCleanup(subprocess.run, [SCRIPT, "down", *at])
+        made = subprocess.run([SCRIPT, "up", "1", *at], capture_output=True, text=True, timeout=60)
+        self.assertEqual((0, "", ""), (made.returncode, made.stdout, made.stderr))
+        there = subprocess.run([SCRIPT, "exec", *at, "h1", "--", "hostname"], capture_output=True, text=True)
+        self.assertEqual((0, "h1\n"), (there.returncode, there.stdout), there.stderr)
+
     def test_nothing_is_left_of_a_holder_that_is_killed(self):
         hosts = Hosts(self, 2)
         daemon = hosts.start("h1", "sh", "-c", "setsid sleep 1000 >/dev/null 2>&1 & echo ready; exec sleep 1000")
