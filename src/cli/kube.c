@@ -253,6 +253,7 @@ enum { ASK_EVERY_S = 2, KUBECTL_WORDS_MAX = 12, LOST_MAX = 30 };
 struct follow {
     const struct kubernetes_request *request;
     char selector[256];   /* of the first pod */
+    struct buffer pod;    /* its name; of one that follows another, the last's */
     struct buffer told;   /* the reason of the wait, as it was last told */
     struct buffer phase;  /* Pending, Running, Succeeded, Failed; "" while there is no pod */
     struct buffer why;    /* why a pod waits */
@@ -276,21 +277,25 @@ static int kubectl(const struct follow *follow, const char *const *words, const 
     return out != NULL ? program_ask(&call, err) : program_run(&call, err);
 }
 
-/* One line with what there is to know of the first pod: phase|why|status|reason|words. */
-#define POD ".items[0].status"
-#define CONTAINER POD ".containerStatuses[0].state"
+/* What there is to know of the first pod, "@@name|phase|why|status|reason|words"; of several of them the one
+ * that was made last counts. */
+#define CONTAINER ".status.containerStatuses[0].state"
 static int look(struct follow *follow, ty_error *err) {
     static const char path[] =
-        "jsonpath={" POD ".phase}|{" POD ".conditions[?(@.status==\"False\")].message}|"
+        "jsonpath={range .items[*]}@@{.metadata.name}|{.status.phase}|"
+        "{.status.conditions[?(@.status==\"False\")].message}|"
         "{" CONTAINER ".terminated.exitCode}|{" CONTAINER ".waiting.reason}{" CONTAINER ".terminated.reason}|"
-        "{" CONTAINER ".waiting.message}{" CONTAINER ".terminated.message}";
-    const char *const words[] = {"get", "pods", "--ignore-not-found", "-l", follow->selector, "-o", path, NULL};
+        "{" CONTAINER ".waiting.message}{" CONTAINER ".terminated.message}{end}";
+    static const char sorted[] = "--sort-by=.metadata.creationTimestamp";
+    const char *const words[] = {"get", "pods", "-l", follow->selector, sorted, "-o", path, NULL};
     CLEANUP(buffer_done) struct buffer line = {0};
-    struct buffer *const parts[] = {&follow->phase, &follow->why, &follow->status, &follow->reason,
-                                    &follow->words};
+    struct buffer *const parts[] = {&follow->pod,    &follow->phase,  &follow->why,
+                                    &follow->status, &follow->reason, &follow->words};
     int result = kubectl(follow, words, NULL, &line, err);
     if (result < 0) return result;
-    const char *at = line.size > 0 ? line.data : "";
+    const char *at = "";
+    for (const char *next = line.size > 0 ? line.data : ""; (next = strstr(next, "@@")) != NULL;)
+        at = next += 2;
     for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
         size_t size = strcspn(at, "|\n");
         buffer_clear(parts[i]);
@@ -351,12 +356,13 @@ static void tell_end(const struct follow *follow, int64_t status) {
     terminal_error("kube", text);
 }
 
-/* The status of a container is told a moment after its output has ended. A pod that is gone takes it along,
- * which is believed after a minute of asking. */
-static int wait_for_end(struct follow *follow, ty_error *err) {
+/* The exit status of this pod, which is told a moment after its output has ended. A pod that is gone takes it
+ * along, which is believed after a minute of asking. Where the run goes on then, that pod was taken away. */
+static int wait_for_end(struct follow *follow, const char *pod, bool goes_on, ty_error *err) {
     for (int times = 0;; times++) {
         int64_t status;
         int result = look(follow, err);
+        if (result >= 0 && goes_on && !str_equal(follow->pod.data, pod)) return KUBERNETES_PREEMPTED;
         if (result >= 0 && str_to_int64(follow->status.data, 0, 255, &status)) {
             tell_end(follow, status);
             return (int)status;
@@ -388,13 +394,55 @@ static int check_absent(const struct follow *follow, bool set, ty_error *err) {
         kind, name, kind, name);
 }
 
-/* The exit status of the run; TY_EUNSUPPORTED without kubectl. The first pod has the run's controller, so its
- * output and its exit status are those of the run. */
+/* What this pod prints, from when it runs, or has run. A connection that is cut ends the copy, not the run: it
+ * is taken up again while the pod runs. */
+static int show_output(struct follow *follow, const char *pod, ty_error *err) {
+    const char *logs[] = {"logs", "--follow", "--tail=-1", pod, NULL};
+    for (;; pause_a_while()) {
+        int result = kubectl(follow, logs, NULL, NULL, err);
+        if (result >= 0) result = look(follow, err);
+        if (result < 0 || !phase_is(follow, "Running") || !str_equal(follow->pod.data, pod)) return result;
+        logs[2] = "--since=2s";
+    }
+}
+
+/* The first pod was taken away: 1 when another one is there, 0 when the Job has failed, or is gone. */
+static int wait_for_next(struct follow *follow, const char *pod, ty_error *err) {
+    static const char path[] = "jsonpath={.metadata.name}|{.status.conditions[?(@.type==\"Failed\")].status}";
+    const char *const words[] = {"get", "job", follow->request->name, "--ignore-not-found", "-o", path, NULL};
+    terminal_error("kube", "the first pod was taken away: the run goes on when another one is there");
+    for (int lost = 0;; pause_a_while()) {
+        CLEANUP(buffer_done) struct buffer job = {0};
+        int result = look(follow, err);
+        if (result >= 0 && follow->pod.size > 0 && !str_equal(follow->pod.data, pod)) return 1;
+        if (result >= 0) result = kubectl(follow, words, NULL, &job, err);
+        if (result < 0 && ++lost > LOST_MAX) return result;
+        if (result < 0) continue;
+        lost = 0;
+        if (job.size == 0 || strstr(job.data, "|True") != NULL) return 0;
+    }
+}
+
+/* The exit status of the run. The first pod has the run's controller, so its output and its exit status are
+ * those of the run, unless another pod goes on with that. */
+static int follow_run(struct follow *follow, bool goes_on, ty_error *err) {
+    for (;;) {
+        int result = wait_for_pod(follow, err);
+        CLEANUP_FREE char *pod = result < 0 ? NULL : strdup(follow->pod.data);
+        if (result >= 0 && pod == NULL) return ty_fail_memory(err);
+        if (result >= 0) result = show_output(follow, pod, err);
+        if (result >= 0) result = wait_for_end(follow, pod, goes_on, err);
+        if (result != KUBERNETES_PREEMPTED || !goes_on) return result;
+        int next = wait_for_next(follow, pod, err);
+        if (next <= 0) return next < 0 ? next : result;
+    }
+}
+
+/* TY_EUNSUPPORTED without kubectl. */
 static int apply_and_follow(const struct kubernetes_request *request, const struct kubernetes_layout *layout,
                             const char *manifests, ty_error *err) {
     static const char *const apply[] = {"apply", "-f", "-", NULL};
     struct follow follow = {.request = request};
-    const char *logs[] = {"logs", "--follow", "--tail=-1", "-l", follow.selector, NULL};
     CLEANUP(buffer_done) struct buffer said = {0};
     (void)snprintf(follow.selector, sizeof follow.selector,
                    "app.kubernetes.io/instance=%s,batch.kubernetes.io/job-completion-index=0%s", request->name,
@@ -403,21 +451,19 @@ static int apply_and_follow(const struct kubernetes_request *request, const stru
     if (result < 0) return result;
     result = kubectl(&follow, apply, manifests, &said, err);
     if (result < 0) return ty_wrap(err, "kubectl apply");
-    result = wait_for_pod(&follow, err);
-    /* A connection that is cut ends the copy, not the run: it is taken up again while the pod runs. */
-    while (result >= 0) {
-        result = kubectl(&follow, logs, NULL, NULL, err);
-        if (result >= 0) result = look(&follow, err);
-        if (result >= 0 && !phase_is(&follow, "Running")) break;
-        logs[2] = "--since=2s";
-        if (result >= 0) pause_a_while();
-    }
-    if (result >= 0) result = wait_for_end(&follow, err);
-    struct buffer *const buffers[] = {&follow.told,   &follow.phase,  &follow.why,
+    result = follow_run(&follow, kubernetes_goes_on(request, layout), err);
+    struct buffer *const buffers[] = {&follow.told,   &follow.pod,    &follow.phase, &follow.why,
                                       &follow.status, &follow.reason, &follow.words};
     for (size_t i = 0; i < ARRAY_SIZE(buffers); i++)
         buffer_done(buffers[i]);
     return result;
+}
+
+/* Whether the run's directory lies in the volume that pods mount. */
+static bool is_kept(const char *claim, const char *storage) {
+    const char *rest, *place = claim != NULL ? strchr(claim, ':') + 1 : NULL;
+    if (place == NULL || storage == NULL || !str_prefix(storage, place, &rest)) return false;
+    return *rest == '\0' || *rest == '/' || rest[-1] == '/';
 }
 
 static int check(struct kube_command *command, ty_error *err) {
@@ -447,6 +493,7 @@ static int kube_run(const struct arguments *arguments, ty_error *err) {
     result = options_apply(
         arguments, (void *[]){&command, &command.scaling, &command.run, &command.run, &command.format}, err);
     if (result >= 0) result = check(&command, err);
+    command.request.kept = is_kept(command.request.claim, options_value(arguments, "storage-path"));
     if (result >= 0 && command.request.fit) result = fit_check(arguments, groups, err);
     if (result >= 0) result = scaling_resolve(&command.scaling.scaling, scaling_train_v1(), &demand, err);
     if (result >= 0 && demand.deprecation != NULL) terminal_warning("kube", demand.deprecation);

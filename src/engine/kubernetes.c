@@ -15,6 +15,7 @@
 #define COMPLETION_INDEX "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 #define SLICE_INDEX "metadata.labels['jobset.sigs.k8s.io/job-index']"
 #define INSTANCE "app.kubernetes.io/instance"
+#define CONTAINER "trainyard"
 
 enum { NAME_LONGEST = 63, RENDEZVOUS_NAME_SIZE = 256, TPU_PORT = 8471, MEGASCALE_PORT = 8080, JAX_PORT = 8476 };
 
@@ -275,7 +276,7 @@ static json_t *make_container(const struct kubernetes_request *request, const st
                   make_environment(request, demand, layout, environment) < 0 ||
                   make_ports(request, demand, ports) < 0;
     json_t *container =
-        json_pack("{s:s, s:s, s:o, s:o, s:o, s:{s:O, s:O}, s:O}", "name", "trainyard", "image", request->image,
+        json_pack("{s:s, s:s, s:o, s:o, s:o, s:{s:O, s:O}, s:O}", "name", CONTAINER, "image", request->image,
                   "command", command, "env", environment, "ports", ports, "resources", "requests", resources,
                   "limits", resources, "volumeMounts", mounts);
     if (container != NULL && request->privileged)
@@ -329,14 +330,39 @@ static json_t *job_spec(int64_t pods, json_t *pod) {
                      "parallelism", (json_int_t)pods, "backoffLimit", 0, "template", pod);
 }
 
+bool kubernetes_goes_on(const struct kubernetes_request *request, const struct kubernetes_layout *layout) {
+    return request->kept && request->max_restarts > 0 && !layout->set && !request->fit;
+}
+
+/* When the first pod is taken away the run ends, preempted: all pods end with that status, and are made anew,
+ * each of them so many times. Any other failure is the Job's. Where Kubernetes does not count by pod yet
+ * (before 1.29) it counts them all. */
+static int add_restarts(json_t *spec, json_t *rules, const struct kubernetes_request *request,
+                        const struct kubernetes_layout *layout) {
+    int64_t each = request->max_restarts;
+    int64_t all = each < INT32_MAX / layout->pods ? each * layout->pods : INT32_MAX;
+    int result = kubernetes_set(spec, "backoffLimit", json_integer((json_int_t)all));
+    if (result >= 0) result = kubernetes_set(spec, "backoffLimitPerIndex", json_integer((json_int_t)each));
+    if (result >= 0) result = kubernetes_set(spec, "maxFailedIndexes", json_integer(0));
+    if (result < 0) return result;
+    /* The schema of 1.28 demands conditions of each rule. */
+    return kubernetes_add(rules, json_pack("{s:s, s:{s:s, s:s, s:[i]}, s:[]}", "action", "FailJob",
+                                           "onExitCodes", "containerName", CONTAINER, "operator", "NotIn",
+                                           "values", KUBERNETES_PREEMPTED, "onPodConditions"));
+}
+
 /* A pod that is taken away, as from a node that is drained, has not failed: another one follows it, which a run
  * that may begin another attempt (--max-failures) waits for. */
 static json_t *make_job(const struct kubernetes_request *request, const struct kubernetes_layout *layout,
                         json_t *pod) {
     json_t *spec = job_spec(layout->pods, pod);
-    json_t *policy = json_pack("{s:[{s:s, s:[{s:s, s:s}]}]}", "rules", "action", "Ignore", "onPodConditions",
-                               "type", "DisruptionTarget", "status", "True");
-    if (kubernetes_set(spec, "podFailurePolicy", policy) < 0) {
+    json_t *rules = json_pack("[{s:s, s:[{s:s, s:s}]}]", "action", "Ignore", "onPodConditions", "type",
+                              "DisruptionTarget", "status", "True");
+    int result = 0;
+    if (kubernetes_goes_on(request, layout)) result = add_restarts(spec, rules, request, layout);
+    json_t *policy = json_pack("{s:o}", "rules", rules);
+    if (result < 0) json_decref(policy);
+    if (result < 0 || kubernetes_set(spec, "podFailurePolicy", policy) < 0) {
         json_decref(spec);
         return NULL;
     }

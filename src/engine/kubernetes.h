@@ -19,7 +19,7 @@ struct kubernetes_pairs {
     size_t n;
 };
 
-enum { KUBERNETES_PORT = 29400 };
+enum { KUBERNETES_PORT = 29400, KUBERNETES_PREEMPTED = 128 + 15 /* a pod is told to end by SIGTERM */ };
 
 /* What Kubernetes has to be told beside the demand; borrowed during the call. Zero-initialised is the default
  * but for `name`, `image`, `key` and `words`. */
@@ -34,7 +34,8 @@ struct kubernetes_request {
     const char *config;           /* text of a config file, which pods find at KUBERNETES_CONFIG; NULL: none */
     int64_t pods;                 /* 0: one for each worker */
     int64_t port;                 /* 0: KUBERNETES_PORT */
-    int64_t max_restarts;         /* of a JobSet, as a whole */
+    int64_t max_restarts;         /* of a JobSet as a whole; of a Job's pods, once they are preempted */
+    bool kept;                    /* the run's storage outlives its pods */
     int64_t grace_s;              /* between being told to end and being killed */
     const char *claim;            /* CLAIM:PATH, a volume that all pods mount; NULL: none */
     const char *shared_memory;    /* at most so much, as 64Gi; NULL: what the node allows */
@@ -55,6 +56,9 @@ struct kubernetes_layout {
 /* How many pods, and what each holds. TY_EUSAGE for what Kubernetes cannot do. */
 int kubernetes_lay_out(const struct kubernetes_request *request, const struct demand *demand,
                        struct kubernetes_layout *layout, ty_error *err);
+
+/* Whether a run that ends as preempted goes on in pods that follow: its Job makes them. */
+bool kubernetes_goes_on(const struct kubernetes_request *request, const struct kubernetes_layout *layout);
 
 /* A JSON list of the objects, in the order in which they are to be made; the caller's. */
 int kubernetes_objects(const struct kubernetes_request *request, const struct demand *demand, json_t **objects,

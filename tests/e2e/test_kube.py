@@ -27,14 +27,15 @@ if "apply" in words:
         file.write(sys.stdin.read())
     sys.exit(int(os.environ.get("APPLY_STATUS", "0")) and (print("error: you must be logged in", file=sys.stderr) or 1))
 if "get" in words and "pods" not in words:
-    sys.stdout.write(open(os.path.join(place, "there")).read())
+    sys.stdout.write(open(os.path.join(place, "job" if words[-1].startswith("jsonpath") else "there")).read())
 elif "get" in words:
     answers = open(os.path.join(place, "answers")).read().splitlines()
-    print(answers[0])
+    pods = answers[0].split(" then ") if answers[0] else []
+    print("".join(f"@@trainyard-0-{i}|{pod}" for i, pod in enumerate(pods)))
     with open(os.path.join(place, "answers"), "w") as file:
         file.write("\\n".join(answers[1:] or answers))
 if "logs" in words:
-    print("[rank 0] hello")
+    print("[rank 0] hello" if words[-1].endswith("-0-0") else "[rank 0] hello again")
 """
 
 
@@ -98,6 +99,7 @@ class Schemas(KubeCase):
             ["--use-tpu", "--topology", "4x4", "--accelerator-type", "TPU-V6E", "-n", "4", "--spot", "--host-network"],
             ["--use-tpu", "--topology", "4x4", "--accelerator-type", "TPU-V6E", "-n", "8", "--max-failures", "3"],
             ["-n", "2", "--claim", "data:/data", "--storage-path", "/data/runs", "--queue", "team", "--privileged"],
+            ["-n", "2", "--claim", "data:/data", "--storage-path", "/data/runs", "--max-failures", "2"],
             ["-n", "2", "--request", "ephemeral-storage=20Gi", "--toleration", "dedicated=ml", "--toleration", "any"],
         ):
             with self.subTest(args):
@@ -132,6 +134,21 @@ class Layout(KubeCase):
         self.assertEqual((0, "Ignore", [{"type": "DisruptionTarget", "status": "True"}]), (job["backoffLimit"], rule["action"], rule["onPodConditions"]))
         objects = self.kube("--use-tpu", "--topology", "4x4", "--accelerator-type", "TPU-V6E", "-n", "8", "--", "prog")
         self.assertNotIn("podFailurePolicy", objects["JobSet"]["spec"]["replicatedJobs"][0]["template"]["spec"])
+
+    def test_pods_of_a_run_that_is_preempted_are_made_anew(self):
+        """So often as another attempt may begin, and where what the run has saved is still there: not for any other failure."""
+        kept = ("-n", "4", "--nnodes", "2", "--claim", "data:/data", "--storage-path", "/data/runs")
+        job = self.kube(*kept, "--max-failures", "3", "--", "prog")["Job"]["spec"]
+        self.assertEqual((6, 3, 0), tuple(job[key] for key in ("backoffLimit", "backoffLimitPerIndex", "maxFailedIndexes")))
+        _, rule = job["podFailurePolicy"]["rules"]
+        (container,) = job["template"]["spec"]["containers"]
+        self.assertEqual({"action": "FailJob", "onPodConditions": [],
+                          "onExitCodes": {"containerName": container["name"], "operator": "NotIn", "values": [143]}}, rule)
+        self.assertEqual(2**31 - 1, self.kube(*kept, "--max-failures", "-1", "--", "prog")["Job"]["spec"]["backoffLimit"])
+        for args in (kept, ("-n", "2", "--max-failures", "3"), ("-n", "2", "--max-failures", "3", "--claim", "data:/data"),
+                     ("-n", "2", "--max-failures", "3", "--claim", "data:/data", "--storage-path", "/database")):
+            job = self.kube(*args, "--", "prog")["Job"]["spec"]
+            self.assertEqual((0, False, 1), (job["backoffLimit"], "backoffLimitPerIndex" in job, len(job["podFailurePolicy"]["rules"])), args)
 
     def test_pods_and_their_shares(self):
         for args, pods, resources in (
@@ -405,6 +422,33 @@ class Pods(KubeCase):
         self.assertEqual(["[rank 0] 0 again", "[rank 1] 1 again"], sorted(self.assert_status(0, self.finish(first)).out.splitlines()))
         self.assert_status(0, self.finish(second))
 
+    def test_a_first_pod_that_is_evicted_is_followed_by_others_that_go_on(self):
+        """The run ends as preempted in all of its pods, which the Job makes anew, with other addresses."""
+        args = ("-n", "2", "--max-failures", "1", "--claim", "data:" + self.place, "--env", "PLACE=" + self.place, "--", "sh", "-c", SAVES, COMMAND)
+        objects = self.kube("--name", "train", "--command", COMMAND, "--storage-path", self.storage, "--progress", "none", *args)
+        rule = objects["Job"]["spec"]["podFailurePolicy"]["rules"][1]["onExitCodes"]
+        container = objects["Job"]["spec"]["template"]["spec"]["containers"][0]
+
+        def make(order):
+            hosts = Hosts(self, 2, names=["train-%d.train" % index for index in order])
+            started = []
+            for index in (0, 1):
+                words, env = self.command(container, index, objects["Secret"]["stringData"])
+                started.append(hosts.start("train-%d.train" % index, *words, env=env))
+            return hosts, started
+
+        hosts, started = make((0, 1))
+        for rank in (0, 1):
+            self.wait_for(lambda rank=rank: os.path.exists(os.path.join(self.place, "saved-%d" % rank)), "the checkpoint of %d" % rank, started[0])
+        os.kill(hosts.pid_of(started[0]), signal.SIGTERM)
+        for ended in map(self.finish, started):
+            self.assertIn(ended.status, rule["values"], ended)
+        hosts.end()
+        hosts, started = make((1, 0))
+        first, _ = [self.assert_status(0, self.finish(process)) for process in started]
+        self.assertEqual(["[rank %d] %d has %d, worker of slice of" % (rank, rank, rank) for rank in (0, 1)],
+                         sorted(" ".join(line.split()) for line in first.out.splitlines()), first)
+
     def test_a_job_set_whose_pod_is_evicted_goes_on_when_it_is_made_anew(self):
         """All of its pods are, and have other addresses."""
         os.makedirs(os.path.join(self.place, "machine", "dev"))
@@ -465,7 +509,7 @@ class Pods(KubeCase):
 
 
 class Followed(KubeCase):
-    def follow(self, answers, there="", **more):
+    def follow(self, answers, there="", *args, job="trainyard|", **more):
         bin_ = os.path.join(self.place, "bin")
         os.makedirs(bin_, exist_ok=True)
         path = os.path.join(bin_, "kubectl")
@@ -474,8 +518,9 @@ class Followed(KubeCase):
         os.chmod(path, 0o755)
         self.write("answers", "\n".join(answers))
         self.write("there", there)
+        self.write("job", job)
         env = {"PATH": bin_ + ":" + os.environ["PATH"], "STAND_IN": self.place, **more}
-        return self.trainyard("kube", "--image", "i", "--namespace", "team", "--apply", "--", "prog", env=env)
+        return self.trainyard("kube", "--image", "i", "--namespace", "team", "--apply", *args, "--", "prog", env=env)
 
     def test_a_run_to_its_end(self):
         waits = "Pending|0/3 nodes are available: 3 Insufficient nvidia.com/gpu.|"
@@ -487,6 +532,22 @@ class Followed(KubeCase):
         calls = [ast.literal_eval(line) for line in self.read("calls").splitlines()]
         self.assertTrue(all(call[:2] == ["--namespace", "team"] for call in calls), calls)
         self.assertFalse(any("TRAINYARD_RUN_KEY" in " ".join(call) for call in calls))
+
+    KEPT = ("", "--claim", "data:/data", "--storage-path", "/data/runs", "--max-failures", "1")
+
+    def test_a_first_pod_that_was_taken_away_is_followed_by_another(self):
+        """It may still be there, or not."""
+        ended = "Failed||143|Error|"
+        for away in (ended, ""):
+            finished = self.follow(["Running||", away, away, ended + " then Pending||", ended + " then Running||", ended + " then Failed||7|Error|"], *self.KEPT)
+            self.assert_status(7, finished)
+            self.assertEqual("[rank 0] hello\n[rank 0] hello again\n", finished.out)
+            self.assert_line(finished, "kube", "the first pod was taken away")
+
+    def test_a_first_pod_that_was_taken_away_for_good(self):
+        for args, job in ((self.KEPT, "trainyard|True"), (self.KEPT, ""), ((), "trainyard|")):
+            finished = self.follow(["Running||", "Failed||143|Error|"], *args, job=job)
+            self.assert_status(143, finished)
 
     def test_a_job_that_is_there_is_not_taken_for_this_run(self):
         """Its pods have another key, or ended long ago: their status would be that of another run."""
