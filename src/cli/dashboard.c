@@ -80,6 +80,7 @@ static int put_file(const char *path, const struct buffer *page, ty_error *err) 
     return result < 0 ? ty_fail(err, result, "cannot write %s: %s", path, strerror(-result)) : 0;
 }
 
+/* All runs are found before the first is read: a name that is wrong costs no wait, and writes nothing. */
 static int write_file(const struct dashboard_options *options, char *const *names, size_t n, ty_error *err) {
     CLEANUP(buffer_done) struct buffer page = {0};
     char **paths = calloc(n + 1, sizeof *paths);

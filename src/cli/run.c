@@ -33,6 +33,8 @@ static void tell_how_to_go_on(const char *command, const struct arguments *argum
     if (!text.failed) terminal_error(command, text.data);
 }
 
+/* Where workers decided, the exit status is theirs, as the shell has it of the program alone; else it tells the
+ * kind of error. How to go on is said only where the program is not at fault: it would fail in the same way. */
 static int tell_outcome(const char *command, int code, const ty_result *result,
                         const struct run_settings *settings, const struct arguments *arguments,
                         const ty_error *err) {

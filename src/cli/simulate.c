@@ -119,6 +119,8 @@ struct trial {
     double goodput, expected;
 };
 
+/* The trials have fewer nodes with an MTBF that is shorter in the same measure: failures come as often, and
+ * each costs a simulation of 16 workers instead of all. */
 static int try_intervals(const struct sim_training *asked, struct trial trials[TRIAL_COUNT], ty_error *err) {
     nanoseconds best = sim_training_best_interval(asked);
     const nanoseconds intervals[] = {

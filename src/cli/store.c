@@ -55,6 +55,7 @@ static int do_wait(const struct store_call *call, ty_error *err) {
     return result < 0 ? result : print_value(value, size, err);
 }
 
+/* The sum is made where the store is, so that two ranks that add at once both count. */
 static int do_add(const struct store_call *call, ty_error *err) {
     int64_t delta = 0, sum = 0;
     if (!str_to_int64(call->value, INT64_MIN, INT64_MAX, &delta))

@@ -14,6 +14,7 @@
 #include "base/str.h"
 #include "controller/sink.h"
 
+/* no-color.org: NO_COLOR counts when it is not empty, whatever it says. */
 bool terminal_colour(int fd) {
     const char *no_colour = getenv("NO_COLOR"), *term = getenv("TERM");
     if (no_colour != NULL && *no_colour != '\0') return false;

@@ -44,6 +44,8 @@ struct trace_file {
     const char *path;
 };
 
+/* gzwrite takes an unsigned and answers an int: pieces of 1 GiB fit both. zlib's codes tell of the system's
+ * error only as Z_ERRNO, and errno is then what it was: read before gzerror. */
 static int write_piece(void *context, const char *text, size_t size, ty_error *err) {
     const struct trace_file *to = context;
     while (size > 0) {
@@ -60,6 +62,8 @@ static int write_piece(void *context, const char *text, size_t size, ty_error *e
     return 0;
 }
 
+/* Both forms go by way of zlib, whose "T" writes what it is given. A full disk may be told as late as gzclose,
+ * which writes what zlib still holds, and only then is the draft given its name. */
 static int write_trace(const char *name, const char *path, const struct trace_options *options, ty_error *err) {
     const char *end = strrchr(options->output, '.');
     struct file_draft draft;

@@ -140,6 +140,7 @@ void description_done(Wire__Join *join) {
 
 /* -- read */
 
+/* These texts come into errors, events and files, so control characters are refused here, once. */
 static int check_text(const char *what, const char *text, ty_error *err) {
     size_t size = strnlen(text, DESCRIPTION_MAX_TEXT + 1);
     if (size > DESCRIPTION_MAX_TEXT)
@@ -233,8 +234,8 @@ static int read_shape(const Wire__Join *join, struct node_shape *shape, ty_error
     return shape->accelerator_type == NULL ? ty_fail_memory(err) : 0;
 }
 
-/* What others hold there; `*use` stays NULL where all is free. */
-/* The sum of the devices is the amount that is available: nothing else of a node is ever another run's. */
+/* What others hold there; `*use` stays NULL where all is free. The sum of the devices is the amount that is
+ * available: nothing else of a node is ever another run's. */
 static int read_use(const Wire__Join *join, const struct node_shape *shape, struct node_use **use,
                     ty_error *err) {
     bool all_free = true;
@@ -257,6 +258,8 @@ static int read_use(const Wire__Join *join, const struct node_shape *shape, stru
     return 0;
 }
 
+/* What is read of the machine becomes the cluster's, or is found there already: machines that are alike share
+ * one shape. What others hold there is each machine's own. */
 int description_add(const Wire__Join *join, const char *name, struct cluster *cluster, ty_error *err) {
     CLEANUP(node_shape_done) struct node_shape shape = {0};
     struct node_use *use = NULL;

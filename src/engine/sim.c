@@ -84,6 +84,8 @@ static void set_timer(void *context, enum run_timer timer, nanoseconds delay) {
         sim->out_of_memory = true;
 }
 
+/* The journal is synchronised before the controller goes on, so a slow disk is a busy controller: timers and
+ * what the storage has done are put off until then. */
 static void record(void *context, const struct run_event *event) {
     struct sim *sim = context;
     sim->hooks->record(sim->context, event);
@@ -391,6 +393,8 @@ bool sim_step(struct sim *sim) {
     return sim_deliver_next(sim) || loop_turn(sim->loop, true);
 }
 
+/* A controller that died and is started again: its agents end with their channels, and no word that was on its
+ * way arrives. */
 int sim_restart(struct sim *sim, const struct run_config *config, ty_error *err) {
     run_destroy(sim->run);
     sim->run = NULL;

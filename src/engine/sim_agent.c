@@ -20,7 +20,8 @@ static void tell_of(const struct sim_worker *worker, enum sim_message_kind kind,
              .kind = kind, .rank = worker->rank, .attempt = worker->attempt, .status = status, .flag = flag});
 }
 
-/* What follows when no worker is left. */
+/* What follows when no worker is left: an agent that is to end says so, and then closes its channel. To the
+ * controller the second is SIM_LOST, as the death of an agent is: the bye before it makes the difference. */
 static void go_on(struct sim_agent *agent) {
     if (agent->n_alive > 0 || !agent->alive) return;
     agent->attempt = 0;
@@ -94,6 +95,8 @@ static void start_worker(struct sim_worker *worker, int attempt) {
         sim->out_of_memory = true;
 }
 
+/* A worker that is still being started has never run: its stop is a start that failed, as no exit can be told
+ * of it. The grace runs from the first stop; a second one does not lengthen it, and a kill ends it. */
 static void stop_worker(struct sim_worker *worker, bool kill) {
     struct sim *sim = worker->sim;
     const struct sim_hooks *hooks = sim->hooks;
@@ -134,6 +137,8 @@ static void end(struct sim_agent *agent) {
     go_on(agent);
 }
 
+/* n_alive counts all workers before the first is started: one that fails at once must not look like the last.
+ * A hook may end the agent meanwhile, which clears the attempt. */
 static void on_launch(struct sim_agent *agent, int attempt) {
     if (agent->ending || attempt <= agent->launched) return; /* the end is told, or the launch was doubled */
     agent->launched = attempt;
@@ -224,6 +229,7 @@ int sim_agent_start(struct sim_agent *agent) {
     return 0;
 }
 
+/* Nothing is told of the workers: nobody is left there who could. */
 void sim_agent_die(struct sim_agent *agent) {
     struct sim *sim = agent->sim;
     loop_timer_stop(sim->loop, &agent->start);

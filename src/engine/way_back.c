@@ -32,12 +32,14 @@ static void end(void *context) {
     home->loop = NULL;
 }
 
+/* A host that drops packets refuses nothing, and connect(2) then takes minutes: an attempt has a limit. */
 static void on_late(void *context) {
     struct way_back_home *home = context;
     drop_attempt(home);
     try_again(home);
 }
 
+/* Not at once again: a port that nobody listens on refuses within microseconds. */
 static void fail_attempt(struct way_back_home *home) {
     drop_attempt(home);
     loop_timer_stop(home->loop, &home->late);
@@ -85,6 +87,8 @@ static void on_connected(void *context, unsigned events) {
     }
 }
 
+/* Without a key the controller is of this machine, and any user of it may have taken the port since: then who
+ * listens is asked of the kernel, before anything is said. */
 static int connect_to(struct way_back_home *home) {
     const struct address *address = &home->address;
     (void)loop_timer_start(home->loop, &home->late, ATTEMPT_LIMIT);

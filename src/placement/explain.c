@@ -341,6 +341,7 @@ static void explain_together(struct view *view) {
 
 /* ---- all workers ---- */
 
+/* Sums are clipped, not refused: a sentence about what is short must come of any amounts. */
 static quantity total_need(const struct demand *demand, const char *name, size_t n) {
     quantity need, trainer = resources_get(&demand->trainer, name);
     if (!quantity_multiply(resources_get(&demand->per_worker, name), (int64_t)n, &need)) return QUANTITY_MAX;

@@ -41,6 +41,8 @@ static int add_variable(void *context, const char *name, const char *value) {
     return 0;
 }
 
+/* "env" holds the variables of the devices alone, by the function that a run asks for them: ports and names are
+ * known only when it runs. */
 static void add_worker(const struct plan *plan, const struct cluster *cluster, size_t rank,
                        struct buffer *out) {
     const struct plan_worker *worker = &plan->workers[rank];
