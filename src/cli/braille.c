@@ -33,6 +33,8 @@ struct braille_size braille_terminal(size_t rows) {
     return (struct braille_size){columns > 200 ? 200 : columns, rows, !utf8};
 }
 
+/* Unicode numbers the dots of a pattern down its columns, but for the lowest row, which came later: 1 2 3 7 and
+ * 4 5 6 8; dot n is bit n - 1 behind U+2800. */
 static void set_dot(struct braille_canvas *canvas, size_t x, size_t y) {
     static const unsigned char bits[DOTS_DOWN][DOTS_ACROSS] = {
         {0x01, 0x08}, {0x02, 0x10}, {0x04, 0x20}, {0x40, 0x80}};
@@ -52,6 +54,8 @@ static size_t dot_of(double value, double from, double to, size_t n) {
     return at < (double)(n - 1) ? (size_t)(at + 0.5) : n - 1;
 }
 
+/* Compared by !(a >= b), which takes the first number in place of NaN. Buckets without a number count for the
+ * axis all the same: a curve that has gaps at its ends shows them. */
 static bool find_scale(const struct view_line *line, struct braille_scale *scale) {
     *scale = (struct braille_scale){(double)NAN, (double)NAN, (double)NAN, (double)NAN};
     for (size_t i = 0; i < line->n; i++) {

@@ -150,6 +150,7 @@ static void forget(struct survey *survey) {
     *survey = (struct survey){.run_path = survey->run_path, .verify = survey->verify, .text = survey->text};
 }
 
+/* journal_read begins again where the journal changed under it, so what an earlier try found is forgotten. */
 static int read_rows(void *context, struct journal *journal, ty_error *err) {
     struct survey *survey = context;
     forget(survey);
@@ -201,6 +202,7 @@ static int checkpoints_run(const struct arguments *arguments, ty_error *err) {
     if (!is_run) return ty_fail(err, TY_EUSAGE, "%s is no directory of a run: it has no run.db", word);
     CLEANUP_FREE char *path =
         is_path ? realpath(word, NULL) : run_directory_find(options.storage_path, word, err);
+    if (path == NULL && is_path) return ty_fail(err, -errno, "cannot find %s: %s", word, strerror(errno));
     if (path == NULL) return err->code;
     struct survey survey = {.run_path = path, .verify = verify, .text = text};
     result = journal_read(path, read_rows, &survey, err);

@@ -12,6 +12,8 @@
 
 static SCREEN *screen;
 
+/* newterm, since initscr ends the process where the terminal is not known. Behind Escape ncurses would wait a
+ * second for the rest of a key; 50 ms are enough for a terminal, by ssh as well. */
 static int screen_open(ty_error *err) {
     const char *terminal = getenv("TERM");
     screen = newterm(NULL, stdout, stdin);

@@ -98,7 +98,8 @@ static bool is_here(const struct run_replay *replay, size_t rank) {
 
 /* -- saved: once, in full */
 
-/* Appends what was found out, here and to the rank's file. */
+/* Appends what was found out, here and to the rank's file; that one lies in the run's directory, where a link
+ * of the same name would lead elsewhere: it is not followed. */
 static int save_one(const char *run_path, const struct stack_sampled *worker, int attempt, struct buffer *out,
                     ty_error *err) {
     CLEANUP(buffer_done) struct buffer path = {0}, text = {0};

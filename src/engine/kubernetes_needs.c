@@ -168,6 +168,8 @@ static json_t *expression(const char *key, const char *op, json_t *values) {
     return json_pack("{s:s, s:s, s:o}", "key", key, "operator", op, "values", values);
 }
 
+/* A label that the user gives for the same purpose stands in place of ours: with both, no node might have
+ * either. Of two names any will do, which a nodeSelector cannot say and an affinity can. */
 static int add_type(const struct kubernetes_request *request, const struct demand *demand, json_t *selector,
                     json_t *expressions, ty_error *err) {
     const char *type = demand->accelerator_type;

@@ -37,7 +37,9 @@ static void add_directive(const char *name, const char *value, struct buffer *ou
 }
 
 /* What the job does. The shell hears the signals (B:), since it is what Slurm tells; `wait` ends with each of
- * them. Slurm requeues by itself what it preempts; what runs into its time limit the script puts back. */
+ * them. Slurm requeues by itself what it preempts; what runs into its time limit the script puts back.
+ * `scontrol requeue` may return before Slurm ends this shell, which then waits for its end and does not bring
+ * it about. */
 static void add_body(const struct slurm_batch *batch, struct buffer *out) {
     buffer_printf(
         out,
