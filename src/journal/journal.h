@@ -105,9 +105,8 @@ int journal_find_report(struct journal *journal, int attempt, int rank, uint64_t
 /* Numbers of the last reports of ranks 0 to n - 1 in an attempt, 0 without. Those of the last attempt are found
  * fastest. */
 int journal_last_reports(struct journal *journal, int attempt, uint64_t *numbers, size_t n, ty_error *err);
-/* Number of reports of every rank and attempt together; time of the first one in *first (0 without; NULL: not
- * asked). */
-int journal_count_reports(struct journal *journal, uint64_t *count, nanoseconds *first, ty_error *err);
+/* Number of reports of every rank and attempt together. */
+int journal_count_reports(struct journal *journal, uint64_t *count, ty_error *err);
 /* Highest report number of any rank in any attempt, 0 without. */
 int journal_last_number(struct journal *journal, uint64_t *number, ty_error *err);
 

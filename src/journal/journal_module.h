@@ -45,9 +45,8 @@
     X(journal_last_reports, last_reports,                                                                     \
       (struct journal * journal, int attempt, uint64_t *numbers, size_t n, ty_error *err),                    \
       (journal, attempt, numbers, n, err))                                                                    \
-    X(journal_count_reports, count_reports,                                                                   \
-      (struct journal * journal, uint64_t * count, nanoseconds * first, ty_error * err),                      \
-      (journal, count, first, err))                                                                           \
+    X(journal_count_reports, count_reports, (struct journal * journal, uint64_t * count, ty_error * err),     \
+      (journal, count, err))                                                                                  \
     X(journal_last_number, last_number, (struct journal * journal, uint64_t * number, ty_error * err),        \
       (journal, number, err))                                                                                 \
     X(journal_ends_read, ends_read,                                                                           \

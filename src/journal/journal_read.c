@@ -247,38 +247,34 @@ int module_last_reports(struct journal *journal, int attempt, uint64_t *numbers,
     return result < 0 ? result : 0;
 }
 
-struct numbers {
-    int64_t *first, *second; /* the second may be NULL */
+struct number_call {
+    uint64_t *number;
 };
 
-static int hand_numbers(struct journal *journal, sqlite3_stmt *row, const void *call, ty_error *err) {
+static int hand_number(struct journal *journal, sqlite3_stmt *row, const void *call, ty_error *err) {
     (void)journal, (void)err;
-    const struct numbers *to = call;
-    *to->first = sqlite3_column_int64(row, 0);
-    if (to->second != NULL) *to->second = sqlite3_column_int64(row, 1);
+    *((const struct number_call *)call)->number = (uint64_t)sqlite3_column_int64(row, 0);
     return 0;
 }
 
-/* Rows are numbered from 1 and never removed, so the last id is their count, however many there are. */
-int module_count_reports(struct journal *journal, uint64_t *count, nanoseconds *first, ty_error *err) {
-    int64_t reports = 0, time = 0;
-    struct numbers call = {&reports, &time};
-    int result = query(journal, "SELECT (SELECT max(id) FROM reports), (SELECT time FROM reports WHERE id = 1)",
-                       0, 0, hand_numbers, &call, err);
-    if (result < 0) return result;
-    *count = (uint64_t)reports;
-    if (first != NULL) *first = time;
-    return 0;
+/* The number of a statement that gives exactly one row: 0 where that is NULL, as of a table without rows. */
+static int read_one(struct journal *journal, const char *sql, uint64_t *number, ty_error *err) {
+    uint64_t found = 0;
+    const struct number_call call = {&found};
+    int result = query(journal, sql, 0, 0, hand_number, &call, err);
+    if (result == 0) *number = found;
+    return result;
+}
+
+/* Reports are numbered from 1 and never removed, so the last id is their count. count(*) would walk the whole
+ * table. */
+int module_count_reports(struct journal *journal, uint64_t *count, ty_error *err) {
+    return read_one(journal, "SELECT max(id) FROM reports", count, err);
 }
 
 int module_last_number(struct journal *journal, uint64_t *number, ty_error *err) {
-    int64_t last = 0;
-    struct numbers call = {&last, NULL};
-    int result = query(journal,
-                       "SELECT max(coalesce((SELECT max(number) FROM reports), 0),"
-                       " coalesce((SELECT max(number) FROM checkpoints), 0))",
-                       0, 0, hand_numbers, &call, err);
-    if (result < 0) return result;
-    *number = (uint64_t)last;
-    return 0;
+    return read_one(journal,
+                    "SELECT max(coalesce((SELECT max(number) FROM reports), 0),"
+                    " coalesce((SELECT max(number) FROM checkpoints), 0))",
+                    number, err);
 }

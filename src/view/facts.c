@@ -214,7 +214,7 @@ static int find_last(struct view_facts *facts, struct journal *journal, ty_error
 
 /* What no event tells: how many reports there are, and what became of each attempt. */
 static int read_rest(struct view_facts *facts, struct journal *journal, ty_error *err) {
-    int result = journal_count_reports(journal, &facts->reports, NULL, err);
+    int result = journal_count_reports(journal, &facts->reports, err);
     if (result >= 0) result = find_last(facts, journal, err);
     if (result >= 0) weigh_attempts(facts);
     return result;

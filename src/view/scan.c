@@ -65,7 +65,7 @@ static int read_piece(void *context, struct journal *journal, ty_error *err) {
     int result = 0;
     if (scan->last <= 0) {
         uint64_t count = 0;
-        result = journal_count_reports(journal, &count, NULL, err);
+        result = journal_count_reports(journal, &count, err);
         scan->last = (int64_t)count;
         if (result < 0) return result;
     }

@@ -263,7 +263,7 @@ static int read_anew(void *context, struct journal *journal, ty_error *err) {
     if (result >= 0) result = journal_each_report(journal, 0, 1, on_report, reading, err);
     if (result >= 0) result = measure_pace(journal, reading, err);
     if (result >= 0) result = journal_each_checkpoint(journal, on_checkpoint, reading, err);
-    if (result >= 0) result = journal_count_reports(journal, &summary->reports, NULL, err);
+    if (result >= 0) result = journal_count_reports(journal, &summary->reports, err);
     if (result >= 0) measure_phases(summary);
     return result >= 0 ? measure_first(journal, summary, err) : result;
 }

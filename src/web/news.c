@@ -88,7 +88,7 @@ static int read_news(void *context, struct journal *journal, ty_error *err) {
     job->replaced = job->told.sequence > 0;
     int result = journal_each_event(journal, job->told.sequence - 1, on_event, job, err);
     if (result < 0 || job->replaced) return result; /* a replaced one is looked at as one that is new */
-    result = journal_count_reports(journal, &count, NULL, err);
+    result = journal_count_reports(journal, &count, err);
     job->there.reports = (int64_t)count;
     return result;
 }

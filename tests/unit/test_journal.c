@@ -120,9 +120,7 @@ static void expect_reports(struct journal *journal, int rank, size_t limit, cons
 
 static uint64_t count_reports(struct journal *journal) {
     uint64_t count = 99;
-    nanoseconds first = 99;
-    assert_int_equal(journal_count_reports(journal, &count, &first, NULL), 0);
-    assert_int_equal(first, count > 0 ? 10 : 0);
+    assert_int_equal(journal_count_reports(journal, &count, NULL), 0);
     return count;
 }
 

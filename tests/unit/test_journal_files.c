@@ -78,8 +78,7 @@ static void put(struct journal *journal, uint64_t number) {
 }
 
 static int count(void *context, struct journal *journal, ty_error *err) {
-    nanoseconds first;
-    return module->count_reports(journal, context, &first, err);
+    return module->count_reports(journal, context, err);
 }
 
 static void expect_rows(uint64_t rows) {
