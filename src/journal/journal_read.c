@@ -141,9 +141,6 @@ int module_each_report(struct journal *journal, int rank, size_t limit, journal_
                  rank, most, hand_report, &call, err);
 }
 
-static const char between_sql[] =
-    "SELECT " REPORT_COLUMNS " FROM reports WHERE id BETWEEN ?1 AND ?2 ORDER BY id";
-
 /* The statement is kept: a sample asks for many short pieces. */
 int module_each_report_between(struct journal *journal, int64_t first, int64_t last, journal_take_report *each,
                                void *context, ty_error *err) {
@@ -151,9 +148,8 @@ int module_each_report_between(struct journal *journal, int64_t first, int64_t l
     sqlite3_stmt **between = &journal->reports_between;
     int result = journal_kept_error(journal, err);
     if (result < 0) return result;
-    int rc = *between != NULL
-                 ? SQLITE_OK
-                 : sqlite3_prepare_v3(journal->db, between_sql, -1, SQLITE_PREPARE_PERSISTENT, between, NULL);
+    int rc = journal_prepare(
+        journal, between, "SELECT " REPORT_COLUMNS " FROM reports WHERE id BETWEEN ?1 AND ?2 ORDER BY id");
     if (rc == SQLITE_OK) rc = sqlite3_bind_int64(*between, 1, first);
     if (rc == SQLITE_OK) rc = sqlite3_bind_int64(*between, 2, last);
     result = rc == SQLITE_OK ? each_row(journal, *between, hand_report, &call, err)
@@ -192,17 +188,14 @@ int module_each_checkpoint(struct journal *journal, journal_take_checkpoint *eac
 
 /* From the end of the table, where a report that was just made lies; an index would be paid for by every
  * report. */
-static const char find_sql[] =
-    "SELECT metrics FROM reports WHERE attempt = ?1 AND rank = ?2 AND number = ?3 ORDER BY id DESC LIMIT 1";
-
 int module_find_report(struct journal *journal, int attempt, int rank, uint64_t number, char **metrics,
                        ty_error *err) {
     int result = journal_kept_error(journal, err);
     if (result < 0) return result;
     sqlite3_stmt **find = &journal->find_report;
-    int rc = *find != NULL
-                 ? SQLITE_OK
-                 : sqlite3_prepare_v3(journal->db, find_sql, -1, SQLITE_PREPARE_PERSISTENT, find, NULL);
+    int rc = journal_prepare(journal, find,
+                             "SELECT metrics FROM reports WHERE attempt = ?1 AND rank = ?2 AND number = ?3"
+                             " ORDER BY id DESC LIMIT 1");
     if (rc == SQLITE_OK) rc = sqlite3_bind_int(*find, 1, attempt);
     if (rc == SQLITE_OK) rc = sqlite3_bind_int(*find, 2, rank);
     if (rc == SQLITE_OK) rc = sqlite3_bind_int64(*find, 3, (sqlite3_int64)number);

@@ -140,6 +140,8 @@ int journal_read_form(const struct journal_form *form, const char *run_path, jou
 
 /* 0, or the error that was kept. (journal_write.c) */
 int journal_kept_error(const struct journal *journal, ty_error *err);
+/* A statement that the connection keeps, made when it is first needed. An SQLITE_ code. */
+int journal_prepare(struct journal *journal, sqlite3_stmt **statement, const char *sql);
 /* Makes `statement` ready to be bound, inside a transaction. */
 int journal_begin(struct journal *journal, sqlite3_stmt **statement, const char *sql, ty_error *err);
 /* Runs it, unless binding failed: `rc`. */

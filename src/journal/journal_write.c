@@ -25,7 +25,7 @@ static int run(sqlite3_stmt *statement) {
     return sqlite3_reset(statement);
 }
 
-static int prepare(struct journal *journal, sqlite3_stmt **statement, const char *sql) {
+int journal_prepare(struct journal *journal, sqlite3_stmt **statement, const char *sql) {
     if (*statement != NULL) return SQLITE_OK;
     return sqlite3_prepare_v3(journal->db, sql, -1, SQLITE_PREPARE_PERSISTENT, statement, NULL);
 }
@@ -35,9 +35,9 @@ int journal_begin(struct journal *journal, sqlite3_stmt **statement, const char 
     if (result < 0) return result;
     if (!journal->writable)
         return ty_fail(err, -EROFS, "cannot write %s: it was opened for reading", journal->path);
-    int rc = prepare(journal, statement, sql);
+    int rc = journal_prepare(journal, statement, sql);
     if (rc == SQLITE_OK && !journal->dirty) {
-        rc = prepare(journal, &journal->begin, "BEGIN IMMEDIATE");
+        rc = journal_prepare(journal, &journal->begin, "BEGIN IMMEDIATE");
         if (rc == SQLITE_OK) rc = run(journal->begin);
         journal->dirty = rc == SQLITE_OK;
     }
@@ -146,7 +146,7 @@ int module_commit(struct journal *journal, bool durable, ty_error *err) {
     if (result < 0) return result;
     int rc = SQLITE_OK;
     if (journal->dirty) {
-        rc = prepare(journal, &journal->commit, "COMMIT");
+        rc = journal_prepare(journal, &journal->commit, "COMMIT");
         if (rc == SQLITE_OK) rc = run(journal->commit);
         /* SQLite syncs the head of a new log at once, which would cost every run a millisecond for a log that
          * has nothing before it to protect; so the first commit goes without. */
