@@ -65,12 +65,13 @@ static struct held *held_of(sqlite3_file *file) {
 static int set_lock(int fd, short type, off_t first, off_t size) {
     static _Atomic bool by_process;
     struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_start = first, .l_len = size};
+    const int command = by_process ? F_SETLK : F_OFD_SETLK; /* another thread may change that meanwhile */
     int result;
     do
-        result = fcntl(fd, by_process ? F_SETLK : F_OFD_SETLK, &lock);
+        result = fcntl(fd, command, &lock);
     while (result < 0 && errno == EINTR);
     if (result == 0) return SQLITE_OK;
-    if (errno == EINVAL && !by_process) {
+    if (errno == EINVAL && command == F_OFD_SETLK) {
         by_process = true;
         return set_lock(fd, type, first, size);
     }

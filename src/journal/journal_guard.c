@@ -19,7 +19,8 @@ static int look_at_log(const char *path, struct journal_look *look) {
     if (name == NULL) return -ENOMEM;
     CLEANUP_FD int fd = open(name, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0) return errno == ENOENT ? 0 : -errno;
-    if (fstat(fd, &look->log) == 0 && !S_ISREG(look->log.st_mode)) return -EINVAL;
+    if (fstat(fd, &look->log) < 0) return -errno;
+    if (!S_ISREG(look->log.st_mode)) return -EINVAL;
     if (pread(fd, look->head, sizeof look->head, 0) < 0) return -errno;
     return look->log.st_size > 0;
 }
