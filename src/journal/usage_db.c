@@ -62,32 +62,34 @@ int module_usage_add(struct journal *db, const char *node, const struct usage_sa
 
 /* -- thinning */
 
-/* Runs a statement of two numbers and one bound. */
-static int run_with(struct journal *db, const char *sql, int64_t from, int64_t to, int64_t before,
-                    ty_error *err) {
+/* A statement that is made for this one time. */
+static int run_with(struct journal *db, const char *sql, const int64_t *numbers, int n, ty_error *err) {
     sqlite3_stmt *statement = NULL;
     int result = journal_begin(db, &statement, sql, err);
     if (result < 0) return result;
-    int rc = sqlite3_bind_int64(statement, 1, from);
-    rc |= sqlite3_bind_int64(statement, 2, to);
-    rc |= sqlite3_bind_int64(statement, 3, before);
+    int rc = SQLITE_OK;
+    for (int i = 0; i < n; i++)
+        rc |= sqlite3_bind_int64(statement, i + 1, numbers[i]);
     result = journal_insert(db, statement, rc, err);
     (void)sqlite3_finalize(statement);
     return result;
 }
 
-/* All of one span before a time become rows of the other; what lies in such a row already is taken in. */
+/* All rows of the span `from` before a time become rows of the span `to`, all in ms. A coarse row that is there
+ * already, as of samples that came late, takes the new ones in: its mean is that of all samples, so each mean
+ * counts as often as it has samples. */
 static int coarsen(struct journal *db, int64_t from, int64_t to, int64_t before, ty_error *err) {
+    const int64_t numbers[] = {from, before, to};
     int result =
         run_with(db,
-                 "INSERT INTO samples SELECT ?2, time / ?2 * ?2 AS at, node, what, number, sum(n), "
-                 "min(min), sum(mean * n) / sum(n), max(max) FROM samples WHERE span = ?1 AND time < ?3 "
+                 "INSERT INTO samples SELECT ?3, time / ?3 * ?3 AS at, node, what, number, sum(n), "
+                 "min(min), sum(mean * n) / sum(n), max(max) FROM samples WHERE span = ?1 AND time < ?2 "
                  "GROUP BY at, node, what, number ON CONFLICT DO UPDATE SET "
                  "mean = (mean * n + excluded.mean * excluded.n) / (n + excluded.n), n = n + excluded.n, "
                  "min = min(min, excluded.min), max = max(max, excluded.max)",
-                 from, to, before, err);
-    if (result < 0) return result;
-    return run_with(db, "DELETE FROM samples WHERE span = ?1 AND ?2 = ?2 AND time < ?3", from, to, before, err);
+                 numbers, 3, err);
+    return result < 0 ? result
+                      : run_with(db, "DELETE FROM samples WHERE span = ?1 AND time < ?2", numbers, 2, err);
 }
 
 static int64_t ask_number(struct journal *db, const char *sql) {
@@ -100,6 +102,9 @@ static int64_t ask_number(struct journal *db, const char *sql) {
     return number;
 }
 
+/* Pages that are free do not count: rows that were deleted leave them to the next rows, and the file itself never
+ * shrinks. Where there is still too much, each step of pressure halves for how long rows stay fine: after six of
+ * them samples last a minute or two, and means of a minute some twenty. */
 int module_usage_thin(struct journal *db, nanoseconds now, int64_t most_bytes, ty_error *err) {
     int64_t minute = now / NS_PER_MS / MINUTE_MS;
     if (minute == db->thinned_at) return 0;
@@ -118,10 +123,8 @@ int module_usage_thin(struct journal *db, nanoseconds now, int64_t most_bytes, t
     }
     /* Nothing is left to be made coarser: a tenth of the time goes, the oldest. */
     return run_with(
-        db,
-        "DELETE FROM samples WHERE time < (SELECT min(time) + (max(time) - min(time)) / ?1 FROM samples) "
-        "AND ?2 = ?3",
-        10, 0, 0, err);
+        db, "DELETE FROM samples WHERE time < (SELECT min(time) + (max(time) - min(time)) / 10 FROM samples)",
+        NULL, 0, err);
 }
 
 /* -- reading */
