@@ -38,6 +38,10 @@ static uint32_t number_at(const unsigned char *bytes) {
     return (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3];
 }
 
+/* What may differ in the head are the modes (2: written ahead; here all are read as 1), the counters of
+ * changes, pages and free pages, of which change the number of pages is, and which SQLite wrote last. The
+ * number of pages holds where it is of the last change, and must be what the file has. Behind the head all of
+ * the first page is the same: it holds the statements that made the tables, and where these begin. */
 static bool is_of_the_form(const struct journal_ends *ends, size_t size) {
     const unsigned char *bytes = ends->bytes, *form = ends->form;
     return size >= ends->page_size && number_at(bytes + PAGES_AT) == size / ends->page_size &&
@@ -48,6 +52,8 @@ static bool is_of_the_form(const struct journal_ends *ends, size_t size) {
            memcmp(bytes + HEAD_END, form + HEAD_END, ends->page_size - HEAD_END) == 0;
 }
 
+/* The empty journal stands in `bytes` while the statement is prepared, so that it is prepared for these tables.
+ * SQLite frees none of the memory that it is lent, and is told that nobody writes to it. */
 int module_ends_create(struct journal_ends **out, ty_error *err) {
     size_t size = 0;
     struct journal_ends *ends = calloc(1, sizeof *ends);
@@ -81,13 +87,16 @@ void module_ends_destroy(struct journal_ends *ends) {
     free(ends);
 }
 
-/* The size of the journal; 0 where it cannot be read in this way. */
+/* The size of the journal; 0 where it cannot be read in this way. A file that fills the memory may be
+ * longer. */
 static size_t load(struct journal_ends *ends, const char *path) {
     CLEANUP_FD int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     ssize_t size = fd < 0 ? 0 : pread(fd, ends->bytes, END_BYTES, 0);
     return size <= 0 || size == END_BYTES || !is_of_the_form(ends, (size_t)size) ? 0 : (size_t)size;
 }
 
+/* Two looks, before and behind the bytes: a controller that has resumed the run meanwhile has begun a log.
+ * Pages of the journal before this one are in SQLite's cache, and are forgotten. */
 int module_ends_read(struct journal_ends *ends, const char *run_path, journal_take_end *take, void *context) {
     CLEANUP_FREE char *path = str_format("%s/%s", run_path, journal_of_run.name);
     struct journal_look look;

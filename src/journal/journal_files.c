@@ -58,7 +58,8 @@ static struct held *held_of(sqlite3_file *file) {
 }
 
 /* ----------------------------------------------------------------------------------------------------------
- * locks */
+ * locks: the protocol of SQLite's own layer, so that other clients and we keep each other out as two of them do
+ * (sqlite.org/lockingv3.html) */
 
 /* The locks belong to an open file: those of a process would be gone as soon as it closes any descriptor of
  * that file, be it another library's. A kernel may have none; the process's own are better than none then. */
@@ -105,6 +106,8 @@ static int lock_exclusive(struct held *held) {
     return rc;
 }
 
+/* Of a database with a log SQLite holds SHARED as long as that is open, and asks for EXCLUSIVE when it closes;
+ * RESERVED is for rollback journals, which no writer of ours makes. */
 static int file_lock(sqlite3_file *file, int level) {
     struct held *held = held_of(file);
     if (held->level >= level) return SQLITE_OK;
@@ -115,6 +118,8 @@ static int file_lock(sqlite3_file *file, int level) {
     return rc;
 }
 
+/* Down to SHARED, or to nothing. The pending byte and the reserved one lie beside each other: one call opens
+ * both. */
 static int file_unlock(sqlite3_file *file, int level) {
     struct held *held = held_of(file);
     if (held->level <= level) return SQLITE_OK;
@@ -164,6 +169,8 @@ static int open_index(struct held *held) {
     return SQLITE_OK;
 }
 
+/* SQLite asks for regions of 32 KiB. A system with larger pages maps from where a page begins: the region is
+ * the end of such a mapping. */
 static int map_region(struct held *held, int region, size_t size) {
     if (ARRAY_RESIZE(held->regions, (size_t)region + 1) < 0) return SQLITE_IOERR_NOMEM;
     while (held->n_regions <= region) {
@@ -241,6 +248,9 @@ static int file_close(sqlite3_file *file) {
     return rc;
 }
 
+/* A file of the writer's: opened by the system's layer, and a second time for what that layer does not tell:
+ * its locks (run.db), or whether the name is still that file's (run.db and the log). The methods are a copy of
+ * the system's in which our own stand, as `methods` of each file. */
 static int open_written(sqlite3_vfs *layer, const char *path, sqlite3_file *file, int flags, int *given) {
     (void)layer;
     int rc = system_layer->xOpen(system_layer, path, file, flags, given);
@@ -271,6 +281,7 @@ static int open_written(sqlite3_vfs *layer, const char *path, sqlite3_file *file
     return rc;
 }
 
+/* Temporary files of SQLite, as for sorting, are no run's, and stay as they are. */
 static int open_read(sqlite3_vfs *layer, const char *path, sqlite3_file *file, int flags, int *given) {
     (void)layer;
     const int lasting = SQLITE_OPEN_MAIN_DB | SQLITE_OPEN_WAL | SQLITE_OPEN_MAIN_JOURNAL;
@@ -282,6 +293,7 @@ static int open_read(sqlite3_vfs *layer, const char *path, sqlite3_file *file, i
     return below->xOpen(below, path, file, flags, given);
 }
 
+/* Whatever a reader would clear away, as the last one at a log does, stays. */
 static int delete_nothing(sqlite3_vfs *layer, const char *path, int sync) {
     (void)layer, (void)path, (void)sync;
     return SQLITE_IOERR_DELETE;
@@ -290,6 +302,7 @@ static int delete_nothing(sqlite3_vfs *layer, const char *path, int sync) {
 static sqlite3_vfs writer, reader, lone_reader;
 static int layers_made = SQLITE_ERROR;
 
+/* The layer is the one below with another name and two calls of ours: what is open is the system's file. */
 static int make_reader(sqlite3_vfs *layer, const char *name, const char *below) {
     sqlite3_vfs *system = sqlite3_vfs_find(below);
     if (system == NULL) return SQLITE_ERROR;

@@ -26,6 +26,8 @@ enum { BUSY_MS = 2000, READINGS = 5 };
  * for each. */
 #define TUNING "PRAGMA cache_size = -1024; PRAGMA wal_autocheckpoint = 1000"
 
+/* Codes are extended ones, whose lowest byte is the plain code. Of a file that is not there SQLite says
+ * SQLITE_CANTOPEN, at times without keeping the system's error. */
 static int code_of(sqlite3 *db, int rc) {
     int system_error = sqlite3_system_errno(db);
     switch (rc & 0xff) {
@@ -137,7 +139,7 @@ struct opening {
 };
 
 /* Opens, tunes and looks into it. *rc is SQLite's code where that went wrong. Who only reads carries nothing
- * over when it closes. */
+ * over when it closes. SQLite needs no mutex of its own (NOMUTEX), as one thread at a time has a journal. */
 static int open_database(struct journal *journal, const struct opening *opening, int *rc, ty_error *err) {
     int flags = opening->flags | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
     *rc = journal_files_init();
@@ -173,7 +175,12 @@ static int open_reader_with(struct journal *journal, const char *parameters, con
  * each reading, and none of them used again. */
 #define READER_TUNING "PRAGMA cache_size = -256"
 
-/* A journal that does not open may only have changed since it was looked at, as a run ended or was resumed. */
+/* A journal that does not open may only have changed since it was looked at, as a run ended or was resumed.
+ *
+ * `immutable` has SQLite look for no log and take no locks. `readonly_shm` has it use the index that is there,
+ * and make none. With locks that are exclusive from the beginning it keeps an index in its own memory, which it
+ * makes of the log (sqlite.org/wal.html, 8: "Use of WAL Without Shared-Memory"); the layer without locks takes
+ * none. */
 static int open_reader(struct journal *journal, ty_error *err) {
     for (int tries = 1;; tries++) {
         int rc, result = journal_look(journal->path, &journal->look, err);
@@ -206,6 +213,8 @@ void journal_remove(const char *path, bool all) {
     }
 }
 
+/* A new file has nothing to protect, and is not synced until its first commit (module_commit); where it does
+ * not even open, nothing is left of it. */
 static int open_writer(struct journal *journal, bool fresh, ty_error *err) {
     int rc;
     journal->writable = true;
@@ -217,6 +226,8 @@ static int open_writer(struct journal *journal, bool fresh, ty_error *err) {
     return result;
 }
 
+/* CREATE clears away a log without its file, which SQLite would carry over into the new one. Only a regular
+ * file is opened: a FIFO of that name could keep the caller waiting. */
 static int open_in_mode(struct journal *journal, enum journal_mode mode, ty_error *err) {
     struct stat status;
     if (mode == JOURNAL_CREATE) {
@@ -280,6 +291,8 @@ static int module_read(const char *run_path, journal_reading *read, void *contex
     return journal_read_form(&journal_of_run, run_path, read, context, err);
 }
 
+/* FULL waits, for BUSY_MS, until no reader goes by older pages, and tells how much of the log was carried over:
+ * where that is not all the log stays. */
 int journal_renew(struct journal *journal) {
     int n_log = -1, n_carried = -1;
     int rc = sqlite3_wal_checkpoint_v2(journal->db, NULL, SQLITE_CHECKPOINT_FULL, &n_log, &n_carried);

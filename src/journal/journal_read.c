@@ -148,8 +148,8 @@ int module_each_report_between(struct journal *journal, int64_t first, int64_t l
     sqlite3_stmt **between = &journal->reports_between;
     int result = journal_kept_error(journal, err);
     if (result < 0) return result;
-    int rc = journal_prepare(
-        journal, between, "SELECT " REPORT_COLUMNS " FROM reports WHERE id BETWEEN ?1 AND ?2 ORDER BY id");
+    int rc = journal_prepare(journal, between,
+                             "SELECT " REPORT_COLUMNS " FROM reports WHERE id BETWEEN ?1 AND ?2 ORDER BY id");
     if (rc == SQLITE_OK) rc = sqlite3_bind_int64(*between, 1, first);
     if (rc == SQLITE_OK) rc = sqlite3_bind_int64(*between, 2, last);
     result = rc == SQLITE_OK ? each_row(journal, *between, hand_report, &call, err)

@@ -59,6 +59,7 @@ static int bind_string(sqlite3_stmt *statement, int at, const char *text) {
     return bind_text(statement, at, text, text != NULL ? strlen(text) : 0);
 }
 
+/* Codes of binding are or-ed, here and below: success is 0, and any other ends the journal, whichever it is. */
 int module_event(struct journal *journal, const struct journal_event *event, ty_error *err) {
     int result = journal_begin(
         journal, &journal->insert_event,
@@ -141,6 +142,9 @@ static int sync_all(struct journal *journal, ty_error *err) {
     return 0;
 }
 
+/* The log is looked for behind each commit, not before: rows that went into a log that had lost its name are
+ * still readable through the descriptor, and journal_renew carries them over; what is committed stays
+ * committed. */
 int module_commit(struct journal *journal, bool durable, ty_error *err) {
     int result = journal_kept_error(journal, err);
     if (result < 0) return result;
@@ -182,6 +186,8 @@ int module_finish(struct journal *journal, ty_error *err) {
     return keep_failure(journal, rc, err);
 }
 
+/* Nothing of the log is carried over any more, neither here nor when the journal is closed: what lies in the
+ * file is the other writer's. */
 int module_leave(struct journal *journal, const ty_error *why) {
     if (journal->error.code == 0) journal->error = *why;
     int rc = sqlite3_db_config(journal->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);

@@ -20,6 +20,8 @@ const struct journal_form journal_of_usage = {.name = USAGE_DB_NAME,
                                               .version = 1,
                                               .n_tables = 1};
 
+/* Samples are no loss: a file that is no database, or is another version's, is removed, where a journal would
+ * be refused. Any other failure (no right to write, a full disk) says nothing of the file, which stays. */
 int module_usage_open(const char *run_path, struct journal **db, ty_error *err) {
     ty_error why = {0};
     int result = journal_open_form(&journal_of_usage, run_path, JOURNAL_APPEND, db, &why);
@@ -39,6 +41,7 @@ int module_usage_read(const char *run_path, journal_reading *read, void *context
     return journal_read_form(&journal_of_usage, run_path, read, context, err);
 }
 
+/* A row that is there already has the same time in ms, node, what and number: the later value stands. */
 int module_usage_add(struct journal *db, const char *node, const struct usage_sample *sample, ty_error *err) {
     for (uint32_t i = 0; i < sample->n; i++) {
         const struct usage_value *value = &sample->values[i];
@@ -92,6 +95,7 @@ static int coarsen(struct journal *db, int64_t from, int64_t to, int64_t before,
                       : run_with(db, "DELETE FROM samples WHERE span = ?1 AND time < ?2", numbers, 2, err);
 }
 
+/* 0 also where it cannot be asked: then less is thinned, or all is read, which the next call mends or tells. */
 static int64_t ask_number(struct journal *db, const char *sql) {
     sqlite3_stmt *statement = NULL;
     int64_t number = 0;
@@ -102,9 +106,9 @@ static int64_t ask_number(struct journal *db, const char *sql) {
     return number;
 }
 
-/* Pages that are free do not count: rows that were deleted leave them to the next rows, and the file itself never
- * shrinks. Where there is still too much, each step of pressure halves for how long rows stay fine: after six of
- * them samples last a minute or two, and means of a minute some twenty. */
+/* Pages that are free do not count: rows that were deleted leave them to the next rows, and the file itself
+ * never shrinks. Where there is still too much, each step of pressure halves for how long rows stay fine: after
+ * six of them samples last a minute or two, and means of a minute some twenty. */
 int module_usage_thin(struct journal *db, nanoseconds now, int64_t most_bytes, ty_error *err) {
     int64_t minute = now / NS_PER_MS / MINUTE_MS;
     if (minute == db->thinned_at) return 0;
@@ -129,7 +133,7 @@ int module_usage_thin(struct journal *db, nanoseconds now, int64_t most_bytes, t
 
 /* -- reading */
 
-/* False for what no sampler of ours wrote. */
+/* False for what no sampler of ours wrote. A column of another type is converted by SQLite, to 0 if need be. */
 static bool read_row(sqlite3_stmt *statement, struct usage_row *row) {
     const char *what = (const char *)sqlite3_column_text(statement, 3);
     *row = (struct usage_row){.time = sqlite3_column_int64(statement, 0) * NS_PER_MS,
@@ -144,7 +148,9 @@ static bool read_row(sqlite3_stmt *statement, struct usage_row *row) {
     return row->node != NULL && row->what < USAGES_N && row->n > 0 && row->n <= INT32_MAX;
 }
 
-/* Coarse rows are the older ones. */
+/* Coarse rows are the older ones, so the spans from the coarsest to the finest give rows by time, up to where
+ * one span hands over to the next; and each of the three is read in the order of the primary key, without
+ * sorting. */
 int module_usage_each(struct journal *db, const struct usage_query *query, usage_take_row *each, void *context,
                       ty_error *err) {
     static const char sql[] = "SELECT time, span, node, what, number, n, min, mean, max FROM samples "
