@@ -1,6 +1,7 @@
 /* The machine: /proc/stat, meminfo, pressure, net/dev, diskstats, the counters of InfiniBand ports, and the
  * cgroup of this process. What does not exist on a machine is left out of the sample. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -158,6 +159,8 @@ static void add_group(struct usage_sample *sample, char *text) {
         usage_add(sample, USAGE_NODE_GROUP_CPU, -1, (double)value / 1e6);
 }
 
+/* The kernel's count of time in which the processors waited for a disk may fall (proc_stat(5)): all of the time
+ * grows by less than the busy time then, of which no processor had more than all. */
 void usage_node_look(struct usage_node *node, struct usage_sample *sample) {
     static const struct {
         const char *path;
@@ -171,7 +174,8 @@ void usage_node_look(struct usage_node *node, struct usage_sample *sample) {
     double ratio;
     if (machine_read_some("/proc/stat", text, sizeof text) && usage_parse_stat(text, &busy, &whole)) {
         if (node->whole > 0 && whole > node->whole && busy >= node->busy)
-            usage_add(sample, USAGE_NODE_CPU, -1, (double)(busy - node->busy) / (double)(whole - node->whole));
+            usage_add(sample, USAGE_NODE_CPU, -1,
+                      fmin((double)(busy - node->busy) / (double)(whole - node->whole), 1));
         node->busy = busy;
         node->whole = whole;
     }

@@ -88,9 +88,10 @@ void usage_workers_look(struct usage_workers *workers, struct usage_sample *samp
         usage_add(sample, USAGE_WORKER_READ, target->rank, (double)groups[i].read);
         usage_add(sample, USAGE_WORKER_WRITE, target->rank, (double)groups[i].written);
     }
+    workers->n_before = 0;
     for (size_t i = 0; i < workers->n; i++)
-        workers->before[i] =
-            (struct usage_worker){workers->targets[i].rank, workers->targets[i].group, groups[i].ticks};
-    workers->n_before = workers->n;
+        if (groups[i].any)
+            workers->before[workers->n_before++] =
+                (struct usage_worker){workers->targets[i].rank, workers->targets[i].group, groups[i].ticks};
     workers->looked_at = now;
 }

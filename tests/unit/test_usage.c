@@ -8,10 +8,15 @@
 #include <cmocka.h>
 #include <errno.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -264,6 +269,73 @@ static void amd(void **state) {
     assert_int_equal(system(command.data), 0); /* NOLINT(cert-env33-c): a directory of this test's */
 }
 
+/* -- the machine and its workers */
+
+static double node_cpu(struct usage_node *node, const char *root, const char *text) {
+    static struct usage_sample sample;
+    put_file(root, "/proc/stat", text);
+    (void)setenv("TRAINYARD_SYSROOT", root, 1);
+    sample.n = 0;
+    usage_node_look(node, &sample);
+    (void)unsetenv("TRAINYARD_SYSROOT");
+    return value_of(&sample, USAGE_NODE_CPU, -1);
+}
+
+static void processors_between_looks(void **state) {
+    const char *root = *state;
+    struct usage_node node = {0};
+    assert_true(node_cpu(&node, root, "cpu  100 0 0 100 100 0 0 0\n") < 0);
+    assert_true(node_cpu(&node, root, "cpu  150 0 0 150 100 0 0 0\n") == 0.5);
+    assert_true(node_cpu(&node, root, "cpu  250 0 0 150 90 0 0 0\n") == 1); /* the wait for disks goes back */
+    CLEANUP(buffer_done) struct buffer command = {0};
+    buffer_printf(&command, "rm -rf '%s/proc'", root);
+    assert_int_equal(system(command.data), 0); /* NOLINT(cert-env33-c): a directory of this test's */
+}
+
+static double worker_cpu(struct usage_workers *workers) {
+    static struct usage_sample sample;
+    sample.n = 0;
+    usage_workers_look(workers, &sample);
+    return value_of(&sample, USAGE_WORKER_CPU, 7);
+}
+
+/* What a worker has used in its whole life is not taken for what it used since a look that found nothing. */
+static void a_look_that_finds_no_processes(void **state) {
+    (void)state;
+    static struct usage_workers workers;
+    struct rlimit files;
+    int busy[2];
+    char done;
+    assert_int_equal(pipe(busy), 0);
+    pid_t worker = fork();
+    assert_true(worker >= 0);
+    if (worker == 0) {
+        (void)setpgid(0, 0);
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* of a test that fails too nothing is left */
+        while (clock() < CLOCKS_PER_SEC / 10)
+            continue;
+        (void)close(busy[1]);
+        for (;;)
+            (void)pause();
+    }
+    (void)close(busy[1]);
+    assert_int_equal(read(busy[0], &done, 1), 0);
+    (void)close(busy[0]);
+    workers.targets[0] = (struct usage_target){7, worker};
+    workers.n = 1;
+    assert_true(worker_cpu(&workers) < 0);
+    assert_true(worker_cpu(&workers) >= 0);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &(struct rlimit){0, files.rlim_max}), 0);
+    double unseen = worker_cpu(&workers);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &files), 0);
+    assert_true(unseen < 0);
+    assert_true(worker_cpu(&workers) < 0);
+    assert_true(worker_cpu(&workers) >= 0);
+    (void)kill(worker, SIGKILL);
+    assert_int_equal(waitpid(worker, NULL, 0), worker);
+}
+
 /* -- usage.db */
 
 static int make_directory(void **state) {
@@ -507,6 +579,8 @@ int main(void) {
         cmocka_unit_test(faults_in_words),
         cmocka_unit_test(faults_between_samples),
         cmocka_unit_test_setup_teardown(amd, make_directory, remove_directory),
+        cmocka_unit_test_setup_teardown(processors_between_looks, make_directory, remove_directory),
+        cmocka_unit_test(a_look_that_finds_no_processes),
         cmocka_unit_test_setup_teardown(thinning, make_directory, remove_directory),
         cmocka_unit_test_setup_teardown(bound, make_directory, remove_directory),
         cmocka_unit_test_setup_teardown(damaged_begins_anew, make_directory, remove_directory),
