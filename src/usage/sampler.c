@@ -24,6 +24,8 @@ struct sampler {
     struct usage_sample sample;
 };
 
+/* One sample, in the place of the one before. What its values tell of faults is found last, when all are
+ * there. */
 static void look(struct sampler *sampler) {
     struct usage_sample *sample = &sampler->sample;
     sample->n = sample->n_faults = 0;
@@ -35,14 +37,16 @@ static void look(struct sampler *sampler) {
     usage_watch_look(&sampler->watch, sample);
 }
 
-/* False once the agent is gone; one that does not read loses samples. */
+/* False once the agent is gone; one that does not read loses samples: to wait for it would make the next look
+ * late, and the faults with it. */
 static bool tell(const struct sampler *sampler) {
     return send(STDIN_FILENO, &sampler->sample, usage_size(&sampler->sample), MSG_DONTWAIT | MSG_NOSIGNAL) >=
                0 ||
            errno == EAGAIN;
 }
 
-/* False once the agent is gone. */
+/* Takes the workers that the agent names, all in one packet, in place of those before. False once the agent is
+ * gone: of a socket of packets an empty one is the end, so the agent sends nothing where it has no workers. */
 static bool hear(struct sampler *sampler) {
     struct usage_target targets[USAGE_TARGETS_MAX];
     ssize_t size = recv(STDIN_FILENO, targets, sizeof targets, MSG_DONTWAIT);

@@ -87,6 +87,9 @@ void usage_fault_add(struct usage_sample *sample, enum usage_fault_kind kind, in
     sample->faults[sample->n_faults++] = (struct usage_fault){(uint32_t)kind, device, code};
 }
 
+/* A limit is told when it begins, and not again while it comes and goes, as with a device at its limit. Errors
+ * are those since the driver was loaded, so that the first count tells nothing, and one that falls begins
+ * anew. */
 void usage_watch_look(struct usage_watch *watch, struct usage_sample *sample) {
     for (uint32_t i = 0; i < sample->n; i++) {
         const struct usage_value *value = &sample->values[i];

@@ -11,7 +11,7 @@
 #include "base/str.h"
 #include "usage/usage.h"
 
-enum { NODE_TEXT_MAX = 64 << 10, SECTOR = 512, LANE_WORD = 4 };
+enum { NODE_TEXT_MAX = 64 << 10, SECTOR = 512, RDMA_UNIT = 4 };
 
 /* -- the texts */
 
@@ -74,6 +74,9 @@ struct transfer {
     bool real, any;
 };
 
+/* What goes through a bridge, a tunnel or a virtual disk goes through hardware as well, and would count twice:
+ * where there is any hardware it alone counts. A name with a slash, as some disks have (cciss/c0d0), stands in
+ * /sys under another one, and is left out; ".." would lead elsewhere. */
 static void add_transfer(void *context, const char *name, uint64_t in, uint64_t out) {
     struct transfer *transfer = context;
     char path[MACHINE_PATH_SIZE];
@@ -106,9 +109,10 @@ static void add_disks(struct usage_sample *sample, char *text) {
     usage_add(sample, USAGE_NODE_WRITE, -1, (double)transfer.out);
 }
 
+/* Ports count bytes divided by four (the kernel's Documentation/ABI/stable/sysfs-class-infiniband). */
 struct rdma_ports {
     const char *adapter;
-    int64_t in, out; /* in words of a lane */
+    int64_t in, out; /* bytes / 4 */
     bool any;
 };
 
@@ -140,8 +144,8 @@ static void add_rdma(struct usage_sample *sample) {
     struct rdma_ports ports = {0};
     (void)machine_each("/sys/class/infiniband", add_adapter, &ports);
     if (!ports.any) return;
-    usage_add(sample, USAGE_NODE_RDMA_RECEIVE, -1, (double)ports.in * LANE_WORD);
-    usage_add(sample, USAGE_NODE_RDMA_TRANSMIT, -1, (double)ports.out * LANE_WORD);
+    usage_add(sample, USAGE_NODE_RDMA_RECEIVE, -1, (double)ports.in * RDMA_UNIT);
+    usage_add(sample, USAGE_NODE_RDMA_TRANSMIT, -1, (double)ports.out * RDMA_UNIT);
 }
 
 /* Version 2. In a container the path may be that of another view: then the mount itself is our group. */

@@ -96,6 +96,8 @@ struct usage_nvidia {
     } told[USAGE_DEVICES_MAX];
 };
 
+/* `function` is the address of a pointer to a function; it becomes NULL where this driver has none of that
+ * name. C converts no pointer of dlsym's into one to a function, so the bytes are copied (POSIX, dlsym). */
 static bool find(void *library, const char *symbol, void *function) {
     void *address = dlsym(library, symbol);
     memcpy(function, &address, sizeof address);
@@ -108,6 +110,8 @@ static void take_named(void *context, size_t place, const char *text) {
         nvidia->devices[place] = NULL;
 }
 
+/* Devices in the order and of the number that workers see: what CUDA_VISIBLE_DEVICES leaves, by index or by
+ * UUID. */
 static bool take_devices(struct usage_nvidia *nvidia, void *library) {
     int (*init)(void), (*count)(unsigned *), (*by_index)(unsigned, struct nvml_device **);
     int indices[USAGE_DEVICES_MAX];
@@ -122,6 +126,7 @@ static bool take_devices(struct usage_nvidia *nvidia, void *library) {
     return nvidia->n > 0;
 }
 
+/* A device that takes no listener is left out, without a word: its count of faults stays 0. */
 static void register_events(struct usage_nvidia *nvidia, void *library) {
     int (*create)(struct nvml_event_set **);
     if (!find(library, "nvmlEventSetCreate", &create) || !find(library, "nvmlEventSetWait_v2", &nvidia->wait) ||
@@ -133,6 +138,8 @@ static void register_events(struct usage_nvidia *nvidia, void *library) {
         if (nvidia->devices[i] != NULL) (void)nvidia->listen(nvidia->devices[i], EVENT_XID, nvidia->events);
 }
 
+/* Utilization says that some kernel ran; how many processors worked GPM alone tells. A device without it has no
+ * first sample. */
 static void prepare_activity(struct usage_nvidia *nvidia, void *library) {
     if (!find(library, "nvmlGpmSampleAlloc", &nvidia->gpm_create) || nvidia->gpm_support == NULL ||
         !find(library, "nvmlGpmMetricsGet", &nvidia->gpm_compare) || nvidia->gpm_look == NULL)
@@ -207,6 +214,7 @@ static void look_at(struct usage_nvidia *nvidia, size_t i, struct usage_sample *
         usage_add(sample, USAGE_DEVICE_ECC, number, (double)count);
 }
 
+/* The driver compares two looks. They change places: what was `now` is `before` the next time. */
 static void look_at_activity(struct usage_nvidia *nvidia, size_t i, struct usage_sample *sample) {
     struct gpm_sample **pair = nvidia->gpm[i];
     struct gpm_question asked = {GPM_VERSION, 1, pair[0], pair[1], {{.id = GPM_SM_UTILIZATION}}};
@@ -229,6 +237,8 @@ void usage_nvidia_look(struct usage_nvidia *nvidia, struct usage_sample *sample)
 
 /* -- faults */
 
+/* Every event is counted, and told unless the one that was told last of the device had the same number within
+ * REPEATED_WITHIN. */
 static void take_event(struct usage_nvidia *nvidia, const struct nvml_event *event,
                        struct usage_sample *sample) {
     nanoseconds now = clock_monotonic();
@@ -253,6 +263,8 @@ static void find_lost(struct usage_nvidia *nvidia, struct usage_sample *sample) 
             usage_fault_add(sample, USAGE_FAULT_LOST, (int)i, 0);
 }
 
+/* A wait that fails at once, as for a lost device, would turn without a rest: it gets one. A packet that the
+ * agent has no room for is lost; the count of the next sample still has its event. */
 static void *listen_to_faults(void *context) {
     struct usage_nvidia *nvidia = context;
     static struct usage_sample sample; /* of this one thread */

@@ -24,7 +24,7 @@ static int compare_groups(const void *a, const void *b) {
     return (one->group > other->group) - (one->group < other->group);
 }
 
-/* Only of our own processes, or for root. */
+/* What a process read from storage and wrote there the kernel tells to the same user, or to root. */
 static void add_io(pid_t pid, struct worker_group *group) {
     char path[64];
     uint64_t read, written;
@@ -39,6 +39,8 @@ static void add_io(pid_t pid, struct worker_group *group) {
     group->written += written;
 }
 
+/* One walk for all workers, however many: the kernel has no list of the processes of a group. `groups` has a
+ * place for each target, which stand in order. */
 static void walk(const struct usage_workers *workers, struct worker_group *groups) {
     DIR *proc = opendir("/proc");
     if (proc == NULL) return;
@@ -58,7 +60,8 @@ static void walk(const struct usage_workers *workers, struct worker_group *group
     (void)closedir(proc);
 }
 
-/* What the worker had used at the last look; false for a new one. */
+/* What the worker had used at the last look; false for one that was not seen in it. A rank whose worker was
+ * started again has another group. */
 static bool find_before(const struct usage_workers *workers, const struct usage_target *target,
                         uint64_t *ticks) {
     for (size_t i = 0; i < workers->n_before; i++)
@@ -69,6 +72,9 @@ static bool find_before(const struct usage_workers *workers, const struct usage_
     return false;
 }
 
+/* Processor time is a rate since the look before. Where the sum falls, as a process has ended whose parent is
+ * not of the group, it is not known for once. A look that saw no process of a group leaves nothing to compare
+ * with: its next one would take all that the worker ever used for what it used since. */
 void usage_workers_look(struct usage_workers *workers, struct usage_sample *sample) {
     CLEANUP_FREE struct worker_group *groups = calloc(workers->n + 1, sizeof *groups);
     nanoseconds now = clock_monotonic();
