@@ -69,6 +69,16 @@ void encode_rank(struct buffer *out, int rank) {
         encode_int(out, rank);
 }
 
+void encode_scanned(struct buffer *out, bool exact, double scanned) {
+    buffer_printf(out, "\"exact\": %s, \"scanned\": ", exact ? "true" : "false");
+    encode_number(out, scanned);
+}
+
+void encode_next(struct buffer *out, bool *any) {
+    if (*any) buffer_text(out, ", ");
+    *any = true;
+}
+
 void encode_base64(struct buffer *out, const unsigned char *bytes, size_t size) {
     static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     char *text = buffer_reserve(out, (size + 2) / 3 * 4);

@@ -15,4 +15,9 @@ void encode_int(struct buffer *out, int64_t number); /* fast, for many of them *
 void encode_rank(struct buffer *out, int rank);      /* -1: null */
 void encode_base64(struct buffer *out, const unsigned char *bytes, size_t size);
 
+/* `"exact": ..., "scanned": ...`: whether all reports were read, and which share of them. */
+void encode_scanned(struct buffer *out, bool exact, double scanned);
+/* A comma between the items of a list; *any: there was one before, false at its beginning. */
+void encode_next(struct buffer *out, bool *any);
+
 #endif

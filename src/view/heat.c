@@ -107,8 +107,8 @@ void view_heat_done(struct view_heat *heat) {
 }
 
 void view_heat_encode(const struct view_heat *heat, struct buffer *out) {
-    buffer_printf(out, "{\"exact\": %s, \"scanned\": ", heat->exact ? "true" : "false");
-    encode_number(out, heat->scanned);
+    buffer_char(out, '{');
+    encode_scanned(out, heat->exact, heat->scanned);
     buffer_text(out, ", \"x\": ");
     buffer_json_text(out, heat->x);
     buffer_text(out, ", \"from\": ");

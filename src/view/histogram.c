@@ -95,8 +95,8 @@ static void encode_counts(const uint64_t *counts, size_t n, struct buffer *out) 
 }
 
 void view_histogram_encode(const struct view_histogram *histogram, struct buffer *out) {
-    buffer_printf(out, "{\"exact\": %s, \"scanned\": ", histogram->exact ? "true" : "false");
-    encode_number(out, histogram->scanned);
+    buffer_char(out, '{');
+    encode_scanned(out, histogram->exact, histogram->scanned);
     buffer_text(out, ", \"edges\": [");
     for (size_t i = 0; i <= histogram->bins && !isnan(histogram->min); i++) {
         if (i > 0) buffer_char(out, ',');

@@ -190,8 +190,8 @@ void view_metrics_encode(const struct view_metrics *metrics, struct buffer *out)
         const struct view_metric *metric = &metrics->items[i];
         const char *slash = strrchr(metric->name, '/');
         if (metric->text) continue;
-        buffer_text(out, any ? ", {\"name\": " : "{\"name\": ");
-        any = true;
+        encode_next(out, &any);
+        buffer_text(out, "{\"name\": ");
         buffer_json_text(out, metric->name);
         buffer_text(out, ", \"group\": ");
         if (slash != NULL)

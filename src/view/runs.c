@@ -420,15 +420,11 @@ static void encode_row(const struct view_run *run, struct buffer *out) {
     buffer_char(out, '}');
 }
 
-static void separate(bool *any, struct buffer *out) {
-    if (*any) buffer_text(out, ", ");
-    *any = true;
-}
 
 /* `id`: "" of a storage path. */
 static void encode_unreadable(const char *id, const char *name, const char *error, bool *any,
                               struct buffer *out) {
-    separate(any, out);
+    encode_next(out, any);
     buffer_text(out, "{\"id\": ");
     buffer_json_text(out, *id != '\0' ? id : NULL);
     buffer_text(out, ", \"name\": ");
@@ -444,7 +440,7 @@ void view_runs_encode(const struct view_runs *runs, uint64_t after, struct buffe
     for (size_t i = 0; i < runs->n; i++) {
         const struct view_run *run = &runs->entries[i]->run;
         if (!run->there || run->error != NULL || run->changed <= after) continue;
-        separate(&any, out);
+        encode_next(out, &any);
         encode_row(run, out);
     }
     buffer_text(out, "], \"unreadable\": [");
@@ -461,7 +457,7 @@ void view_runs_encode(const struct view_runs *runs, uint64_t after, struct buffe
     for (size_t i = 0; i < runs->n; i++) {
         const struct view_run *run = &runs->entries[i]->run;
         if (run->there || after == 0 || run->changed <= after) continue;
-        separate(&any, out);
+        encode_next(out, &any);
         buffer_printf(out, "\"%s\"", run->id);
     }
     buffer_text(out, "]}");

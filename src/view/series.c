@@ -6,12 +6,12 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/array.h"
 #include "base/cleanup.h"
+#include "base/str.h"
 #include "view/drawings.h"
 #include "view/encode.h"
 #include "view/index.h"
@@ -51,15 +51,6 @@ static int add_mark(struct view_series *series, double x, enum view_mark_kind ki
     return 0;
 }
 
-static char *format(const char *pattern, ...) __attribute__((format(printf, 1, 2)));
-static char *format(const char *pattern, ...) {
-    char *text;
-    va_list args;
-    va_start(args, pattern);
-    if (vasprintf(&text, pattern, args) < 0) text = NULL;
-    va_end(args);
-    return text;
-}
 
 static double x_within(const struct points *points, const struct point *point) {
     return point->x >= points->from && point->x <= points->to ? point->x : (double)NAN;
@@ -106,8 +97,8 @@ static const struct point *find_nonfinite(const struct points *points, uint64_t 
 static int mark_nonfinite(struct view_series *series, const struct point *first, uint64_t n) {
     if (first == NULL) return 0;
     return add_mark(series, first->x, VIEW_MARK_NONFINITE,
-                    format("not finite first at rank %d, report %llu; %llu in all", first->rank,
-                           (unsigned long long)first->number, (unsigned long long)n));
+                    str_format("not finite first at rank %d, report %llu; %llu in all", first->rank,
+                               (unsigned long long)first->number, (unsigned long long)n));
 }
 
 enum { MARKS_MAX = 200 };
@@ -124,7 +115,8 @@ static int add_marks(struct view_series *series, const struct points *points, co
     for (size_t i = from; i < n && result == 0; i++) {
         double x = find_x(points, facts->attempts[i].attempt, 0);
         if (!isnan(x))
-            result = add_mark(series, x, VIEW_MARK_ATTEMPT, format("attempt %d", facts->attempts[i].attempt));
+            result =
+                add_mark(series, x, VIEW_MARK_ATTEMPT, str_format("attempt %d", facts->attempts[i].attempt));
     }
     n = facts->n_checkpoints;
     for (size_t i = n > MARKS_MAX ? n - MARKS_MAX : 0; i < n && result == 0; i++) {
@@ -518,17 +510,12 @@ static void encode_state(const struct view_series *const *series, size_t n, size
         exact = exact && series[i * apart]->exact;
         if (series[i * apart]->scanned < scanned) scanned = series[i * apart]->scanned;
     }
-    buffer_printf(out, "\"exact\": %s, \"scanned\": ", exact ? "true" : "false");
-    encode_number(out, scanned);
+    encode_scanned(out, exact, scanned);
     buffer_text(out, ", \"x\": ");
     buffer_json_text(out, n > 0 ? series[0]->x : NULL);
     buffer_printf(out, ", \"ranks\": %zu", n > 0 ? series[0]->n_ranks : 0);
 }
 
-static void separate(bool *any, struct buffer *out) {
-    if (*any) buffer_text(out, ", ");
-    *any = true;
-}
 
 void view_series_encode_each(const struct view_series *const *series, const char *const *runs, size_t n_runs,
                              const char *const *metrics, size_t n_metrics, struct buffer *out) {
@@ -550,14 +537,14 @@ void view_series_encode_each(const struct view_series *const *series, const char
     buffer_text(out, "], \"series\": [");
     for (size_t i = 0; i < n; i++)
         for (size_t k = 0; k < series[i]->n_lines; k++) {
-            separate(&any, out);
+            encode_next(out, &any);
             encode_line(&series[i]->lines[k], runs[i / n_metrics], metrics[i % n_metrics], out);
         }
     buffer_text(out, "], \"marks\": [");
     any = false;
     for (size_t i = 0; i < n; i++)
         for (size_t k = 0; k < series[i]->n_marks; k++) {
-            separate(&any, out);
+            encode_next(out, &any);
             encode_mark(&series[i]->marks[k], runs[i / n_metrics], metrics[i % n_metrics], out);
         }
     buffer_text(out, "]}");
