@@ -328,13 +328,9 @@ static void write_info(const struct exposition_writing *writing, const struct ex
 }
 
 static void write_state(const struct exposition_writing *writing, const struct exposed_run *run) {
-    static const char *const names[] = {
-#define X(name, text) text,
-        RUN_STANDINGS(X)
-#undef X
-    };
-    for (size_t i = 0; i < ARRAY_SIZE(names); i++)
-        sample(writing, run, "state", names[i], run->summary.standing == (enum run_standing)i ? 1 : 0);
+    for (int i = 0; i < RUN_STANDINGS_N; i++)
+        sample(writing, run, "state", run_standing_name((enum run_standing)i),
+               run->summary.standing == (enum run_standing)i);
 }
 
 static void write_failures(const struct exposition_writing *writing, const struct exposed_run *run) {

@@ -14,14 +14,15 @@
 #include "run/replay.h"
 
 /* X(name, text) */
-#define RUN_STANDINGS(X)                   \
-    X(STANDING_WAITING, "waiting")         \
-    X(STANDING_RUNNING, "running")         \
-    X(STANDING_SUCCEEDED, "succeeded")     \
-    X(STANDING_FAILED, "failed")           \
-    X(STANDING_INTERRUPTED, "interrupted") \
-    X(STANDING_PREEMPTED, "preempted")     \
-    X(STANDING_DIED, "died") /* its controller is gone and did not end it */
+#define RUN_STANDINGS(X)                                                     \
+    X(STANDING_WAITING, "waiting")                                           \
+    X(STANDING_RUNNING, "running")                                           \
+    X(STANDING_SUCCEEDED, "succeeded")                                       \
+    X(STANDING_FAILED, "failed")                                             \
+    X(STANDING_INTERRUPTED, "interrupted")                                   \
+    X(STANDING_PREEMPTED, "preempted")                                       \
+    X(STANDING_DIED, "died") /* its controller is gone and did not end it */ \
+    X(RUN_STANDINGS_N, NULL)
 
 enum run_standing {
 #define X(name, text) name,

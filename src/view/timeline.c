@@ -211,12 +211,16 @@ static void encode_quantiles(const char *name, const struct view_quantiles *quan
     buffer_char(out, ']');
 }
 
-void view_timeline_encode(const struct view_timeline *timeline, struct buffer *out) {
+const char *view_share_name(enum view_share share) {
     static const char *const names[] = {
 #define X(name, text) text,
         VIEW_SHARES(X)
 #undef X
     };
+    return names[share];
+}
+
+void view_timeline_encode(const struct view_timeline *timeline, struct buffer *out) {
     const struct run_replay *replay = &timeline->summary.replay;
     buffer_text(out, "{\"began\": ");
     encode_number(out, timeline->began);
@@ -224,7 +228,8 @@ void view_timeline_encode(const struct view_timeline *timeline, struct buffer *o
     encode_number(out, timeline->seconds);
     buffer_text(out, ", \"shares\": [");
     for (size_t i = 0; i < VIEW_SHARES_N; i++) {
-        buffer_printf(out, "%s{\"share\": \"%s\", \"seconds\": ", i > 0 ? ", " : "", names[i]);
+        buffer_printf(out, "%s{\"share\": \"%s\", \"seconds\": ", i > 0 ? ", " : "",
+                      view_share_name((enum view_share)i));
         encode_number(out, timeline->shares[i]);
         buffer_char(out, '}');
     }

@@ -23,6 +23,8 @@ enum view_share {
 #undef X
 };
 
+const char *view_share_name(enum view_share share);
+
 enum { VIEW_SLOWEST = 20 };
 
 struct view_rank_start {
@@ -41,7 +43,7 @@ struct view_timeline {
     struct view_quantiles spawn, loader, rendezvous;
     struct view_rank_start slowest[VIEW_SLOWEST];
     size_t n_slowest;
-    struct view_summary summary; /* its phases are the start of the first attempt */
+    struct view_summary summary; /* its phases are the start of the last attempt, as all that is said of ranks */
 };
 
 int view_timeline_read(const char *name, const char *run_path, struct view_timeline *timeline, ty_error *err);

@@ -498,11 +498,6 @@ static void put_attempts(struct buffer *out, const struct run_replay *replay) {
 }
 
 static int put_start(struct buffer *out, const char *name, const char *path, ty_error *err) {
-    static const char *const share_names[] = {
-#define X(share, text) text,
-        VIEW_SHARES(X)
-#undef X
-    };
     static const char *const share_colours[] = {"#2e7d4f", "#2563c9", "#c62f2f", "#9a9ea5"};
     struct view_timeline timeline = {0};
     int result = view_timeline_read(name, path, &timeline, err);
@@ -519,7 +514,7 @@ static int put_start(struct buffer *out, const char *name, const char *path, ty_
     buffer_text(out, "</svg><p>");
     for (size_t i = 0; i < VIEW_SHARES_N; i++) {
         buffer_printf(out, "<span class=\"k\" style=\"background:%s\"></span>%s %.2f %% <span class=\"d\">",
-                      share_colours[i], share_names[i], timeline.shares[i] / whole * 100);
+                      share_colours[i], view_share_name((enum view_share)i), timeline.shares[i] / whole * 100);
         put_seconds(out, timeline.shares[i]);
         buffer_text(out, "</span> &#160; ");
     }
