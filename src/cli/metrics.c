@@ -269,7 +269,7 @@ static int write_rows(struct metrics_writing *writing, const struct metrics_opti
                      ? tensorboard_write(writing->board, last, err)
                      : view_jsonl_write(writing->path, &writing->selection, write_out, writing->outlet, err);
         if (last) break;
-        if (result >= 0) view_watch_wait(watch, VIEW_LOOK_MS * NS_PER_MS);
+        if (result >= 0) view_watch_wait(watch);
     }
     view_csv_close(writing->csv);
     return result;

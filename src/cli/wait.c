@@ -199,7 +199,7 @@ static int wait_run(const struct arguments *arguments, ty_error *err) {
     for (;;) {
         result = look(name, path, &options, &awaited, &status, err);
         if (result != 0) break;
-        view_watch_wait(watch, VIEW_LOOK_MS * NS_PER_MS);
+        view_watch_wait(watch);
     }
     free(awaited.run);
     return result < 0 ? result : status;

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/duration.h"
 #include "base/file.h"
 
 int view_watch_open(const char *run_path) {
@@ -22,12 +23,12 @@ int view_watch_open(const char *run_path) {
     return TAKE_FD(watch);
 }
 
-void view_watch_wait(int watch, nanoseconds most) {
+/* Of a descriptor below 0 poll knows nothing, and rests. What is read is thrown away: where to look is known. */
+void view_watch_wait(int watch) {
     const struct timespec moment = {.tv_nsec = 100 * NS_PER_MS};
     struct pollfd watched = {.fd = watch, .events = POLLIN};
     char events[4096];
-    nanoseconds look = VIEW_LOOK_MS * NS_PER_MS;
-    if (poll(&watched, 1, (int)((most < look ? most : look) / NS_PER_MS)) > 0) (void)nanosleep(&moment, NULL);
+    if (poll(&watched, 1, VIEW_LOOK_MS) > 0) (void)nanosleep(&moment, NULL);
     while (watch >= 0 && read(watch, events, sizeof events) > 0)
         continue;
 }

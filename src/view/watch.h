@@ -3,17 +3,13 @@
 #ifndef VIEW_WATCH_H
 #define VIEW_WATCH_H
 
-#include <stdbool.h>
-
-#include "base/duration.h"
-#include "base/error.h"
 
 enum { VIEW_LOOK_MS = 2000 };
 
 /* A descriptor that is readable when something was written in the run's directory; -1 where there can be none,
  * and one must look. The caller's. */
 int view_watch_open(const char *run_path);
-/* Waits for news, `most` at most, and a moment longer, so that a flood of them is one. */
-void view_watch_wait(int watch, nanoseconds most);
+/* Waits for news, VIEW_LOOK_MS at most, and a moment longer, so that a flood of them is one. */
+void view_watch_wait(int watch);
 
 #endif
