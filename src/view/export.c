@@ -249,8 +249,7 @@ static int write_row(void *context, const struct journal_report *report) {
 int view_csv_write_rows(struct view_csv *csv, view_sink *sink, void *context, ty_error *err) {
     struct view_outlet outlet = {.sink = sink, .context = context, .err = err};
     struct view_scan scan = {.after = csv->selection.after};
-    view_facts_done(&csv->facts);
-    int result = view_facts_read(csv->run_path, &csv->facts, err);
+    int result = view_facts_renew(csv->run_path, &csv->facts, err);
     csv->outlet = &outlet;
     if (result == 0) result = view_scan(csv->run_path, &scan, write_row, csv, err);
     csv->selection.after = scan.last;

@@ -346,8 +346,7 @@ int tensorboard_write(struct tensorboard *board, bool last, ty_error *err) {
     struct board_mean *waiting[MEANS_WAITING];
     size_t n = 0;
     board->err = err;
-    view_facts_done(&board->facts);
-    int result = view_facts_read(board->run_path, &board->facts, err);
+    int result = view_facts_renew(board->run_path, &board->facts, err);
     if (result == 0) result = view_scan(board->run_path, &scan, write_report, board, err);
     board->selection.after = scan.last;
     for (size_t i = 0; last && i < MEANS_WAITING; i++)
