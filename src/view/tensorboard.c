@@ -33,12 +33,13 @@ struct board_file {
 };
 
 struct board_value {
-    const char *name; /* of the board's names */
+    size_t place; /* of its name */
     double value;
 };
 
-/* The sums of one number of an attempt, until all ranks have made it. */
+/* The sums of one number of an attempt, until all of its ranks have made it. */
 struct board_mean {
+    int attempt;
     uint64_t number;
     int64_t step;
     nanoseconds time;
@@ -56,7 +57,7 @@ struct tensorboard {
     size_t n_files;
     struct board_file mean;
     struct board_mean *means; /* by number modulo MEANS_WAITING; owned */
-    struct hash *places;      /* name -> place + 1 */
+    struct hash *places;      /* name -> place */
     char **names;             /* n_names, owned */
     size_t n_names;
     uint64_t *given, n_reports; /* by place: the last report, counted from 1, that had the name; owned */
@@ -127,7 +128,7 @@ static int append_values(struct tensorboard *board, struct buffer *out, nanoseco
         tensors[i].n_double_val = 1;
         tensors[i].double_val = &board->values[i].value;
         tensorboard__summary_value__init(&values[i]);
-        values[i].tag = (char *)board->values[i].name;
+        values[i].tag = board->names[board->values[i].place];
         values[i].tensor = &tensors[i];
         values[i].metadata = &metadata;
         pointers[i] = &values[i];
@@ -200,45 +201,44 @@ static int find_file(struct tensorboard *board, int rank, struct board_file **fi
 
 /* -- one report after the other */
 
-static const char *intern(struct tensorboard *board, const struct value *value, size_t *place) {
+/* The place of the value's name, which is a new one where it was not seen before. SIZE_MAX: the name is too
+ * long, or memory is short, which `failed` tells. */
+static size_t place_of(struct tensorboard *board, const struct value *value) {
     char name[4097];
-    if (value->name_size >= sizeof name) return NULL;
+    if (value->name_size >= sizeof name) return SIZE_MAX;
     memcpy(name, value->name != NULL ? value->name : "", value->name_size);
     name[value->name_size] = '\0';
     const uintptr_t *known = hash_get(board->places, name);
-    if (known == NULL) {
-        size_t n = board->n_names;
-        bool room = ARRAY_GROW(board->values, n) == 0 && ARRAY_GROW(board->given, n) == 0 &&
-                    ARRAY_GROW(board->names, n) == 0;
-        char *copy = room ? strdup(name) : NULL;
-        board->failed = copy == NULL || hash_set(board->places, name, board->n_names + 1) < 0;
-        if (board->failed) {
-            free(copy);
-            return NULL;
-        }
-        board->given[board->n_names] = 0;
-        board->names[board->n_names++] = copy;
-        known = hash_get(board->places, name);
+    if (known != NULL) return *known;
+    size_t n = board->n_names;
+    bool room = ARRAY_GROW(board->values, n) == 0 && ARRAY_GROW(board->given, n) == 0 &&
+                ARRAY_GROW(board->names, n) == 0;
+    char *copy = room ? strdup(name) : NULL;
+    board->failed = copy == NULL || hash_set(board->places, name, n) < 0;
+    if (board->failed) {
+        free(copy);
+        return SIZE_MAX;
     }
-    *place = *known - 1;
-    return board->names[*place];
+    board->given[n] = 0;
+    board->names[n] = copy;
+    board->n_names++;
+    return n;
 }
 
 static bool take_value(void *context, const struct value *value) {
     static const char *const steps[] = {"step", "global_step", "iteration", "training_iteration"};
     struct tensorboard *board = context;
-    size_t place;
     if (value->type != VALUE_NUMBER && value->type != VALUE_NONFINITE) return true;
-    const char *name = intern(board, value, &place);
-    if (name == NULL) return !board->failed;
+    size_t place = place_of(board, value);
+    if (place == SIZE_MAX) return !board->failed;
     for (int i = 0; value->type == VALUE_NUMBER && i < board->step_place; i++)
-        if (strcmp(name, steps[i]) == 0 && fabs(value->number) < 9e15) {
+        if (strcmp(board->names[place], steps[i]) == 0 && fabs(value->number) < 9e15) {
             board->step_place = i;
             board->step = (int64_t)value->number;
         }
     if (board->given[place] == board->n_reports) return true; /* twice */
     board->given[place] = board->n_reports;
-    board->values[board->n_values++] = (struct board_value){name, value->number};
+    board->values[board->n_values++] = (struct board_value){place, value->number};
     return true;
 }
 
@@ -247,11 +247,18 @@ static int flush_mean(struct tensorboard *board, struct board_mean *mean) {
     board->n_values = 0;
     for (size_t i = 0; i < mean->n_sums; i++)
         if (mean->counts[i] > 0)
-            board->values[board->n_values++] =
-                (struct board_value){board->names[i], mean->sums[i] / (double)mean->counts[i]};
+            board->values[board->n_values++] = (struct board_value){i, mean->sums[i] / (double)mean->counts[i]};
     mean->ranks = 0;
     int result = board->mean.path == NULL ? begin_file(board, &board->mean, "mean") : 0;
     return result < 0 ? result : append_values(board, &board->mean.records, mean->time, mean->step);
+}
+
+/* How many ranks an attempt has; 0: nothing tells. */
+static size_t ranks_of(const struct tensorboard *board, int attempt) {
+    const struct run_replay *replay = &board->facts.replay;
+    for (size_t i = replay->n_attempts; i > 0; i--)
+        if (replay->attempts[i - 1].attempt == attempt) return (size_t)replay->attempts[i - 1].num_workers;
+    return replay->n_workers;
 }
 
 static int add_to_mean(struct tensorboard *board, const struct journal_report *report) {
@@ -265,19 +272,20 @@ static int add_to_mean(struct tensorboard *board, const struct journal_report *r
     if (mean->ranks == 0) {
         memset(mean->sums, 0, mean->n_sums * sizeof *mean->sums);
         memset(mean->counts, 0, mean->n_sums * sizeof *mean->counts);
+        mean->attempt = report->attempt;
         mean->number = report->number;
         mean->step = board->step;
     }
     mean->time = report->time;
     mean->ranks++;
     for (size_t i = 0; i < board->n_values; i++) {
-        const uintptr_t *place = hash_get(board->places, board->values[i].name);
-        if (place == NULL || !isfinite(board->values[i].value)) continue;
-        mean->sums[*place - 1] += board->values[i].value;
-        mean->counts[*place - 1]++;
+        const struct board_value *value = &board->values[i];
+        if (!isfinite(value->value)) continue;
+        mean->sums[value->place] += value->value;
+        mean->counts[value->place]++;
     }
-    bool all = mean->ranks >= board->facts.replay.n_workers;
-    return all && board->facts.replay.n_workers > 0 ? flush_mean(board, mean) : 0;
+    size_t all = ranks_of(board, report->attempt);
+    return all > 0 && mean->ranks >= all ? flush_mean(board, mean) : 0;
 }
 
 static int write_report(void *context, const struct journal_report *report) {
@@ -287,7 +295,8 @@ static int write_report(void *context, const struct journal_report *report) {
         !view_facts_select(&board->facts, &board->selection, report))
         return 0;
     struct board_mean *mean = &board->means[report->number % MEANS_WAITING];
-    int result = mean->ranks > 0 && mean->number != report->number ? flush_mean(board, mean) : 0;
+    bool others = mean->ranks > 0 && (mean->number != report->number || mean->attempt != report->attempt);
+    int result = others ? flush_mean(board, mean) : 0;
     board->n_values = 0;
     board->n_reports++;
     board->step = (int64_t)report->number;

@@ -1,5 +1,6 @@
 /* What a journal tells beside the values of its reports: ranks, time, facts, the list of runs, the
  * exposition. */
+#include <dirent.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,6 +15,7 @@
 #include <jansson.h>
 
 #include "base/cleanup.h"
+#include "base/file.h"
 #include "journal/usage_db.h"
 #include "view/export.h"
 #include "view/facts.h"
@@ -551,6 +553,86 @@ static void test_exposition_counts_on(void **state) {
     view_world_remove(path);
 }
 
+/* -- TensorBoard's files */
+
+struct board {
+    char path[64], directory[96];
+    struct tensorboard *files;
+};
+
+static void report_loss(struct journal *journal, int attempt, int rank, uint64_t number, double loss) {
+    char metrics[64];
+    (void)snprintf(metrics, sizeof metrics, "{\"loss\":%.17g}", loss);
+    view_world_report(journal, (nanoseconds)number * NS_PER_S, attempt, rank, number, metrics);
+}
+
+/* An attempt of three ranks, of which one reports, and one of two, which both do. */
+static void begin_board(struct board *board, enum view_history history) {
+    const struct view_selection selection = {.history = history};
+    view_world_make(board->path);
+    struct journal *journal = view_world_open(board->path, 3);
+    view_world_event(journal, 0, EVENT_ATTEMPT, 1, -1, "{\"workers\": 3}");
+    report_loss(journal, 1, 0, 1, 0);
+    view_world_event(journal, 0, EVENT_ATTEMPT, 2, -1, "{\"workers\": 2}");
+    report_loss(journal, 2, 0, 1, 1);
+    report_loss(journal, 2, 1, 1, 1);
+    view_world_close(journal);
+    (void)snprintf(board->directory, sizeof board->directory, "%s.board", board->path);
+    assert_int_equal(tensorboard_open(board->path, board->directory, &selection, &board->files, NULL), 0);
+}
+
+static void end_board(struct board *board) {
+    CLEANUP(buffer_done) struct buffer command = {0};
+    tensorboard_close(board->files);
+    buffer_printf(&command, "rm -rf '%s'", board->directory);
+    assert_int_equal(system(command.data), 0); /* NOLINT(cert-env33-c): a directory of this test's */
+    view_world_remove(board->path);
+}
+
+/* The bytes of the file of means; none where there is no such file. */
+static void read_means(const struct board *board, struct buffer *out) {
+    char path[128];
+    (void)snprintf(path, sizeof path, "%s/mean", board->directory);
+    DIR *entries = opendir(path);
+    buffer_clear(out);
+    for (struct dirent *entry; entries != NULL && (entry = readdir(entries)) != NULL;) {
+        CLEANUP(buffer_done) struct buffer name = {0};
+        buffer_printf(&name, "%s/%s", path, entry->d_name);
+        if (entry->d_name[0] != '.') assert_int_equal(file_read(name.data, 1 << 20, out, NULL), 0);
+    }
+    if (entries != NULL) (void)closedir(entries);
+}
+
+static bool has_mean(const struct buffer *file, double mean) {
+    return file->size > 0 && memmem(file->data, file->size, &mean, sizeof mean) != NULL;
+}
+
+/* Means of an attempt with fewer workers do not wait for the ranks that are no more. */
+static void test_means_of_fewer_workers(void **state) {
+    (void)state;
+    struct board board;
+    CLEANUP(buffer_done) struct buffer means = {0};
+    begin_board(&board, VIEW_EFFECTIVE);
+    assert_int_equal(tensorboard_write(board.files, false, NULL), 0);
+    read_means(&board, &means);
+    assert_true(has_mean(&means, 1));
+    end_board(&board);
+}
+
+/* Where all that was reported is asked for, the same number of two attempts has two means. */
+static void test_means_of_two_attempts(void **state) {
+    (void)state;
+    struct board board;
+    CLEANUP(buffer_done) struct buffer means = {0};
+    begin_board(&board, VIEW_ALL);
+    assert_int_equal(tensorboard_write(board.files, true, NULL), 0);
+    read_means(&board, &means);
+    assert_true(has_mean(&means, 1));
+    assert_false(has_mean(&means, 2.0 / 3));
+    assert_false(has_mean(&means, 0.5));
+    end_board(&board);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ranks),
@@ -571,6 +653,8 @@ int main(void) {
         cmocka_unit_test(test_exposition_of_a_rank_that_reports_seldom),
         cmocka_unit_test(test_exposition_of_many_nodes),
         cmocka_unit_test(test_exposition_counts_on),
+        cmocka_unit_test(test_means_of_fewer_workers),
+        cmocka_unit_test(test_means_of_two_attempts),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
