@@ -24,11 +24,24 @@ void view_counts_done(struct view_counts *counts) {
     *counts = (struct view_counts){0};
 }
 
-/* NULL: there are too many, or no label can have the name; or memory is short, which `failed` tells. */
+int view_counts_copy(const struct view_counts *counts, struct view_counts *out) {
+    *out = *counts;
+    out->run_path = strdup(counts->run_path);
+    bool whole = out->run_path != NULL;
+    for (size_t i = 0; i < counts->n; i++) {
+        out->items[i].name = strdup(counts->items[i].name);
+        whole = whole && out->items[i].name != NULL;
+    }
+    if (whole) return 0;
+    view_counts_done(out);
+    return -ENOMEM;
+}
+
+/* Reports name theirs in the same order, so the search begins where the value before was found. NULL: there are
+ * too many, or no label can have the name; or memory is short, which `failed` tells. */
 static struct view_count *find(struct counting *counting, const struct value *value) {
     struct view_counts *counts = counting->counts;
-    for (size_t i = 0, at = counting->seen; i < counts->n;
-         i++, at++) { /* reports name theirs in the same order */
+    for (size_t i = 0, at = counting->seen; i < counts->n; i++, at++) {
         if (at >= counts->n) at = 0;
         if (counts->items[at].size == value->name_size &&
             memcmp(counts->items[at].name, value->name, value->name_size) == 0)

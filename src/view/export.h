@@ -70,6 +70,8 @@ struct view_counts {
 };
 
 void view_counts_done(struct view_counts *counts);
+int view_counts_copy(const struct view_counts *counts,
+                     struct view_counts *out); /* -ENOMEM, and `out` is empty */
 /* Counts what was reported up to `last`, some 200,000 reports at most with `piece`: then `last` may not be
  * reached yet. */
 int view_counts_renew(struct view_counts *counts, const char *run_path, nanoseconds began, int64_t last,
@@ -87,8 +89,8 @@ struct view_exposition {
     bool per_device;  /* all nodes and devices, not the first 128 alone */
 };
 
-/* What there is to tell of a run, once it was read: whoever must not wait for its storage reads it in a
- * thread. */
+/* What there is to tell of a run, once it was read: whoever must not wait for its storage reads it in a thread.
+ * Nothing of it is shared with the counts that are kept, so that another thread may read the run again. */
 struct exposed_run; /* opaque */
 int exposed_run_read(const struct view_exposed *run, bool per_rank, struct exposed_run **out, ty_error *err);
 void exposed_run_free(struct exposed_run *run); /* NULL is fine */

@@ -38,8 +38,8 @@ struct exposed_run {
     struct view_summary summary;
     struct view_facts facts;
     struct view_ranks ranks;
-    struct view_counts *counts, own; /* own: where none are kept */
-    struct exposed_metric *metrics;  /* n_metrics, owned */
+    struct view_counts counts;      /* its own: who reads the run next counts on in those that are kept */
+    struct exposed_metric *metrics; /* n_metrics, owned */
     size_t n_metrics, omitted;
     uint64_t *numbers;       /* of the last report of each rank; owned */
     int64_t *ids;            /* of these reports; owned */
@@ -206,14 +206,19 @@ static int take_reports(struct exposed_run *run, const char *path, bool per_rank
     return result == 0 ? view_scan(path, &scan, take_report, &taking, err) : result;
 }
 
-static int gather(struct exposed_run *run, bool per_rank, ty_error *err) {
+static int count_nonfinite(struct exposed_run *run, struct view_counts *kept, ty_error *err) {
+    int64_t last = (int64_t)run->facts.reports;
+    if (kept == NULL) return view_counts_renew(&run->counts, run->path, run->facts.first, last, false, err);
+    int result = view_counts_renew(kept, run->path, run->facts.first, last, true, err);
+    return result < 0 ? result : view_counts_copy(kept, &run->counts);
+}
+
+static int gather(struct exposed_run *run, struct view_counts *kept, bool per_rank, ty_error *err) {
     int result = view_summary_read(run->name, run->path, &run->summary, err);
     if (result >= 0) result = view_facts_read(run->path, &run->facts, err);
     if (result >= 0) result = view_ranks_read(run->path, &run->ranks, err);
     if (result < 0) return result;
-    if (run->facts.reports > 0)
-        result = view_counts_renew(run->counts, run->path, run->facts.first, (int64_t)run->facts.reports,
-                                   run->counts != &run->own, err);
+    if (run->facts.reports > 0) result = count_nonfinite(run, kept, err);
     if (result >= 0 && run->facts.reports > 0) result = take_reports(run, run->path, per_rank, err);
     if (result < 0) return result;
     /* Samples that cannot be read take nothing from the rest. */
@@ -226,8 +231,7 @@ int exposed_run_read(const struct view_exposed *run, bool per_rank, struct expos
     if (read == NULL) return ty_fail_memory(err);
     read->name = strdup(run->name);
     read->path = strdup(run->path);
-    read->counts = run->counts != NULL ? run->counts : &read->own;
-    int result = read->name != NULL && read->path != NULL ? gather(read, per_rank, err) : -ENOMEM;
+    int result = read->name != NULL && read->path != NULL ? gather(read, run->counts, per_rank, err) : -ENOMEM;
     if (result >= 0) *out = read;
     if (result < 0) exposed_run_free(read);
     return result == -ENOMEM ? ty_fail_memory(err) : result;
@@ -238,7 +242,7 @@ void exposed_run_free(struct exposed_run *run) {
     view_summary_done(&run->summary);
     view_facts_done(&run->facts);
     view_ranks_done(&run->ranks);
-    view_counts_done(&run->own);
+    view_counts_done(&run->counts);
     for (size_t i = 0; i < run->n_metrics; i++)
         free(run->metrics[i].name);
     free(run->metrics);
@@ -417,7 +421,7 @@ static void write_metric_max(const struct exposition_writing *writing, const str
 
 /* Once all were counted, as it may take several calls until those of a long run are. */
 static void write_nonfinite(const struct exposition_writing *writing, const struct exposed_run *run) {
-    const struct view_counts *counts = run->counts;
+    const struct view_counts *counts = &run->counts;
     for (size_t i = 0; counts->last >= (int64_t)run->facts.reports && i < counts->n; i++)
         sample(writing, run, "metric", counts->items[i].name, (double)counts->items[i].n);
 }

@@ -420,7 +420,6 @@ static void encode_row(const struct view_run *run, struct buffer *out) {
     buffer_char(out, '}');
 }
 
-
 /* `id`: "" of a storage path. */
 static void encode_unreadable(const char *id, const char *name, const char *error, bool *any,
                               struct buffer *out) {

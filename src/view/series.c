@@ -51,7 +51,6 @@ static int add_mark(struct view_series *series, double x, enum view_mark_kind ki
     return 0;
 }
 
-
 static double x_within(const struct points *points, const struct point *point) {
     return point->x >= points->from && point->x <= points->to ? point->x : (double)NAN;
 }
@@ -515,7 +514,6 @@ static void encode_state(const struct view_series *const *series, size_t n, size
     buffer_json_text(out, n > 0 ? series[0]->x : NULL);
     buffer_printf(out, ", \"ranks\": %zu", n > 0 ? series[0]->n_ranks : 0);
 }
-
 
 void view_series_encode_each(const struct view_series *const *series, const char *const *runs, size_t n_runs,
                              const char *const *metrics, size_t n_metrics, struct buffer *out) {

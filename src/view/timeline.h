@@ -43,7 +43,8 @@ struct view_timeline {
     struct view_quantiles spawn, loader, rendezvous;
     struct view_rank_start slowest[VIEW_SLOWEST];
     size_t n_slowest;
-    struct view_summary summary; /* its phases are the start of the last attempt, as all that is said of ranks */
+    struct view_summary
+        summary; /* its phases are the start of the last attempt, as all that is said of ranks */
 };
 
 int view_timeline_read(const char *name, const char *run_path, struct view_timeline *timeline, ty_error *err);

@@ -23,7 +23,8 @@ int view_watch_open(const char *run_path) {
     return TAKE_FD(watch);
 }
 
-/* Of a descriptor below 0 poll knows nothing, and rests. What is read is thrown away: where to look is known. */
+/* Of a descriptor below 0 poll knows nothing, and rests. What is read is thrown away: where to look is
+ * known. */
 void view_watch_wait(int watch) {
     const struct timespec moment = {.tv_nsec = 100 * NS_PER_MS};
     struct pollfd watched = {.fd = watch, .events = POLLIN};

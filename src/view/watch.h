@@ -3,7 +3,6 @@
 #ifndef VIEW_WATCH_H
 #define VIEW_WATCH_H
 
-
 enum { VIEW_LOOK_MS = 2000 };
 
 /* A descriptor that is readable when something was written in the run's directory; -1 where there can be none,

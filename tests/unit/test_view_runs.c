@@ -553,6 +553,20 @@ static void test_exposition_counts_on(void **state) {
     view_world_remove(path);
 }
 
+/* Another reader of the run may count on, or begin anew, before what was read is written. */
+static void test_exposition_of_counts_that_go_on(void **state) {
+    (void)state;
+    CLEANUP(buffer_done) struct buffer out = {0};
+    struct view_counts counts = {0};
+    struct exposed_run *read = NULL;
+    const struct view_exposed run = {.name = "a", .path = a_path, .counts = &counts};
+    assert_int_equal(exposed_run_read(&run, false, &read, NULL), 0);
+    view_counts_done(&counts);
+    assert_int_equal(exposed_runs_encode(&read, 1, &(struct view_exposition){0}, &out, NULL), 0);
+    assert_non_null(strstr(out.data, "trainyard_nonfinite_values_total{run=\"a\",metric=\"loss\"} 1\n"));
+    exposed_run_free(read);
+}
+
 /* -- TensorBoard's files */
 
 struct board {
@@ -653,6 +667,7 @@ int main(void) {
         cmocka_unit_test(test_exposition_of_a_rank_that_reports_seldom),
         cmocka_unit_test(test_exposition_of_many_nodes),
         cmocka_unit_test(test_exposition_counts_on),
+        cmocka_unit_test(test_exposition_of_counts_that_go_on),
         cmocka_unit_test(test_means_of_fewer_workers),
         cmocka_unit_test(test_means_of_two_attempts),
     };
