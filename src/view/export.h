@@ -124,7 +124,7 @@ int view_outlet_finish(struct view_outlet *outlet, int result);
 enum { VIEW_PROFILE_NAME = 48 };
 void view_profile_name(int rank, char name[VIEW_PROFILE_NAME]);
 int view_profiles_open(const char *run_path);
-int view_profiles_list(int directory, struct idset *ranks);
+int view_profiles_list(int directory, struct idset *ranks); /* 0, or -errno */
 /* Writes their events, `,` before each, with times since `first`, until `limit` bytes went out: then 1. Each
  * process is one of its own that is named after its rank. */
 int view_profiles_write(const char *run_path, const struct idset *chosen, nanoseconds first, uint64_t limit,

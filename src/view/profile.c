@@ -229,10 +229,12 @@ int view_profiles_open(const char *run_path) {
 }
 
 int view_profiles_list(int directory, struct idset *ranks) {
-    int fd = dup(directory), result = 0;
+    CLEANUP_FD int fd = dup(directory);
     DIR *entries = fd >= 0 ? fdopendir(fd) : NULL;
     struct stat status;
-    if (entries == NULL) return -ENOMEM;
+    int result = 0;
+    if (entries == NULL) return -errno;
+    (void)TAKE_FD(fd); /* it is the stream's */
     for (struct dirent *entry; result == 0 && (entry = readdir(entries)) != NULL;) {
         int rank = run_directory_rank(entry->d_name, PROFILE_ENDING);
         if (rank >= 0 && fstatat(directory, entry->d_name, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
@@ -267,6 +269,8 @@ int view_profiles_write(const char *run_path, const struct idset *chosen, nanose
     CLEANUP_FD int directory = view_profiles_open(run_path);
     int result = directory >= 0 ? view_profiles_list(directory, &ranks) : directory == -ENOMEM ? -ENOMEM : 0;
     int next_process = FIRST_PROCESS;
+    if (result < 0 && result != -ENOMEM)
+        return ty_fail(outlet->err, result, "cannot read %s/logs/profile: %s", run_path, strerror(-result));
     for (int64_t rank = -1; result == 0 && (rank = idset_next(&ranks, rank)) != IDSET_END;) {
         struct profile profile = {.rank = (int)rank,
                                   .first = first,

@@ -62,11 +62,11 @@ static int compare_ints(const void *a, const void *b) {
 
 /* Ranks that have a file with this ending, sorted; the caller frees. */
 static int list_ranks(int directory, const char *ending, int **ranks, size_t *n, ty_error *err) {
-    int copy = dup(directory);
+    CLEANUP_FD int copy = dup(directory);
     DIR *entries = copy >= 0 ? fdopendir(copy) : NULL;
     if (entries == NULL) return ty_fail(err, -errno, "cannot read logs: %s", strerror(errno));
+    (void)TAKE_FD(copy); /* it is the stream's */
     int result = 0;
-    rewinddir(entries);
     for (struct dirent *entry; result == 0 && (entry = readdir(entries)) != NULL;) {
         int rank = run_directory_rank(entry->d_name, ending);
         if (rank < 0) continue;
