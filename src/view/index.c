@@ -263,7 +263,8 @@ static int merge_gathered(struct view_index *index, struct index_metric *metric)
     return 0;
 }
 
-/* Only now the index has the group's reports: what it has of them before counts for nobody. */
+/* Only now the index has the group's reports: what it has of them before counts for nobody. Where memory is
+ * short in the midst of that, some values are in and others are not: all is made anew. */
 static int end_group(struct view_index *index) {
     struct index_group *group = &index->group;
     struct index_head *head = &index->head;
@@ -277,6 +278,8 @@ static int end_group(struct view_index *index) {
         for (int axis = 0; axis < INDEX_AXES_N; axis++)
             head->with[axis] += group->with[axis];
         head->last = group->last;
+    } else {
+        forget(index);
     }
     (void)pthread_mutex_unlock(&index->lock);
     group->n = 0;
