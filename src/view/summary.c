@@ -49,7 +49,6 @@ const char *start_phase_name(enum start_phase_kind phase) {
 struct reading {
     struct view_summary *summary;
     const struct view_facts *facts; /* whose replay is taken; NULL: all events are read */
-    bool failed;                    /* out of memory */
 };
 
 /* Words with blanks in quotes. */
@@ -243,19 +242,18 @@ static int on_checkpoint(void *context, const struct journal_checkpoint *checkpo
     reading->summary->checkpoints++;
     free(reading->summary->last_checkpoint);
     reading->summary->last_checkpoint = strdup(checkpoint->name);
-    return 0;
+    return reading->summary->last_checkpoint != NULL ? 0 : -ENOMEM;
 }
 
-static void forget(struct reading *reading) {
-    view_summary_done(reading->summary);
-    *reading->summary = (struct view_summary){.status = -1, .cause_rank = -1};
-    *reading = (struct reading){.summary = reading->summary, .facts = reading->facts};
+static void forget(struct view_summary *summary) {
+    view_summary_done(summary);
+    *summary = (struct view_summary){.status = -1, .cause_rank = -1};
 }
 
 static int read_anew(void *context, struct journal *journal, ty_error *err) {
     struct reading *reading = context;
     struct view_summary *summary = reading->summary;
-    forget(reading);
+    forget(summary);
     summary->lent = reading->facts != NULL;
     if (summary->lent) summary->replay = reading->facts->replay;
     int result = summary->lent ? 0 : journal_replay(journal, &summary->replay, err);
@@ -264,8 +262,9 @@ static int read_anew(void *context, struct journal *journal, ty_error *err) {
     if (result >= 0) result = measure_pace(journal, reading, err);
     if (result >= 0) result = journal_each_checkpoint(journal, on_checkpoint, reading, err);
     if (result >= 0) result = journal_count_reports(journal, &summary->reports, err);
-    if (result >= 0) measure_phases(summary);
-    return result >= 0 ? measure_first(journal, summary, err) : result;
+    if (result < 0) return result == -ENOMEM ? ty_fail_memory(err) : result;
+    measure_phases(summary);
+    return measure_first(journal, summary, err);
 }
 
 static enum run_standing stand(const struct view_summary *summary) {
@@ -277,12 +276,11 @@ static enum run_standing stand(const struct view_summary *summary) {
     return STANDING_FAILED;
 }
 
-static int conclude(const char *name, const char *run_path, struct reading *reading, ty_error *err) {
-    struct view_summary *summary = reading->summary;
+static int conclude(const char *name, const char *run_path, struct view_summary *summary, ty_error *err) {
     summary->name = strdup(name);
     summary->path = strdup(run_path);
     if (summary->name == NULL || summary->path == NULL) {
-        forget(reading);
+        forget(summary);
         return ty_fail_memory(err);
     }
     summary->standing = stand(summary);
@@ -296,7 +294,7 @@ static int conclude(const char *name, const char *run_path, struct reading *read
     }
     if (summary->standing == STANDING_DIED) {
         if (summary->lent) {
-            forget(reading);
+            forget(summary);
             return view_summary_read(name, run_path, summary, err);
         }
         replay_close(&summary->replay);
@@ -310,11 +308,9 @@ int view_summary_read_of(const char *name, const char *run_path, const struct vi
     *summary = (struct view_summary){0};
     struct reading reading = {.summary = summary, .facts = facts};
     int result = journal_read(run_path, read_anew, &reading, err);
-    if (result < 0) {
-        forget(&reading);
-        return result;
-    }
-    return conclude(name, run_path, &reading, err);
+    if (result >= 0) return conclude(name, run_path, summary, err);
+    forget(summary);
+    return result;
 }
 
 int view_summary_read(const char *name, const char *run_path, struct view_summary *summary, ty_error *err) {
@@ -338,12 +334,9 @@ static int on_last(void *context, const struct journal_event *row, const char *c
 
 int view_summary_read_end(struct journal_ends *ends, const char *name, const char *run_path,
                           struct view_summary *summary, ty_error *err) {
-    *summary = (struct view_summary){0};
-    struct reading reading = {.summary = summary};
-    forget(&reading);
-    if (journal_ends_read(ends, run_path, on_last, summary) == 0)
-        return conclude(name, run_path, &reading, err);
-    forget(&reading);
+    *summary = (struct view_summary){.status = -1, .cause_rank = -1};
+    if (journal_ends_read(ends, run_path, on_last, summary) == 0) return conclude(name, run_path, summary, err);
+    forget(summary);
     return view_summary_read(name, run_path, summary, err);
 }
 
