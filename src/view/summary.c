@@ -51,13 +51,20 @@ struct reading {
     const struct view_facts *facts; /* whose replay is taken; NULL: all events are read */
 };
 
-/* Words with blanks in quotes. */
+/* As a shell takes it: a quote within quotes ends them, stands by itself, and begins them again. */
 static char *join_command(const struct event_texts *argv) {
     struct buffer line = {0};
     for (size_t i = 0; i < argv->n; i++) {
         const char *text = argv->items[i];
         bool plain = *text != '\0' && text[strcspn(text, " \t\n'\"\\$`;&|<>*?()")] == '\0';
-        buffer_printf(&line, plain ? "%s%s" : "%s'%s'", i > 0 ? " " : "", text);
+        buffer_text(&line, i == 0 ? "" : " ");
+        buffer_text(&line, plain ? "" : "'");
+        for (const char *at = text; *at != '\0'; at++)
+            if (*at == '\'')
+                buffer_text(&line, "'\\''");
+            else
+                buffer_char(&line, *at);
+        buffer_text(&line, plain ? "" : "'");
     }
     return buffer_take(&line);
 }

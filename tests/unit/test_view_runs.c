@@ -553,6 +553,22 @@ static void test_exposition_counts_on(void **state) {
     view_world_remove(path);
 }
 
+/* What is shown can be given to a shell again. */
+static void test_a_command_with_quotes(void **state) {
+    (void)state;
+    char path[64];
+    struct view_summary summary;
+    view_world_make(path);
+    struct journal *journal = view_world_open(path, 1);
+    view_world_event(journal, 0, EVENT_RUN, 0, -1,
+                     "{\"argv\": [\"echo\", \"it's\", \"\", \"a b\", \"'\", \"plain\"]}");
+    view_world_close(journal);
+    assert_int_equal(view_summary_read("r", path, &summary, NULL), 0);
+    assert_string_equal(summary.command, "echo 'it'\\''s' '' 'a b' ''\\''' plain");
+    view_summary_done(&summary);
+    view_world_remove(path);
+}
+
 /* Another reader of the run may count on, or begin anew, before what was read is written. */
 static void test_exposition_of_counts_that_go_on(void **state) {
     (void)state;
@@ -667,6 +683,7 @@ int main(void) {
         cmocka_unit_test(test_exposition_of_a_rank_that_reports_seldom),
         cmocka_unit_test(test_exposition_of_many_nodes),
         cmocka_unit_test(test_exposition_counts_on),
+        cmocka_unit_test(test_a_command_with_quotes),
         cmocka_unit_test(test_exposition_of_counts_that_go_on),
         cmocka_unit_test(test_means_of_fewer_workers),
         cmocka_unit_test(test_means_of_two_attempts),
