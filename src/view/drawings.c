@@ -681,6 +681,12 @@ int drawings_step(struct drawings *drawings, const char *run_path, const struct 
 
 /* -- asked */
 
+struct drawing_request drawings_request(const char *run_path, const struct view_query *query,
+                                        const struct view_facts *facts) {
+    return (struct drawing_request){run_path, query, facts,
+                                    query->index != NULL ? index_x(query->index, query->x) : NULL};
+}
+
 static int copy_rest(const struct drawing *drawing, const struct drawn *drawn, struct drawing_answer *answer) {
     answer->told = drawn->told;
     if (drawing->query.what == VIEW_COUNTS) return value_counts_copy(&drawn->counts, &answer->counts);

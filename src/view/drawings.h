@@ -34,8 +34,12 @@ struct drawing_request {
     const char *run_path;
     const struct view_query *query;
     const struct view_facts *facts;
-    const char *x; /* by which name the run has the query's x (index_x), or the query's; NULL: not known yet */
+    const char *x; /* by which name the run has the query's x (index_x), or the query's; NULL: not known yet, or
+                    * there is no index */
 };
+
+struct drawing_request drawings_request(const char *run_path, const struct view_query *query,
+                                        const struct view_facts *facts);
 
 /* What a drawing tells beside its lines. */
 struct drawing_told {

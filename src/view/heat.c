@@ -54,8 +54,7 @@ static int fill_by_lines(const struct view_series *series, const struct view_que
 static int draw(const char *run_path, const struct view_query *query, const struct view_facts *facts,
                 struct view_heat *heat, ty_error *err) {
     struct drawings *drawings = index_drawings(query->index);
-    const struct drawing_request request = {run_path, query, facts,
-                                            drawings != NULL ? index_x(query->index, query->x) : NULL};
+    const struct drawing_request request = drawings_request(run_path, query, facts);
     CLEANUP(view_series_done) struct view_series series = {0};
     struct drawing_answer drawing = {0};
     struct points points;

@@ -335,8 +335,7 @@ static int draw_series(const char *run_path, const struct view_query *query, con
                        struct view_series *series, ty_error *err) {
     struct index_answer answer = {.run_path = run_path, .query = query, .facts = facts};
     struct drawings *drawings = index_drawings(query->index);
-    const struct drawing_request request = {run_path, query, facts,
-                                            drawings != NULL ? index_x(query->index, query->x) : NULL};
+    const struct drawing_request request = drawings_request(run_path, query, facts);
     struct drawing_answer drawing = {0};
     struct points points = {0};
     enum answered by = ANSWER_BY_POINTS;

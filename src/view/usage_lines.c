@@ -58,9 +58,11 @@ static size_t line_for(struct usage_reading *reading, const struct usage_row *ro
 static struct usage_source *make_source(struct usage_reading *reading, const struct usage_row *row) {
     CLEANUP(buffer_done) struct buffer key = {0};
     if (reading->likely >= reading->n) reading->likely = 0;
-    struct usage_source *likely = &reading->sources[reading->likely];
-    if (reading->n > 0 && likely->number == row->number && str_equal(likely->node, row->node))
-        return &reading->sources[reading->likely++];
+    struct usage_source *likely = reading->n > 0 ? &reading->sources[reading->likely] : NULL;
+    if (likely != NULL && likely->number == row->number && str_equal(likely->node, row->node)) {
+        reading->likely++;
+        return likely;
+    }
     buffer_printf(&key, "%d %s", row->number, row->node);
     if (reading->known == NULL) reading->known = hash_create();
     if (key.failed || reading->known == NULL) return NULL;
