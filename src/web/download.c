@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -98,15 +99,15 @@ int answer_profile(struct api_call *call, ty_error *err) {
 
 /* -- the loop */
 
-/* "NAME.csv": what is safe in any file system of the name. */
+/* "NAME.csv": what is safe in any file system of the name, as much of it as there is room for before the
+ * ending. */
 static void file_name(const struct api_call *call, char *name, size_t size) {
-    size_t n = 0;
-    for (const char *at = call->run->name; *at != '\0' && n + 16 < size; at++, n++) {
+    size_t n = 0, most = size - strlen(".") - strlen(call->route->file) - 1;
+    for (const char *at = call->run->name; *at != '\0' && n < most; at++, n++) {
         bool word = (*at >= 'a' && *at <= 'z') || (*at >= 'A' && *at <= 'Z') || (*at >= '0' && *at <= '9');
         name[n] = word || *at == '-' || (*at == '.' && n > 0) ? *at : '_';
     }
-    name[n] = '.';
-    (void)strcpy(name + n + 1, call->route->file);
+    (void)snprintf(name + n, size - n, ".%s", call->route->file);
 }
 
 /* The head of the reply waits for the first bytes: what cannot be read is an error, and no file that breaks

@@ -314,6 +314,17 @@ class Runs(DashboardCase):
         for name in ("metrics.csv", "metrics.jsonl", "trace.json"):
             self.assertEqual(410, server.ask(f"/api/runs/{ids['a']}/{name}")[0], name)
 
+    def test_a_download_of_a_run_with_a_long_name(self):
+        run = Journal(self.storage, "n" * 200)
+        seen.write_profile(run.path, 0, seen.SECOND)
+        run.done(1)
+        server = self.serve()
+        base = f"/api/runs/{server.ids()[run.path.rpartition('/')[2]]}/"
+        for path, ending in (("metrics.csv", ".csv"), ("profile/rank-0", ".pt.trace.json.gz")):
+            status, _, reply = server.ask(base + path)
+            self.assertEqual(200, status)
+            self.assertRegex(reply.getheader("Content-Disposition"), r'\Aattachment; filename="n{80,}%s"\Z' % re.escape(ending))
+
     def test_logs_are_searched_in_slices(self):
         run = Journal(self.storage, "a")
         for rank in range(3):
