@@ -36,25 +36,30 @@ static int find_directory(char path[PATH_MAX], bool make, ty_error *err) {
     return 0;
 }
 
+/* The file has its name when it is locked and whole: whoever lists the dashboards at this moment would take one
+ * that is not locked for left over, and remove it. One of that name is of a process that had this number
+ * before. */
 int registry_enter(const struct listening *listening, struct registry *registry, ty_error *err) {
-    char directory[PATH_MAX];
+    char directory[PATH_MAX], begun[PATH_MAX];
     CLEANUP(buffer_done) struct buffer text = {0};
     int result = find_directory(directory, true, err);
     if (result < 0) return result;
-    if (snprintf(registry->path, PATH_MAX, "%s/dashboard-%d", directory, getpid()) >= PATH_MAX)
+    if (snprintf(registry->path, PATH_MAX, "%s/dashboard-%d", directory, getpid()) >= PATH_MAX ||
+        snprintf(begun, PATH_MAX, "%s/.dashboard-%d", directory, getpid()) >= PATH_MAX)
         return ty_fail(err, -ENAMETOOLONG, "XDG_RUNTIME_DIR is too long");
     if (listening->is_unix)
         buffer_printf(&text, "unix:%s\n", listening->path);
     else
         buffer_printf(&text, "http://%s:%d/\n", listening->host, listening->port);
-    (void)unlink(registry->path); /* of a process that had this number before */
-    int fd = open(registry->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0 || file_write_all(fd, text.data, text.size) < 0) {
+    (void)unlink(begun); /* of a process that had this number before */
+    CLEANUP_FD int fd = open(begun, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0 || file_write_all(fd, text.data, text.size) < 0 ||
+        rename(begun, registry->path) < 0) {
         result = ty_fail(err, -errno, "cannot write %s: %s", registry->path, strerror(errno));
-        if (fd >= 0) (void)close(fd);
+        (void)unlink(begun);
         return result;
     }
-    registry->fd = fd;
+    registry->fd = TAKE_FD(fd);
     return 0;
 }
 

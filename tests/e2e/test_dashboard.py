@@ -1,6 +1,7 @@
 """`trainyard dashboard` over HTTP: who may ask, what is refused, where it listens, what it costs to have it open, what the page may do."""
 
 import contextlib
+import ctypes
 import http.client
 import json
 import os
@@ -8,6 +9,7 @@ import re
 import signal
 import socket
 import stat
+import struct
 import subprocess
 import time
 import unittest
@@ -290,6 +292,24 @@ class Dashboard(DashboardCase):
         server.end()
         self.assertEqual("", self.trainyard("dashboard", "--list", env={"XDG_RUNTIME_DIR": self.place}).out)
         self.assertFalse(os.path.lexists(path))
+
+    def test_it_is_listed_when_it_is_locked(self):
+        """A file that is not locked is taken for one that was left over, and removed, by whoever lists the dashboards."""
+        IN_CREATE, IN_MOVED_TO = 0x100, 0x80  # of <sys/inotify.h>
+        registry = os.path.join(self.place, "trainyard")
+        os.mkdir(registry, 0o700)
+        libc = ctypes.CDLL(None, use_errno=True)
+        watch = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        self.addCleanup(os.close, watch)
+        self.assertGreaterEqual(libc.inotify_add_watch(watch, registry.encode(), IN_CREATE | IN_MOVED_TO), 0)
+        name = f"dashboard-{self.serve().process.pid}"
+        events, at, ways = os.read(watch, 65536), 0, []
+        while at < len(events):
+            _, mask, _, size = struct.unpack_from("iIII", events, at)
+            if events[at + 16:at + 16 + size].rstrip(b"\0").decode() == name:
+                ways.append(mask)
+            at += 16 + size
+        self.assertEqual([IN_MOVED_TO], ways)
 
     def test_a_token_file_takes_no_place_but_a_files(self):
         link, pipe, path = (os.path.join(self.place, name) for name in ("link", "pipe", "token"))
