@@ -186,10 +186,8 @@ static int answer_histogram(struct api_call *call, ty_error *err) {
     CLEANUP(idset_done) struct idset ranks = {0};
     struct view_query query;
     struct view_histogram histogram = {0};
-    static const char *const yes[] = {"0", "1", NULL};
-    int near = 0, result = read_query(call, "bins", VIEW_BINS_MAX, &query, &ranks, err);
-    if (result >= 0) result = parameter_choice(call, "near", yes, &near, err);
-    query.near = near == 1;
+    int result = read_query(call, "bins", VIEW_BINS_MAX, &query, &ranks, err);
+    if (result >= 0) result = parameter_flag(call, "near", &query.near, err);
     if (result >= 0)
         result = view_histogram_read(call->run->path, &query, query.buckets > 0 ? query.buckets : 40,
                                      &histogram, err);

@@ -301,7 +301,6 @@ void api_request(struct site *site, struct http_request *request) {
         return;
     }
     *call = (struct api_call){.site = site, .request = request, .pipe = {-1, -1}};
-    call->err = (ty_error){0};
     const char *accept = site->http->header(request, "Accept");
     call->openmetrics = accept != NULL && strstr(accept, "application/openmetrics-text") != NULL;
     request->owner = call;

@@ -120,6 +120,8 @@ int parameter_numbers(const struct api_call *call, uint64_t *from, uint64_t *to,
 /* The index of its value in the NULL-terminated list. */
 int parameter_choice(const struct api_call *call, const char *name, const char *const *allowed, int *value,
                      ty_error *err);
+/* 0 or 1; false without it. */
+int parameter_flag(const struct api_call *call, const char *name, bool *value, ty_error *err);
 int parameter_history(const struct api_call *call, enum view_history *history, ty_error *err);
 /* *ranks: `set`, or NULL. */
 int parameter_ranks(const struct api_call *call, const char *name, struct idset *set,

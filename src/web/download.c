@@ -59,12 +59,9 @@ int answer_jsonl(struct api_call *call, ty_error *err) {
 
 static int read_trace(const struct api_call *call, struct view_trace *trace, struct idset *ranks,
                       ty_error *err) {
-    static const char *const yes[] = {"0", "1", NULL};
-    int with_profile = 0, result = parameter_ranks(call, "ranks", ranks, &trace->ranks, err);
+    int result = parameter_ranks(call, "ranks", ranks, &trace->ranks, err);
     if (result >= 0) result = parameter_numbers(call, &trace->from, &trace->to, err);
-    if (result >= 0) result = parameter_choice(call, "with_profile", yes, &with_profile, err);
-    trace->with_profile = with_profile != 0;
-    return result;
+    return result < 0 ? result : parameter_flag(call, "with_profile", &trace->with_profile, err);
 }
 
 int answer_trace(struct api_call *call, ty_error *err) {

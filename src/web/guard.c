@@ -55,14 +55,10 @@ bool guard_origin(const struct guard *guard, const struct http_module *http,
 
 bool guard_token(const struct guard *guard, const struct http_module *http,
                  const struct http_request *request) {
-    const char *header = http->header(request, "Authorization"), *given = NULL;
+    const char *header = http->header(request, "Authorization");
+    const char *given = header != NULL && strncasecmp(header, "Bearer ", 7) == 0 ? header + 7 : "";
     char padded[TOKEN_SIZE] = {0};
-    if (header == NULL || strncasecmp(header, "Bearer ", 7) != 0)
-        given = "";
-    else
-        given = header + 7;
-    size_t size = strnlen(given, TOKEN_SIZE);
-    memcpy(padded, given, size < TOKEN_SIZE ? size : TOKEN_SIZE);
+    memcpy(padded, given, strnlen(given, TOKEN_SIZE));
     volatile unsigned char differs = 0;
     for (size_t i = 0; i < TOKEN_SIZE; i++) /* the NUL too: nothing longer is taken */
         differs = (unsigned char)(differs | (padded[i] ^ guard->token[i]));

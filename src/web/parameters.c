@@ -64,6 +64,13 @@ int parameter_choice(const struct api_call *call, const char *name, const char *
     return ty_fail(err, TY_EUSAGE, "%s=%.80s: must be one of %s", name, text, all.failed ? "a few" : all.data);
 }
 
+int parameter_flag(const struct api_call *call, const char *name, bool *value, ty_error *err) {
+    static const char *const flags[] = {"0", "1", NULL};
+    int index = 0, result = parameter_choice(call, name, flags, &index, err);
+    *value = index == 1;
+    return result;
+}
+
 int parameter_history(const struct api_call *call, enum view_history *history, ty_error *err) {
     static const char *const histories[] = {"effective", "all", NULL};
     int index = 0, result = parameter_choice(call, "history", histories, &index, err);

@@ -264,8 +264,8 @@ static size_t search_piece(struct output_search *search, int rank, const char *t
     return size - search->size + 1 > at ? size - search->size + 1 : at;
 }
 
-static int search_file(struct output_search *search, int fd, int rank, int64_t offset, char *text,
-                       char *small) {
+static void search_file(struct output_search *search, int fd, int rank, int64_t offset, char *text,
+                        char *small) {
     int found = 0;
     while (search->next_rank < 0) {
         ssize_t got = read_at(fd, text, CHUNK, offset);
@@ -284,7 +284,6 @@ static int search_file(struct output_search *search, int fd, int rank, int64_t o
     if (found > 0)
         buffer_printf(&search->counts, "%s{\"rank\": %d, \"hits\": %d}", search->counts.size == 0 ? "" : ", ",
                       rank, found);
-    return 0;
 }
 
 static bool parse_cursor(const char *text, int *rank, int64_t *offset) {
@@ -314,8 +313,7 @@ static void search_ranks(struct output_search *search, int logs, const int *rank
         }
         (void)snprintf(name, sizeof name, "rank-%d.log", ranks[i]);
         CLEANUP_FD int fd = open_file(logs, name, &status, NULL);
-        if (fd >= 0)
-            (void)search_file(search, fd, ranks[i], ranks[i] == from ? offset : 0, memory, memory + CHUNK);
+        if (fd >= 0) search_file(search, fd, ranks[i], ranks[i] == from ? offset : 0, memory, memory + CHUNK);
     }
 }
 

@@ -1,6 +1,6 @@
 /* Takes queries and paths apart, for the server alone. No address of ours needs an escape in its path, so one
- * that has any is unknown; in queries escapes are undone. What a parameter may say is parameters.c's. What a
- * parameter may say is checked in parameters.c. */
+ * that has any is unknown; in queries escapes are undone. What a parameter may say is checked in
+ * parameters.c. */
 #include "web/url.h"
 
 #include <stdlib.h>
