@@ -40,7 +40,7 @@ enum drawing_stage {
     DRAWING_REFUSED
 };
 
-/* What came of it. */
+/* What came of it. Which of lines, cells and counts there are the query's `what` says. */
 struct drawn {
     struct view_line *lines; /* n_lines, owned; not NULL once it is made */
     size_t n_lines, n_ranks;
@@ -142,6 +142,8 @@ void drawings_done(struct drawings *drawings) {
 
 /* -- the list */
 
+/* All that the drawing depends on, but for the run: names with their length in front, so that no two queries
+ * have the same text, and numbers as the bits they are. */
 static char *make_key(const struct view_query *query) {
     struct buffer key = {0};
     const char *x = query->x != NULL ? query->x : "";
@@ -183,6 +185,8 @@ static struct drawing **find_old(struct drawings *drawings) {
     return old;
 }
 
+/* Drops drawings until there is room for one more. A single one may have more than all: else a run of very many
+ * ranks would have none. */
 static bool make_room(struct drawings *drawings, size_t bytes) {
     for (;;) {
         size_t n = 0, all = bytes;
@@ -196,6 +200,7 @@ static bool make_room(struct drawings *drawings, size_t bytes) {
     }
 }
 
+/* What lines take when all of their buckets are full. */
 static size_t bytes_of(const struct view_query *query, size_t n_lines) {
     return n_lines * (query->history == VIEW_ALL ? 2 : 1) * most_buckets(query) * sizeof(struct view_bucket);
 }
@@ -213,7 +218,8 @@ static size_t expect_bytes(const struct view_query *query, size_t n_workers) {
     return bytes_of(query, n);
 }
 
-/* Takes the key. */
+/* Takes the key. The query's texts and ranks are copied, as the drawing lives longer than who asked; its index
+ * is not kept, as the work has it (drawing_work). */
 static bool add(struct drawings *drawings, const struct view_query *query, size_t n_workers, char *key) {
     size_t bytes = expect_bytes(query, n_workers);
     struct drawing *drawing = make_room(drawings, bytes) ? calloc(1, sizeof *drawing) : NULL;
@@ -314,7 +320,8 @@ static int guess(const struct drawing_work *work, struct drawing *drawing) {
     return result;
 }
 
-/* False: not all of the points are in them. */
+/* False: not all of the points are in them: one came too late for its column, or lies out of the range that was
+ * guessed. */
 static bool add_cells(struct heat_cells *cells, const struct points *points) {
     for (size_t i = 0; i < points->n; i++) {
         const struct point *point = &points->items[i];
@@ -341,6 +348,7 @@ static int measure(const struct drawing_work *work, struct drawing *drawing, con
     return plot_lines_add(&drawing->making, points);
 }
 
+/* The line that takes the point; NULL: none does. */
 static struct view_line *line_of(const struct drawing *drawing, const struct point *point) {
     for (size_t i = 0; i < drawing->now.n_lines; i++) {
         struct view_line *line = &drawing->now.lines[i];
@@ -356,6 +364,8 @@ static bool is_left_out(const struct drawing *drawing, const struct point *point
     return idset_has(&drawing->seen, point->rank);
 }
 
+/* Each point becomes a bucket; those of one x are one. Twice as many buckets as are asked for are borne until
+ * they are folded, so that this is not done for every few points. */
 static int grow_line(struct drawing *drawing, struct view_line *line, const struct points *points) {
     size_t before = line->n;
     for (size_t i = 0; i < points->n; i++) {
@@ -401,6 +411,7 @@ static int grow(struct drawing *drawing, const struct points *points) {
     return result;
 }
 
+/* What a stage makes of the points of a piece. */
 static int take_points(const struct drawing_work *work, struct drawing *drawing, const struct points *points) {
     switch (drawing->stage) {
     case DRAWING_FIRSTS:
@@ -441,6 +452,8 @@ static int read_piece(const struct drawing_work *work, struct drawing *drawing, 
 
 /* -- stages */
 
+/* A stage that reads all begins in front again, and of what was last of each rank nothing is known there; one
+ * that grows goes on where the buckets end. */
 static void begin_stage(struct drawing *drawing, enum drawing_stage stage) {
     drawing->stage = stage;
     if (stage < DRAWING_GROW) drawing->now.last = drawing->after;
@@ -450,6 +463,7 @@ static void begin_stage(struct drawing *drawing, enum drawing_stage stage) {
         drawing->before.last[i].rank = -1;
 }
 
+/* Of a range only the reports are read in which the index knows it to lie; made metrics need all. */
 static int begin(const struct drawing_work *work, struct drawing *drawing, const char *x, ty_error *err) {
     const struct view_facts *facts = work->facts;
     struct index_span span;
@@ -489,6 +503,7 @@ static int end_firsts(struct drawing *drawing) {
     return 0;
 }
 
+/* From now on it grows, from the last report on that there was when the passes began. */
 static int end_fill(struct drawing *drawing) {
     drawing->now.lines = plot_lines_end(&drawing->making, &drawing->now.n_lines);
     if (drawing->now.lines == NULL) return -ENOMEM;
@@ -645,6 +660,8 @@ static size_t count_bytes(const struct drawing *drawing) {
     return n;
 }
 
+/* The lock is held while the list is looked through, before and behind the work: a drawing that is `at_work` is
+ * the background's alone, and neither grown, dropped nor copied by others meanwhile. */
 int drawings_step(struct drawings *drawings, const char *run_path, const struct view_index *index,
                   const struct view_facts *facts, double *share, ty_error *err) {
     struct drawing_work work = {.run_path = run_path, .index = index, .facts = facts, .rows = &drawings->rows};
@@ -693,6 +710,7 @@ static int copy_rest(const struct drawing *drawing, const struct drawn *drawn, s
     return drawing->query.what == VIEW_ROWS ? heat_cells_draw(&drawn->cells, drawn->to, &answer->heat) : 0;
 }
 
+/* A copy, as the drawing goes on to grow; with no more buckets than are asked for. */
 static int copy_lines(const struct drawing *drawing, const struct drawn *drawn, struct view_series *series) {
     series->lines = calloc(drawn->n_lines + 1, sizeof *series->lines);
     if (series->lines == NULL) return -ENOMEM;
@@ -728,6 +746,8 @@ static int renew(struct drawing *drawing, const struct drawing_request *request,
     return changed ? 0 : result;
 }
 
+/* What is ready is grown under the lock: the next who asks for it waits, and need not read the same again.
+ * While it is made anew what it was before is shown, unless there are newer reports. */
 int drawings_take(struct drawings *drawings, const struct drawing_request *request, struct view_series *series,
                   struct drawing_answer *answer, ty_error *err) {
     CLEANUP_FREE char *key = make_key(request->query);

@@ -79,6 +79,7 @@ void encode_next(struct buffer *out, bool *any) {
     *any = true;
 }
 
+/* RFC 4648, 4. */
 void encode_base64(struct buffer *out, const unsigned char *bytes, size_t size) {
     static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     char *text = buffer_reserve(out, (size + 2) / 3 * 4);
@@ -95,6 +96,7 @@ void encode_base64(struct buffer *out, const unsigned char *bytes, size_t size) 
     out->size += (size + 2) / 3 * 4;
 }
 
+/* INT64_MIN has no positive counterpart: the sign is turned as an unsigned number. */
 void encode_int(struct buffer *out, int64_t number) {
     char text[24], *at = text + sizeof text;
     uint64_t left = number < 0 ? -(uint64_t)number : (uint64_t)number;

@@ -82,6 +82,7 @@ static size_t find_column(const struct view_csv *csv, const struct value *value)
     return place != NULL ? *place - 1 : SIZE_MAX;
 }
 
+/* One too many, or with too long a name, has no column: 0 as well. */
 static int add_column(struct view_csv *csv, const struct value *value) {
     size_t n = csv->n_columns;
     if (n >= CSV_COLUMNS_MAX || value->name_size > CSV_NAME_MAX) return 0;
@@ -114,6 +115,7 @@ static int note_columns(void *context, const struct journal_report *report) {
     return csv->failed ? -ENOMEM : 0;
 }
 
+/* All reports are read once for their names alone: the head comes before the first row. */
 int view_csv_open(const char *run_path, const struct view_selection *selection, struct view_csv **out,
                   ty_error *err) {
     struct view_csv *csv = calloc(1, sizeof *csv);
@@ -149,7 +151,8 @@ void view_csv_close(struct view_csv *csv) {
     free(csv);
 }
 
-/* A spreadsheet takes what begins like a formula for one. */
+/* A spreadsheet takes what begins like a formula for one, whoever wrote it: a quote in front makes it a
+ * text. */
 static void append_text_cell(struct buffer *out, const char *text, size_t size) {
     bool formula = size > 0 && strchr("=+-@\t\r", *text) != NULL && *text != '\0';
     bool quoted = false;
@@ -197,6 +200,7 @@ int view_csv_write_head(struct view_csv *csv, view_sink *sink, void *context, ty
     return view_outlet_finish(&outlet, 0);
 }
 
+/* Texts are borrowed from the report until its row is written. */
 static bool take_cell(void *context, const struct value *value) {
     struct view_csv *csv = context;
     size_t place = value->same ? csv->of_member[value->member] : find_column(csv, value);

@@ -60,6 +60,7 @@ struct exposition_writing {
 
 /* -- gathering */
 
+/* What is told is of the ranks that there are now. */
 static bool is_of_last_attempt(const struct exposed_run *run, const struct journal_report *report) {
     return report->attempt == run->facts.replay.attempt && report->rank >= 0 &&
            (size_t)report->rank < run->ranks.n;
@@ -135,7 +136,8 @@ static struct exposed_metric *find_metric(struct metric_taking *taking, const st
     return NULL;
 }
 
-/* False when all have been found: of many thousand ranks each may report many more that are not shown. */
+/* A value of a report: in rank 0's last one names are added, in those of the common number they are looked up.
+ * False when all have been found: of many thousand ranks each may report many more that are not shown. */
 static bool take_metric(void *context, const struct value *value) {
     struct metric_taking *taking = context;
     struct exposed_run *run = taking->run;
@@ -213,6 +215,7 @@ static int count_nonfinite(struct exposed_run *run, struct view_counts *kept, ty
     return result < 0 ? result : view_counts_copy(kept, &run->counts);
 }
 
+/* All is read before anything is written, as a run's samples stand in many places of the text. */
 static int gather(struct exposed_run *run, struct view_counts *kept, bool per_rank, ty_error *err) {
     int result = view_summary_read(run->name, run->path, &run->summary, err);
     if (result >= 0) result = view_facts_read(run->path, &run->facts, err);
@@ -362,6 +365,8 @@ struct rank_sample {
     size_t from; /* where the samples of the rank begin */
 };
 
+/* Samples of ranks are written as they are read, but for the run's label, which is known when all runs are
+ * (tell_apart): of ten thousand ranks the values are not kept beside. */
 static bool write_rank_value(void *context, const struct value *value) {
     const struct rank_sample *of = context;
     struct buffer *out = &of->run->rank_samples;

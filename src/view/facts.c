@@ -74,7 +74,9 @@ static uint64_t number_in(const char *name) {
     return str_to_int64(digits, 1, INT64_MAX, &number) ? (uint64_t)number : 0;
 }
 
-/* Which number a place of the user's, or a name that is, had last. */
+/* Which number a place of the user's had last, or a name of ours that does not tell it, or told another one
+ * before: an attempt names the checkpoint that it began from by its path alone. Most names tell their number,
+ * and take no memory. */
 static int note_checkpoint(struct view_facts *facts, const struct event_checkpoint *told) {
     if (told->path == NULL || told->number <= 0) return 0;
     bool known = facts->numbers != NULL && hash_get(facts->numbers, told->path) != NULL;
@@ -110,6 +112,7 @@ static int note_attempt(struct view_facts *facts, const struct run_event *event)
     return 0;
 }
 
+/* Each event is read once, for the replay and for what is noted beside it. */
 static int on_event(void *context, int64_t sequence, const struct journal_event *row) {
     struct view_facts *facts = context;
     struct run_event event;
@@ -153,6 +156,9 @@ static double lost_by(const struct view_facts *facts, const struct fact_attempt 
     return attempt->ended > from ? duration_seconds(attempt->ended - from) : 0;
 }
 
+/* From the last attempt back: what an attempt reported beyond the number that a later one began from was made
+ * again, and does not count. The replay has an attempt for each one here, at the same index: both take every
+ * `attempt` event. */
 static void weigh_attempts(struct view_facts *facts) {
     uint64_t counts_to = UINT64_MAX;
     for (size_t i = facts->n_attempts; i-- > 0;) {
@@ -253,6 +259,7 @@ struct facts_renewal {
     bool anew; /* what was read of it is not to be gone by */
 };
 
+/* The first row is the last event that was read before: where it is another one, this is another journal. */
 static int on_next(void *context, int64_t sequence, const struct journal_event *row) {
     struct facts_renewal *renewal = context;
     const struct view_facts *facts = renewal->facts;
@@ -299,6 +306,8 @@ void facts_kept_done(struct facts_kept *kept) {
     (void)pthread_mutex_destroy(&kept->lock);
 }
 
+/* Whoever has the kept facts holds their lock until they are given back, as their texts are borrowed; two
+ * answers about a run wait for each other, while of two runs neither does. */
 int facts_take(const char *run_path, struct facts_kept *kept, struct view_facts *own,
                const struct view_facts **facts, ty_error *err) {
     *facts = kept != NULL ? &kept->facts : own;

@@ -57,6 +57,8 @@ static void choose_block(struct chip_grid *grid, size_t chips) {
         }
 }
 
+/* Hosts take blocks row by row, layer below layer, chips their block row by row. Where blocks do not divide the
+ * columns chips are counted through. */
 static size_t cell_of(const struct chip_grid *grid, size_t host, size_t chip, size_t chips) {
     size_t across = grid->columns / grid->block_columns, down = grid->rows / grid->block_rows;
     if (grid->columns % grid->block_columns != 0) return host * chips + chip;

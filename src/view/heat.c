@@ -27,6 +27,8 @@ static int fill_by_points(const struct points *points, const struct view_query *
     return result < 0 ? result : heat_cells_draw(&cells, points->to, heat);
 }
 
+/* Lines that are kept of each rank, whose buckets stand for their values: a bucket that reaches over two
+ * columns counts in the one where it begins. */
 static int fill_by_lines(const struct view_series *series, const struct view_query *query,
                          struct view_heat *heat) {
     CLEANUP(heat_cells_done) struct heat_cells cells = {0};
@@ -76,6 +78,7 @@ static int draw(const char *run_path, const struct view_query *query, const stru
     return result;
 }
 
+/* Ranks of few workers are kept as lines, which grow with the run; of many only cells fit (drawings.h). */
 int view_heat_read(const char *run_path, const struct view_query *query, int rows, struct view_heat *heat,
                    ty_error *err) {
     struct facts_kept *kept = index_facts(query->index);

@@ -1,3 +1,6 @@
+/* Cells of a heat map as sums: a value goes to its rank and column, a column that is closed becomes the
+ * greatest mean of each row's ranks. Where the values come from (points, lines that were drawn) is not known
+ * here, nor what the query asks for beside rows and columns. */
 #include "view/heat_cells.h"
 
 #include <errno.h>
@@ -23,6 +26,7 @@ static size_t window_of(const struct view_query *query, size_t n_ranks) {
     return window < columns_of(query) ? window : columns_of(query);
 }
 
+/* As many ranks in each row as fill no more rows than are asked for: a row may stay less full, at the end. */
 static size_t per_row(const struct view_query *query, size_t n_ranks) {
     size_t most = query->rows > 0 ? (size_t)query->rows : VIEW_ROWS_MAX;
     return n_ranks > most ? (n_ranks + most - 1) / most : 1;
@@ -55,11 +59,13 @@ int heat_cells_begin(struct heat_cells *cells, const struct view_query *query, s
     return 0;
 }
 
+/* Columns that are gathered lie in a ring of `window` of them, each with all ranks. */
 static struct heat_open *column_at(const struct heat_cells *cells, size_t column) {
     return cells->open + column % cells->window * cells->n_ranks;
 }
 
-/* The column's means become those of rows. */
+/* The column's means become those of rows. Comparisons with NAN are false, so that "not greater" also takes the
+ * first mean of a row. */
 static void fold(struct heat_cells *cells, size_t column) {
     const struct heat_open *open = column_at(cells, column);
     for (size_t rank = 0; rank < cells->n_ranks; rank++) {
@@ -72,6 +78,8 @@ static void fold(struct heat_cells *cells, size_t column) {
     }
 }
 
+/* A value in a column from `end` on closes as many of the oldest columns as it is ahead; their places in the
+ * ring are cleared for the new ones. */
 bool heat_cells_add(struct heat_cells *cells, int rank, double x, double sum, double n) {
     size_t column = points_bucket(x, cells->from, cells->to, cells->columns);
     if (rank < 0 || (size_t)rank >= cells->n_ranks || column + cells->window < cells->end) return false;
@@ -86,6 +94,11 @@ bool heat_cells_add(struct heat_cells *cells, int rank, double x, double sum, do
     return true;
 }
 
+/* Columns that are still gathered are folded into a copy, so that values may go on coming. Of a map that
+ * reaches beyond the run's end, as that of a run that goes on, the columns that nothing is in yet are left out.
+ *
+ * A mean becomes 1 + 254 (mean - min) / (max - min), halves of all three: their difference may be beyond a
+ * double where the half of it is not. */
 int heat_cells_draw(const struct heat_cells *cells, double to, struct view_heat *heat) {
     struct heat_cells all = *cells;
     size_t columns = to < cells->to && cells->end > 0 ? cells->end : cells->columns, n = cells->rows * columns;

@@ -10,6 +10,7 @@
 #include "view/index.h"
 #include "view/value_counts.h"
 
+/* All ranks are counted, with those of the query beside them, so that one reading gives both. */
 static int count(const char *run_path, const struct view_query *query, const struct view_facts *facts,
                  struct value_counts *counts, struct view_histogram *histogram, ty_error *err) {
     struct drawings *drawings = index_drawings(query->index);

@@ -132,6 +132,7 @@ struct view_index {
     size_t n_values, values[INDEX_METRICS]; /* places of its metrics; SIZE_MAX: memory is short */
 };
 
+/* Leaves the index without metrics and ready for new ones, unless memory is short: then without `places`. */
 static void free_metrics(struct view_index *index) {
     for (size_t i = 0; i < index->head.n_metrics; i++) {
         free(index->metrics[i].name);
@@ -155,6 +156,7 @@ static void forget(struct view_index *index) {
 
 /* -- buckets */
 
+/* The scale is a power of two, so that x times it is exact, and slots of half the scale are pairs of these. */
 static int64_t slot_of(double scale, double x) {
     double at = x * scale;
     int64_t slot = (int64_t)at; /* towards 0 */
@@ -169,7 +171,8 @@ static int reserve(struct index_row *row, size_t n) {
     return 0;
 }
 
-/* Two neighbours become one. */
+/* Two neighbours become one: those whose number, counted from x 0, is 2 i and 2 i + 1, wherever the row
+ * begins. */
 static void widen(struct view_index *index, struct index_row *row) {
     int64_t base = row->base >> 1;
     size_t n = 0;
@@ -245,7 +248,9 @@ static struct view_bucket *add_slot(struct view_index *index, struct index_row *
 
 enum { FINEST_SCALE = 128 };
 
-/* The group's values of a metric go into its rows. */
+/* The group's values of a metric go into its rows. A row begins as finely as whole numbers need, or with 128
+ * slots to 1 for any other x, and becomes coarser as it grows. All x of the group fall into one slot: they did
+ * at the finest scale of its rows (joins_group), and a coarser slot holds whole finer ones. */
 static int merge_gathered(struct view_index *index, struct index_metric *metric) {
     for (int axis = 0; axis < INDEX_AXES_N; axis++) {
         double x = index->group.axes[axis].low;
@@ -300,6 +305,7 @@ static bool joins_group(const struct view_index *index, bool lost) {
     return true;
 }
 
+/* A row that is still empty counts as the finest there may be, since its first x decides. */
 static void begin_group(struct view_index *index, bool lost) {
     struct index_group *group = &index->group;
     *group = (struct index_group){.lost = lost};
@@ -320,6 +326,7 @@ static void begin_group(struct view_index *index, bool lost) {
     }
 }
 
+/* A bucket that is gathered is shared by all axes; each axis' own x goes in when it is merged. */
 static void gather(struct view_index *index, const struct journal_report *report) {
     struct index_group *group = &index->group;
     for (int axis = 0; axis < INDEX_AXES_N; axis++) {
@@ -380,6 +387,8 @@ static struct index_metric *find_metric(struct view_index *index, const struct v
     return NULL;
 }
 
+/* One value of the report at hand. Names that the parser has at the same place as in the report before
+ * (value->same) are not looked up again. */
 static bool note_value(void *context, const struct value *value) {
     struct view_index *index = context;
     size_t none = 0, *known = value->member < VALUES_MEMBERS ? &index->members[value->member] : &none;
@@ -419,6 +428,9 @@ static int note_unlike(struct view_index *index) {
     return anew ? INDEX_ANEW : 0;
 }
 
+/* A report's number and time are there always; an x of another name where the report has one, and then with a
+ * row of its own only if it is not the number of every report. An x beyond 1e15 has no slot, so that the
+ * numbers of slots, and the difference of any two, stay far below what an int64_t holds. */
 static int add_report(void *context, const struct journal_report *report) {
     struct view_index *index = context;
     double *xs = index->xs;
@@ -482,6 +494,7 @@ static int check(struct view_index *index, ty_error *err) {
 
 static void read_cache(struct view_index *index);
 
+/* Reads one piece behind what it has, in the thread that holds `growing`: 1 where there is more. */
 static int grow(struct view_index *index, ty_error *err) {
     struct view_scan scan = {
         .after = index->head.last, .last = (int64_t)index->there, .piece = true, .rows = &index->rows};
@@ -519,6 +532,7 @@ static int step(struct view_index *index, ty_error *err) {
     return index->outrun ? 1 : grow(index, err);
 }
 
+/* Drawings are made without `growing`: they take long, and an answer may take along what came meanwhile. */
 int view_index_grow(struct view_index *index, ty_error *err) {
     (void)pthread_mutex_lock(&index->growing);
     int result = step(index, err);
@@ -544,6 +558,8 @@ static bool has_buckets(const struct view_query *query) {
     return query->ranks == NULL && query->what == VIEW_BAND && query->metric[0] != '@';
 }
 
+/* An answer that finds another thread at work takes what there is: it never waits for the background. The
+ * answer's own facts decide what counts, as it goes by these. */
 enum index_standing index_follow(const struct view_index *const_index, const struct view_query *query,
                                  const struct view_facts *facts) {
     struct view_index *index = (struct view_index *)const_index; /* its locks */
@@ -610,6 +626,8 @@ static size_t place_of(const struct index_row *row, double x) {
     return !(at > 0) ? 0 : at < (double)row->n ? (size_t)at : row->n;
 }
 
+/* One slot more is taken at each end of the range: an x that is shifted is rounded, and may lie on the other
+ * side of an edge. Whoever asked leaves out what is outside. */
 static int copy_row(const struct index_row *row, const struct view_query *query, double shift,
                     struct index_piece *piece) {
     size_t from = isnan(query->from) ? 0 : place_of(row, query->from - shift);
@@ -650,6 +668,8 @@ const char *index_x(const struct view_index *const_index, const char *x) {
     return known ? chosen : NULL;
 }
 
+/* The ids of all buckets that reach into the range, or are next to it by a rounded shift. An end that the query
+ * leaves open is NAN, which nothing is below or above. */
 static void widen_span(const struct index_row *row, const struct view_query *query, double shift,
                        struct index_span *span) {
     double from = query->from - shift, to = query->to - shift, rounded = 1.0 / FINEST_SCALE;
@@ -733,6 +753,8 @@ static char *cache_path(const char *run_path) {
     return path.size == 0 || path.failed ? NULL : buffer_take(&path);
 }
 
+/* The head, then each metric with its rows, as they lie in memory: INDEX_VERSION changes with any of these
+ * structs. A row is written at a time, so that the whole is not in memory twice. */
 static int write_cache(const struct view_index *index, int fd) {
     CLEANUP(buffer_done) struct buffer out = {0};
     buffer_append(&out, &index->head, sizeof index->head);
@@ -771,6 +793,7 @@ static void sweep(const char *directory) {
     (void)closedir(entries);
 }
 
+/* What could not be written is tried again when there is an eighth more, and not before. */
 static int keep(struct view_index *index, ty_error *err) {
     if (!is_to_be_kept(index)) return 0;
     index->kept = index->head.last;
@@ -807,6 +830,8 @@ static bool take(struct cache_reading *reading, void *into, size_t size) {
     return true;
 }
 
+/* A row that could have been one of ours: what is computed of its base and scale later stays within the
+ * numbers. */
 static bool take_row(struct view_index *index, struct cache_reading *reading, struct index_row *row) {
     uint64_t n;
     if (!take(reading, &n, sizeof n) || !take(reading, &row->base, sizeof row->base) ||
@@ -848,6 +873,7 @@ static bool take_all(struct view_index *index, struct cache_reading *reading) {
     return reading->left == 0;
 }
 
+/* Whether the file is of this journal, as it is now, check() finds out, before anything is taken of it. */
 static void read_cache(struct view_index *index) {
     struct stat status;
     index->cache = cache_path(index->run_path);

@@ -38,6 +38,7 @@ struct metric_names {
     bool failed;
 };
 
+/* Which ranks a metric has, as bits: a list of them would take thirty times as much. */
 static int note_rank(struct metric_note *note, int rank, uint64_t *ranks) {
     enum { BITS = 64 };
     size_t word = (size_t)rank / BITS;
@@ -62,6 +63,8 @@ static int add_name(struct metric_names *names, const char *name) {
     return 0;
 }
 
+/* A value of the report at hand. In the reading of the ends (`ends`) it counts as the newest, and for its rank,
+ * but not once more among all: the sample has these, in part. */
 static int note_value(struct metric_names *names, size_t place, const struct value *value) {
     struct view_metric *metric = &names->metrics->items[place];
     struct metric_note *note = &names->notes[place];
@@ -127,6 +130,8 @@ static int most_reported(const void *a, const void *b) {
     return (x->place > y->place) - (x->place < y->place);
 }
 
+/* By how often each was reported; what is equal stays in the order of its appearance, for which qsort alone
+ * does not stand. */
 static int sort(struct view_metrics *metrics) {
     CLEANUP_FREE struct placed_metric *placed = calloc(metrics->n + 1, sizeof *placed);
     if (placed == NULL) return -ENOMEM;
@@ -147,6 +152,8 @@ static int read_ends(const char *run_path, struct metric_names *names, int64_t l
     return view_scan(run_path, &scan, on_report, names, err);
 }
 
+/* The facts are given back before the names are sorted: whoever else asks about the run need not wait for
+ * that. */
 int view_metrics_read(const char *run_path, const struct view_selection *selection, bool whole,
                       struct view_metrics *metrics, ty_error *err) {
     struct view_scan scan = {.after = selection->after, .most = whole ? 0 : VIEW_WHOLE, .block = SCAN_BLOCK};

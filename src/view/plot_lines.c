@@ -13,6 +13,7 @@
 
 /* -- buckets */
 
+/* Which is first and last goes by the ids of reports, as neither of the two need be the earlier one. */
 void view_bucket_merge(struct view_bucket *into, const struct view_bucket *from) {
     if (view_bucket_is_empty(from)) return;
     if (view_bucket_is_empty(into)) {
@@ -63,6 +64,7 @@ static size_t place_of(const struct view_line *line, double x) {
     return array_place(line->buckets, line->n, sizeof *last, is_before, &x);
 }
 
+/* From a bucket for each x to `most` buckets over the range, of which some stay empty. */
 static int divide(struct plot_lines *plot, struct plot_line *making) {
     struct view_bucket *divided = calloc(plot->most, sizeof *divided);
     if (divided == NULL) return -ENOMEM;
@@ -77,6 +79,7 @@ static int divide(struct plot_lines *plot, struct plot_line *making) {
     return 0;
 }
 
+/* Until the line is divided its buckets lie by x, and a new one moves those behind it: mostly none. */
 static int add_point(struct plot_lines *plot, struct plot_line *making, const struct point *point) {
     struct view_line *line = &making->line;
     size_t place = making->divided ? 0 : place_of(line, point->x), n = line->n;
@@ -178,6 +181,8 @@ static int by_bucket(const void *a, const void *b) {
     return (x->id_first > y->id_first) - (x->id_first < y->id_first);
 }
 
+/* Buckets that overlap are merged first, however few there are: of two reports with one x, or where a bucket
+ * grew over the beginning of the next. Then those of one place of the range, in place. */
 void plot_line_fold(struct view_line *line, double from, double to, size_t most) {
     size_t n = 0;
     if (line->n == 0) return;
@@ -223,6 +228,7 @@ static int by_rank(const void *a, const void *b) {
     return (x->rank > y->rank) - (x->rank < y->rank);
 }
 
+/* The median, not the mean of all: one rank that is far off must not make the others seem so. */
 static int keep_farthest(struct plot_mean *means, size_t n, size_t most) {
     CLEANUP_FREE double *sorted = calloc(n + 1, sizeof *sorted);
     size_t n_sorted = 0;

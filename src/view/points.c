@@ -90,6 +90,8 @@ static bool is_named(const struct value *value, const char *name, size_t size) {
     return value->name_size == size && memcmp(value->name, name, size) == 0;
 }
 
+/* A value of the report at hand: one of the metrics, or a candidate for x; it may be both. Any other is passed
+ * over in the reports that follow. */
 static bool on_value(void *context, const struct value *value) {
     struct point_gathering *gathering = context;
     bool number = value->type == VALUE_NUMBER, wanted = false;
@@ -109,6 +111,7 @@ static bool on_value(void *context, const struct value *value) {
     return true;
 }
 
+/* The candidates for x are kept beside the point; which of them it is shows at the end (settle). */
 static int add_point(const struct point_gathering *gathering, struct gathered_metric *gathered,
                      const struct journal_report *report) {
     struct points *points = gathered->points;
@@ -138,6 +141,7 @@ static bool is_idle(const struct point_gathering *gathering, const struct journa
     return known && gathering->made != MADE_LAG && ranks != NULL && !idset_has(ranks, report->rank);
 }
 
+/* A made metric has a point for each report, whose value is made of all of them later. */
 static int on_report(void *context, const struct journal_report *report) {
     struct point_gathering *gathering = context;
     if (is_idle(gathering, report)) return 0;
@@ -186,7 +190,9 @@ static int reserve_last(struct points_before *before, int rank) {
     return 0;
 }
 
-/* Reports of a rank in a row: where one is missing, in a sample, nothing is known. */
+/* Reports of a rank in a row: where one is missing, in a sample, nothing is known. Of a piece (`before`) the
+ * points come as the reports do, each rank's in order, and what was last before the piece is kept; else they
+ * are sorted. */
 static int make_intervals(struct points *points, bool rate, struct points_before *before) {
     if (points->n > 0 && before == NULL) qsort(points->items, points->n, sizeof *points->items, by_rank);
     size_t kept = 0;
@@ -237,6 +243,8 @@ static int reserve_first(struct points_before *before, struct points_firsts *fir
     return 0;
 }
 
+/* When each number of an attempt was first made, by any rank: what lags are measured from. Reports of one
+ * number may lie in different pieces, so that nothing is known of lags before all pieces were noted. */
 static int note_firsts(struct points_before *before, const struct points *points) {
     for (size_t i = 0; i < points->n; i++) {
         const struct point *point = &points->items[i];
@@ -254,6 +262,8 @@ static int note_firsts(struct points_before *before, const struct points *points
     return 0;
 }
 
+/* Without pieces the points are sorted by attempt, number and time, and `first` is the first one of its
+ * number. */
 static int make_lags(struct points *points, struct points_before *before) {
     int result = before != NULL && before->notes ? note_firsts(before, points) : 0;
     if (points->n > 0 && before == NULL) qsort(points->items, points->n, sizeof *points->items, by_number);
@@ -293,6 +303,7 @@ static double plain_x(const struct point_gathering *gathering, const struct poin
 
 /* -- the selection */
 
+/* Made metrics need the points of all ranks until here: a lag is one behind any of them. */
 static void keep(struct points *points, const struct view_query *query) {
     size_t kept = 0;
     for (size_t i = 0; i < points->n; i++) {
@@ -350,6 +361,7 @@ static void decide(struct point_gathering *gathering, const char *name) {
     if (gathering->n_names == 0) gathering->axis = AXIS_NUMBER;
 }
 
+/* `x`: by which name the run has the query's, where an index knows it; NULL: all candidates are gathered. */
 static void begin(struct point_gathering *gathering, const struct view_query *query, const char *x) {
     int axis = find_axis(query->x);
     gathering->axis = (enum axis)axis;
@@ -395,6 +407,7 @@ static int settle(const struct point_gathering *gathering, const struct gathered
     return 0;
 }
 
+/* Reads once. What was gathered before is forgotten, but for the memory. */
 static int scan(const char *run_path, struct point_gathering *gathering, struct view_scan *scan,
                 ty_error *err) {
     for (size_t i = 0; i < gathering->n; i++)
@@ -430,7 +443,7 @@ static bool narrow(const struct view_query *query, const struct points *points, 
     return true;
 }
 
-/* Those in the range, by x. */
+/* Those in the range, by x. Most reports come by rising x: what is sorted already is not sorted again. */
 static void select_points(const struct point_gathering *gathering, struct points *points, bool sorts) {
     set_range(points, gathering->query);
     divide(points);
@@ -440,7 +453,8 @@ static void select_points(const struct point_gathering *gathering, struct points
     if (!sorted) qsort(points->items, points->n, sizeof *points->items, by_x);
 }
 
-/* A sample is of one metric. */
+/* A sample is of one metric. Where only a part of the range was seen in it, a second sample, or all, is read of
+ * where the range lies; the share is then that of the part. */
 static int gather(const char *run_path, struct point_gathering *gathering, struct view_scan *reading,
                   ty_error *err) {
     struct points *points = gathering->items[0].points;
@@ -539,6 +553,7 @@ int points_gather_next(struct points_pass *pass, struct points *points, ty_error
     return result;
 }
 
+/* floor(n (x - from) / (to - from)), at least 0 and n - 1 at most: `to` itself is of the last bucket. */
 size_t points_bucket(double x, double from, double to, size_t n) {
     if (!(to > from)) return 0;
     double shrink = isfinite((to - from) * (double)n) ? 1 : 0x1p-20; /* at the ends of a double */

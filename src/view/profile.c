@@ -53,7 +53,9 @@ struct split {
     bool text, escaped, events; /* within a string; behind a \; in the list */
 };
 
-/* What `c` does to the item: it goes on (0), has ended (1), or is forgotten (2). */
+/* What `c` does to the item: it goes on (0), has ended (1), or is forgotten (2). Items are what lies between
+ * commas at the outer depth, and at that of the list of events; brackets are counted, and strings are passed
+ * over with their escapes. What is no JSON is found when an event is parsed. */
 static int split_at(struct split *split, const struct buffer *item, char c) {
     static const char key[] = "\"traceEvents\"";
     const size_t size = sizeof key - 1;
@@ -93,6 +95,7 @@ static int fail_profile(const struct profile *profile, const char *why) {
                    why);
 }
 
+/* A chunk may end anywhere: the state of the split, and the item so far, go over to the next. */
 static int take_chunk(struct profile *profile, struct split *split, const char *text, size_t size,
                       take_item *take) {
     struct buffer *item = &profile->item;
@@ -111,6 +114,7 @@ static int take_chunk(struct profile *profile, struct split *split, const char *
     return 0;
 }
 
+/* From the beginning of the file. A file that is cut off, as where a worker was killed, is told as such. */
 static int each_item(struct profile *profile, take_item *take) {
     char text[PROFILE_CHUNK];
     struct split split = {0};
@@ -128,6 +132,7 @@ static int each_item(struct profile *profile, take_item *take) {
 
 /* -- events */
 
+/* The member may stand anywhere in the file, behind the events too: so the file is read twice. */
 static int take_base(struct profile *profile) {
     static const char key[] = "\"baseTimeNanoseconds\"";
     const struct buffer *item = &profile->item;
@@ -178,6 +183,9 @@ static int number_process(struct profile *profile, json_t *pid, int *number) {
     return name_process(profile, *number, about != NULL && *about != '\0' ? about : "process");
 }
 
+/* Times become those of the run's trace, in microseconds since its first event. A base of ns and a time in us
+ * add up beyond what a double holds to the last digit: the two large ones are subtracted first, as whole
+ * numbers. */
 static void move_event(const struct profile *profile, json_t *event, int process) {
     double from_base = json_number_value(json_object_get(event, "ts")) * 1e3;
     double at = from_base + (double)(profile->base - profile->first);
@@ -189,6 +197,7 @@ static void move_event(const struct profile *profile, json_t *event, int process
                                ((int64_t)(profile->rank + 1) << 32) | (json_integer_value(id) & UINT32_MAX));
 }
 
+/* Behind the event the text may be drained; 1 where enough went out. */
 static int take_event(struct profile *profile) {
     json_error_t why;
     int process;

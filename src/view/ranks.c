@@ -30,6 +30,7 @@ struct ranks_reading {
     bool whole; /* the window has all reports of the run */
 };
 
+/* Reports come by id, so the last one of a rank is its newest. */
 static int on_report(void *context, const struct journal_report *report) {
     struct ranks_reading *reading = context;
     if (report->rank < 0 || (size_t)report->rank >= reading->ranks->n || report->attempt != reading->attempt)
@@ -167,6 +168,7 @@ static int place(struct view_ranks *ranks, const struct run_replay *replay) {
     return 0;
 }
 
+/* Ranks whose interval is not known stand behind the others, by number. */
 static int slowest_first(const void *a, const void *b) {
     const struct view_rank *x = a, *y = b;
     if (isnan(x->interval) != isnan(y->interval)) return isnan(x->interval) ? 1 : -1;

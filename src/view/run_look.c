@@ -36,6 +36,9 @@ static void note_error(struct run_look *look, int result, const ty_error *err) {
     look->failed = result == -ENOMEM || (result < 0 && look->error == NULL);
 }
 
+/* In a thread, without the lock: nobody else touches a look that is begun until it is done. The files are
+ * looked at before the journal is read: what is written in between looks new the next time, and is read
+ * again. */
 static void look_at(struct run_look *look) {
     char name[PATH_MAX + 16];
     ty_error err = {0};
@@ -111,6 +114,8 @@ static void let_go(struct looking *looking) {
     free(looking);
 }
 
+/* Makes looks until none is left to begin. Who waited may be gone by the end of one, and whoever asked for that
+ * look too (`left`): the last user frees what is shared. */
 static void *make_looks(void *context) {
     struct looking *looking = context;
     pthread_mutex_lock(&lock);
@@ -139,7 +144,8 @@ static bool start_thread(struct looking *looking) {
     return started;
 }
 
-/* Under the lock. */
+/* Under the lock. A thread is added each STALL_MS in which no look ended: one is enough while directories
+ * answer, and 64 that hang leave none for the rest. */
 static void wait_for_looks(struct looking *looking) {
     nanoseconds now = clock_monotonic(), end = now + RUN_LOOK_SECONDS * NS_PER_S;
     bool stalled = true;

@@ -52,6 +52,7 @@ struct view_runs {
     uint64_t cursor;
 };
 
+/* FNV-1a of 64 bits: that two of a hundred thousand paths share one has a chance below 10^-9. */
 static void make_id(const char *real, char id[VIEW_ID_SIZE]) {
     (void)snprintf(id, VIEW_ID_SIZE, "%016" PRIx64, str_hash(real, strlen(real)));
 }
@@ -149,6 +150,8 @@ static struct run_entry *see(struct view_runs *runs, struct run_name *name, cons
     return entry;
 }
 
+/* What was read of the run is forgotten: `summary` is empty until whoever calls puts another one there. Takes
+ * the error. */
 static void renew(struct view_runs *runs, struct run_entry *entry, struct run_files files, char *error) {
     entry->run.there = true;
     entry->run.changed = ++runs->cursor;
@@ -187,6 +190,7 @@ static int note_hanging(struct view_runs *runs, struct run_entry *entry) {
     return 1;
 }
 
+/* A look that goes on stays with its name, and the next looks leave that out. */
 static int take_look(struct view_runs *runs, struct run_name *name) {
     struct run_entry *entry = find_entry(runs, name->id);
     enum run_look_state state = run_look_state(name->look);
@@ -200,6 +204,7 @@ static int take_look(struct view_runs *runs, struct run_name *name) {
     return changed;
 }
 
+/* Names are told apart by their paths; links may lead several of them to one run, which its ID shows. */
 static struct run_name *find_name(struct view_runs *runs, const char *path) {
     const uintptr_t *known = hash_get(runs->names, path);
     if (known != NULL) return (struct run_name *)*known;
@@ -217,6 +222,7 @@ static int add_look(const struct view_runs *runs, struct run_name *name, const c
     return name->look != NULL ? 0 : -ENOMEM;
 }
 
+/* Each name that is listed is looked at: what of them is a run the look tells. */
 static int add_names(struct view_runs *runs, const struct run_place *storage) {
     const struct run_look *look = storage->look;
     for (size_t i = 0; i < look->n_names; i++) {
@@ -288,6 +294,7 @@ static int list_storages(struct view_runs *runs, ty_error *err) {
     return result < 0 ? result : changed;
 }
 
+/* A look that hangs goes on without its name, and frees itself when it ends. The run's entry is drop_gone's. */
 static void drop_names(struct view_runs *runs) {
     uintptr_t value;
     const char *path;
@@ -365,6 +372,8 @@ static int newest_first(const void *a, const void *b) {
     return strcmp(x->name, y->name);
 }
 
+/* All entries are taken for gone until a look has seen them: first the storage paths are listed, then what lies
+ * below them is looked at, all together, as one that hangs must not keep the others waiting. */
 int view_runs_look(struct view_runs *runs, ty_error *err) {
     uintptr_t value;
     for (size_t i = 0; i < runs->n; i++)

@@ -31,6 +31,7 @@ static size_t room_for(const struct view_scan *scan) {
     return scan->most > 0 && sample > PIECE_ROWS ? (size_t)sample : PIECE_ROWS;
 }
 
+/* A text of any size is taken as the first of its piece: else a reading would never get past it. */
 static int gather(void *context, const struct journal_report *report) {
     struct scan_piece *piece = context;
     size_t most = piece->sampled ? SAMPLE_BYTES : PIECE_BYTES;
@@ -43,6 +44,8 @@ static int gather(void *context, const struct journal_report *report) {
     return rows->text.failed ? -ENOMEM : 0;
 }
 
+/* As many blocks as a piece has room for, 256 at most, evenly spread, the first at the beginning and the last
+ * at the end: what is at the ends of a plot is always of the ends of the run. */
 static int read_blocks(struct journal *journal, struct scan_piece *piece, ty_error *err) {
     const struct view_scan *scan = piece->scan;
     int64_t size = block_of(scan), there = scan->last - scan->after;
@@ -57,6 +60,8 @@ static int read_blocks(struct journal *journal, struct scan_piece *piece, ty_err
     return result;
 }
 
+/* Called again, from the beginning, where the journal was written while it was read without an index
+ * (journal_read). */
 static int read_piece(void *context, struct journal *journal, ty_error *err) {
     struct scan_piece *piece = context;
     struct view_scan *scan = piece->scan;
@@ -82,6 +87,7 @@ static int read_piece(void *context, struct journal *journal, ty_error *err) {
     return result < 0 ? result : 0;
 }
 
+/* Texts lie behind each other without ends: each report's begins where the one before it ended. */
 static int hand(struct view_scan *scan, const struct scan_rows *rows,
                 int (*each)(void *context, const struct journal_report *report), void *context) {
     const char *text = rows->text.data;
@@ -116,6 +122,7 @@ void scan_sample_done(struct scan_sample *sample) {
     (void)pthread_mutex_destroy(&sample->lock);
 }
 
+/* Rows are kept in as much memory as they need. */
 static int take_sample(const char *run_path, struct view_scan *scan, struct scan_sample *sample,
                        ty_error *err) {
     struct scan_piece piece = {.scan = scan};
@@ -136,6 +143,7 @@ static int take_sample(const char *run_path, struct view_scan *scan, struct scan
     return 0;
 }
 
+/* Whoever asks second waits for the reading of the first, and is handed the same rows. */
 static int hand_sample(const char *run_path, struct view_scan *scan,
                        int (*each)(void *context, const struct journal_report *report), void *context,
                        ty_error *err) {

@@ -24,6 +24,7 @@ struct view_query view_query_new(const char *metric) {
 
 /* -- lines */
 
+/* A line of each chosen rank, or one of all; what later attempts took back has lines of its own (VIEW_ALL). */
 static int add_lines(struct view_series *series, const struct points *points, const struct view_query *query) {
     bool of_ranks = query->what == VIEW_RANKS;
     struct plot_means means = {0};
@@ -51,6 +52,8 @@ static int add_mark(struct view_series *series, double x, enum view_mark_kind ki
     return 0;
 }
 
+/* A mark beyond the range is none: the points behind it are there to find the marks within (points.h,
+ * n_all). */
 static double x_within(const struct points *points, const struct point *point) {
     return point->x >= points->from && point->x <= points->to ? point->x : (double)NAN;
 }
@@ -93,6 +96,7 @@ static const struct point *find_nonfinite(const struct points *points, uint64_t 
     return first;
 }
 
+/* One mark for all of them, at the first: where it began is what somebody looks for. */
 static int mark_nonfinite(struct view_series *series, const struct point *first, uint64_t n) {
     if (first == NULL) return 0;
     return add_mark(series, first->x, VIEW_MARK_NONFINITE,
@@ -107,7 +111,8 @@ static int by_mark(const void *a, const void *b) {
     return (x->x > y->x) - (x->x < y->x);
 }
 
-/* Of what the facts tell of, the newest of each kind where there are too many. */
+/* Of what the facts tell of, the newest of each kind where there are too many: each is looked for among all
+ * points. The first attempt has no mark, as it begins where the run does. */
 static int add_marks(struct view_series *series, const struct points *points, const struct view_facts *facts) {
     size_t n = facts->n_attempts, from = n > MARKS_MAX ? n - MARKS_MAX : 1;
     int result = 0;
@@ -173,6 +178,7 @@ static void find_ends(struct index_answer *answer) {
         }
 }
 
+/* Reports behind `after` up to `last`, of which there may be none: that is asked of no journal. */
 static int gather_between(const struct index_answer *answer, const struct view_query *query, int64_t after,
                           int64_t last, struct points *points, ty_error *err) {
     if (last > after)
@@ -212,6 +218,8 @@ static int add_edge(const struct index_answer *answer, const struct view_bucket 
     return result;
 }
 
+/* Buckets that lie in the range are taken as they are, those at its ends are read again, and what no bucket has
+ * yet is added as points; then all are folded into as many buckets as are asked for. */
 static int merge_line(const struct index_answer *answer, const struct index_piece *piece, bool lost,
                       struct view_series *series, ty_error *err) {
     size_t most = answer->query->buckets > 0 ? (size_t)answer->query->buckets : VIEW_BUCKETS;
@@ -376,6 +384,7 @@ static size_t n_together(const struct view_facts *facts, const char *const *metr
     return plain > 0 ? plain : 1;
 }
 
+/* Of few reports: no index is asked, and none of the metrics is a made one (n_together). */
 static int draw_together(const char *run_path, const struct view_query *query, const char *const *metrics,
                          size_t n, const struct view_facts *facts, struct view_series *series, ty_error *err) {
     const struct index_answer none = {.facts = facts};
@@ -391,6 +400,7 @@ static int draw_together(const char *run_path, const struct view_query *query, c
     return result == -ENOMEM ? ty_fail_memory(err) : result;
 }
 
+/* The facts are taken once for all metrics, so that all are of the same state of the run. */
 int view_series_read_each(const char *run_path, const struct view_query *query, const char *const *metrics,
                           size_t n, struct view_series *series, ty_error *err) {
     struct facts_kept *kept = index_facts(query->index);
@@ -464,6 +474,7 @@ static const struct {
 #undef X
 };
 
+/* Columns, not rows: names stand there once, and a plot's library takes arrays. */
 static void encode_line(const struct view_line *line, const char *run, const char *metric, struct buffer *out) {
     buffer_text(out, "{\"run\": ");
     buffer_json_text(out, run);

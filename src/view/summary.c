@@ -103,7 +103,7 @@ enum worker_standing view_standing_of(const struct replay_worker *worker) {
     }
 }
 
-/* What the events tell. */
+/* What the events tell: texts stay the replay's. */
 static int tell(struct view_summary *summary) {
     const struct run_replay *replay = &summary->replay;
     const struct event_run *run = &replay->run.event.of.run;
@@ -139,7 +139,7 @@ static int tell(struct view_summary *summary) {
     return list_sizes(summary);
 }
 
-/* -- where the start's seconds went: of the first attempt, the one that a person waited for */
+/* -- where the seconds of the last attempt's start went */
 
 static void note_phase(struct start_phase *phase, nanoseconds duration, int rank) {
     if (phase->known && phase->duration >= duration) return;
@@ -148,7 +148,8 @@ static void note_phase(struct start_phase *phase, nanoseconds duration, int rank
     phase->rank = rank;
 }
 
-/* Of the last attempt. */
+/* A phase of which one of the two ends is not told is not known; where clocks of two nodes disagree so far that
+ * it would be negative it took nothing. */
 static void measure_phases(struct view_summary *summary) {
     const struct run_replay *replay = &summary->replay;
     const struct replay_start *start = &replay->last_start;
@@ -190,7 +191,8 @@ static int on_first(void *context, const struct journal_report *report) {
     return ++reading->n == summary->replay.n_workers;
 }
 
-/* How long the slowest rank took to its first report in the last attempt. */
+/* How long the slowest rank took to its first report in the last attempt. First reports lie near the beginning
+ * of it: no more are read than every rank makes in its first few. */
 static int measure_first(struct journal *journal, struct view_summary *summary, ty_error *err) {
     size_t n = summary->replay.n_workers, most = n * PACE_REPORTS;
     CLEANUP_FREE bool *made = calloc(n + 1, sizeof *made);
@@ -228,6 +230,7 @@ static int on_pace(void *context, const struct journal_report *report) {
     return 0;
 }
 
+/* Of the last reports alone, as what went slowly an hour ago says nothing of now. */
 static int measure_pace(struct journal *journal, struct reading *reading, ty_error *err) {
     struct view_summary *summary = reading->summary;
     size_t limit = summary->replay.n_workers * PACE_REPORTS;
@@ -283,6 +286,8 @@ static enum run_standing stand(const struct view_summary *summary) {
     return STANDING_FAILED;
 }
 
+/* What no event tells: whether a run without an end goes on. Facts that were lent are others' too, and cannot
+ * be closed: of a run that died without a word the journal is read anew. */
 static int conclude(const char *name, const char *run_path, struct view_summary *summary, ty_error *err) {
     summary->name = strdup(name);
     summary->path = strdup(run_path);
@@ -339,6 +344,8 @@ static int on_last(void *context, const struct journal_event *row, const char *c
     return result < 0 || summary->replay.failed || lost || tell(summary) < 0 ? -EAGAIN : 0;
 }
 
+/* What goes on, is damaged, or is of another version, is read again as any journal, which tells what is wrong
+ * with it. */
 int view_summary_read_end(struct journal_ends *ends, const char *name, const char *run_path,
                           struct view_summary *summary, ty_error *err) {
     *summary = (struct view_summary){.status = -1, .cause_rank = -1};

@@ -93,6 +93,8 @@ static uint32_t masked_crc(const void *data, size_t size) {
     return htole32(((crc >> 15) | (crc << 17)) + 0xa282ead8);
 }
 
+/* Length, its checksum, the event, its checksum: TensorFlow's record format
+ * (tensorflow/core/lib/io/record_writer.h). Numbers are little-endian. */
 static void append_record(struct buffer *out, const Tensorboard__Event *event) {
     size_t size = tensorboard__event__get_packed_size(event);
     uint64_t length = htole64(size);
@@ -107,6 +109,8 @@ static void append_record(struct buffer *out, const Tensorboard__Event *event) {
     buffer_append(out, &crc, sizeof crc);
 }
 
+/* An event with a summary of all values of the report at hand, as tensors without dimensions: simple values, as
+ * older writers make them, are floats. */
 static int append_values(struct tensorboard *board, struct buffer *out, nanoseconds time, int64_t step) {
     size_t n = board->n_values;
     if (n == 0) return 0;
@@ -149,6 +153,8 @@ static int append_values(struct tensorboard *board, struct buffer *out, nanoseco
 
 /* -- files */
 
+/* TensorBoard takes files with "tfevents" in their names, and sorts those of a directory by them: all have the
+ * time of the run's first event there. The first record says of which form the others are. */
 static int begin_file(const struct tensorboard *board, struct board_file *file, const char *name) {
     static char version[] = "brain.Event:2";
     CLEANUP_FREE char *directory = str_format("%s/%s", board->directory, name);
@@ -167,6 +173,7 @@ static int begin_file(const struct tensorboard *board, struct board_file *file, 
     return file->records.failed ? -ENOMEM : 0;
 }
 
+/* Opened for each writing, appended to, and closed. */
 static int flush_file(struct board_file *file) {
     if (file->path == NULL || file->records.size == 0) return 0;
     CLEANUP_FD int fd = open(file->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
@@ -288,6 +295,8 @@ static int add_to_mean(struct tensorboard *board, const struct journal_report *r
     return all > 0 && mean->ranks >= all ? flush_mean(board, mean) : 0;
 }
 
+/* A number has its place among the means by its remainder: where another one, or another attempt's, still waits
+ * there, that is written with the ranks that it has. */
 static int write_report(void *context, const struct journal_report *report) {
     struct tensorboard *board = context;
     struct board_file *file;

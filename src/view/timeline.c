@@ -33,6 +33,7 @@ struct shares_reading {
     nanoseconds last;
 };
 
+/* Up to `time` the run did what it did, from then on the next. A clock that was put back takes nothing off. */
 static void turn(struct shares_reading *reading, nanoseconds time, enum view_share next) {
     if (reading->from > 0 && time > reading->from)
         reading->shares[reading->now] += duration_seconds(time - reading->from);
@@ -130,6 +131,8 @@ static int by_total(const void *a, const void *b) {
     return (x->rank > y->rank) - (x->rank < y->rank);
 }
 
+/* Of the member at `offset` of each; `room` has place for n numbers. Quantiles are values that some rank had:
+ * the one at (n - 1) q, rounded down. */
 static struct view_quantiles take_quantiles(const struct view_rank_start *starts, size_t n, size_t offset,
                                             double *room) {
     const double none = (double)NAN;
@@ -168,6 +171,8 @@ static int measure_ranks(struct view_timeline *timeline) {
     return 0;
 }
 
+/* Lost work is what restarts say that was thrown away: it was training while it went on, and is taken off
+ * that. */
 int view_timeline_read(const char *name, const char *run_path, struct view_timeline *timeline, ty_error *err) {
     *timeline = (struct view_timeline){0};
     struct view_facts facts = {0};
@@ -295,6 +300,7 @@ static int encode_event(void *context, int64_t sequence, const struct journal_ev
     return result < 0 || out->failed ? -ENOMEM : 0;
 }
 
+/* From the beginning each time: what was read while the journal changed is thrown away (journal_read). */
 static int read_events(void *context, struct journal *journal, ty_error *err) {
     struct events_reading *reading = context;
     reading->n = 0;
@@ -343,6 +349,8 @@ static int rank_by_score(enum score_order order, const double *scores, size_t n,
     return 0;
 }
 
+/* Bytes are counted in its directory now. A place of the user's is not looked into: it may be anywhere, and
+ * large. */
 static void encode_checkpoint(const char *run_path, const struct fact_checkpoint *checkpoint, double score,
                               size_t place, struct buffer *out) {
     buffer_printf(out, "{\"number\": %llu, \"attempt\": %d, \"time\": ", (unsigned long long)checkpoint->number,

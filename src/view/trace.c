@@ -88,6 +88,7 @@ struct trace_writing {
 
 /* -- pieces */
 
+/* Microseconds, as the format has them; nanoseconds stand behind the point. */
 static void append_time(struct buffer *out, nanoseconds time) {
     encode_int(out, time / 1000);
     int rest = (int)(time % 1000);
@@ -144,6 +145,7 @@ static bool is_asked(const struct trace_writing *writing, int rank) {
            (writing->asked->ranks == NULL || idset_has(writing->asked->ranks, rank));
 }
 
+/* All tracks are named first; of a rank one on each node that it was on in any attempt. */
 static void write_names(struct trace_writing *writing, const char *name) {
     CLEANUP(buffer_done) struct buffer text = {0};
     buffer_printf(&text, "run %s", name);
@@ -181,6 +183,7 @@ static size_t place_node(struct trace_writing *writing, const char *name) {
     return hash_set(writing->known, name, writing->n_nodes - 1) < 0 ? SIZE_MAX : writing->n_nodes - 1;
 }
 
+/* Ranks are kept by the places of their nodes among all: a plan names its own nodes in an order of its own. */
 static int add_plan(struct trace_writing *writing, const struct event_plan *told, int attempt) {
     const struct event_texts *names = &told->nodes;
     CLEANUP_FREE size_t *places = calloc(names->n + 1, sizeof *places);
@@ -451,6 +454,8 @@ static int keep_event(void *context, int64_t sequence, const struct journal_even
     return result < 0 ? -ENOMEM : 0;
 }
 
+/* Events are kept in memory until the reading is known to be right, since what is written cannot be taken
+ * back. */
 static int read_events(void *context, struct journal *journal, ty_error *err) {
     struct trace_events *events = context;
     forget_events(events);
@@ -506,6 +511,9 @@ static void note_report(struct trace_writing *writing, const struct journal_repo
     writing->reported = i;
 }
 
+/* A report is the slice since the one before it, the first one since its rank could report. What went before a
+ * report that is not asked for is noted all the same, so that the first that is asked for begins where it
+ * did. */
 static int write_report(void *context, const struct journal_report *report) {
     struct trace_writing *writing = context;
     const struct view_trace *asked = writing->asked;
@@ -539,6 +547,7 @@ static int write_report(void *context, const struct journal_report *report) {
 
 /* -- the run's own track */
 
+/* Behind the reports: an attempt that says no end lasts to its last one. */
 static void write_attempts(struct trace_writing *writing) {
     const struct run_replay *replay = &writing->facts.replay;
     for (size_t i = 0; i < writing->n_attempts && i < replay->n_attempts; i++) {
@@ -574,6 +583,8 @@ static void write_run_start(struct trace_writing *writing) {
 
 /* -- means */
 
+/* Means over the ranks of the metrics that are reported most, in as many buckets as a plot has: of each report
+ * a counter would make the file many times as large. */
 static int write_counters(struct trace_writing *writing, const char *run_path, ty_error *err) {
     const struct view_selection all = {0};
     struct view_metrics metrics;
@@ -651,6 +662,8 @@ static int write_usage(struct trace_writing *writing, const char *run_path, ty_e
 
 /* -- together */
 
+/* The order is that of the file: events of which slices are made first, since reports are cut at these
+ * (fit_between), then the run's own track, of which the reports tell the ends. */
 static int write_all(struct trace_writing *writing, const char *name, const char *run_path, ty_error *err) {
     struct buffer *out = &writing->outlet.text;
     struct view_scan scan = {0};

@@ -57,6 +57,7 @@ static struct view_usage_node *make_node(struct view_usage *usage, const char *n
     return &usage->nodes[low];
 }
 
+/* The search begins where the row before was found: rows of a time come in the same order each time. */
 static struct view_usage_last *find_item(struct view_usage_node *node, const struct usage_row *row) {
     for (size_t i = 0, at = node->likely; i < node->n; i++, at++) {
         if (at >= node->n) at = 0;
@@ -67,6 +68,8 @@ static struct view_usage_last *find_item(struct view_usage_node *node, const str
     return NULL;
 }
 
+/* Rows come by time: the last one of each thing stays, with the rate since the one before. A counter that fell
+ * began anew, and has no rate for once. */
 static int take_last(void *context, const struct usage_row *row) {
     struct view_usage_node *node = make_node(context, row->node);
     struct view_usage_last *item = node != NULL ? find_item(node, row) : NULL;
@@ -91,6 +94,8 @@ struct first_taking {
     nanoseconds from;
 };
 
+/* What counters stood at when the run began: the least of the first two minutes, as nodes come up one after the
+ * other. 1 behind these. */
 static int take_first(void *context, const struct usage_row *row) {
     struct first_taking *taking = context;
     if (taking->from == 0) taking->from = row->time;
@@ -118,6 +123,8 @@ static int take_later(void *context, const struct usage_row *row) {
     return --taking->missing == 0;
 }
 
+/* The newest rows, then the oldest, and of what came later its own first row: of a long run this is little of
+ * all. */
 static int read_lasts(void *context, struct journal *db, ty_error *err) {
     struct view_usage *usage = context;
     const struct usage_query newest = {.to = INT64_MAX, .newest = LAST_WITHIN}, all = {.to = INT64_MAX};
@@ -137,6 +144,8 @@ static int read_lasts(void *context, struct journal *db, ty_error *err) {
     return result;
 }
 
+/* How long a period is the node's own samples tell; of a run that has ended the newest sample of any node is
+ * now. */
 int view_usage_read(const char *run_path, nanoseconds now, struct view_usage *usage, ty_error *err) {
     nanoseconds newest = now;
     *usage = (struct view_usage){0};

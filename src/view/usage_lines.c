@@ -55,6 +55,7 @@ static size_t line_for(struct usage_reading *reading, const struct usage_row *ro
     return lines->n++;
 }
 
+/* The source that the row is of, a new one where it was not seen before. NULL when memory is short. */
 static struct usage_source *make_source(struct usage_reading *reading, const struct usage_row *row) {
     CLEANUP(buffer_done) struct buffer key = {0};
     if (reading->likely >= reading->n) reading->likely = 0;
@@ -82,6 +83,7 @@ static struct usage_source *make_source(struct usage_reading *reading, const str
     return &reading->sources[reading->likely++];
 }
 
+/* Means count as often as they have samples. */
 static void merge(struct view_usage_point *bucket, const struct view_usage_point *point) {
     double n = (double)(bucket->n + point->n);
     if (point->x_last > bucket->x_last) bucket->x_last = point->x_last;
@@ -91,6 +93,8 @@ static void merge(struct view_usage_point *bucket, const struct view_usage_point
     bucket->n += point->n;
 }
 
+/* Several sources of one line come by time, so that a point belongs into the bucket that is open, or begins
+ * one. */
 static int add_point(const struct usage_reading *reading, struct view_usage_line *line,
                      const struct view_usage_point *point) {
     const struct view_usage_point *last = line->n > 0 ? &line->points[line->n - 1] : NULL;
@@ -143,6 +147,7 @@ static int divide(struct usage_reading *reading, struct journal *db, const struc
     return 0;
 }
 
+/* Begins anew each time it is called (journal_read). */
 static int read_points(void *context, struct journal *db, ty_error *err) {
     struct usage_reading *reading = context;
     const struct view_usage_query *query = reading->query;

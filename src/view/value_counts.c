@@ -12,6 +12,8 @@
 
 /* -- keys */
 
+/* Bits of a double as a whole number grow with its value, as long as that is not negative: there all bits are
+ * turned, and above 0 the sign alone, so that the keys of all finite values lie in the order of the values. */
 static uint64_t key_of(double value) {
     const uint64_t sign = UINT64_C(1) << 63;
     uint64_t bits;
@@ -70,6 +72,7 @@ static void coarsen(struct value_counts *counts) {
     }
 }
 
+/* Both are sorted; `out` has room for all. */
 static size_t merge(const struct value_counts *counts, const struct value_count *added, size_t n,
                     struct value_count *out) {
     size_t at = 0, of = 0, n_out = 0;
@@ -80,6 +83,7 @@ static size_t merge(const struct value_counts *counts, const struct value_count 
     return join(out, n_out);
 }
 
+/* What comes is sorted and joined by itself first, and merged with what there is in one pass. */
 int value_counts_add(struct value_counts *counts, const struct points *points, const struct idset *chosen) {
     CLEANUP_FREE struct value_count *added = calloc(points->n + 1, sizeof *added);
     size_t n = 0;
@@ -146,6 +150,7 @@ static void take_interval(const struct value_counts *counts, const struct value_
     if (histogram->chosen != NULL) histogram->chosen[bin] += count->chosen;
 }
 
+/* Where the range is beyond a double its two ends are divided, and not their difference. */
 void value_counts_fill(const struct value_counts *counts, bool near, struct view_histogram *histogram) {
     histogram->min = histogram->max = histogram->near = (double)NAN;
     if (counts->n == 0) return;

@@ -114,6 +114,7 @@ void values_text(const char *text, size_t size, struct buffer *out) {
 
 /* -- numbers */
 
+/* strtod goes by the program's locale, which may have a comma for a point: so by one of its own. */
 static double read_slowly(const char *text, size_t size) {
     char place[128];
     CLEANUP_FREE char *longer = size < sizeof place ? NULL : malloc(size + 1);
@@ -200,6 +201,8 @@ static int take_digits(struct values_walk *walk, uint64_t *mantissa, int *n) {
     return (int)(at - rest);
 }
 
+/* Of an absurd exponent the value stops growing, so that it does not overflow; strtod then says what the number
+ * is. */
 static int take_exponent(struct values_walk *walk) {
     int value = 0;
     walk->at++;
@@ -210,6 +213,8 @@ static int take_exponent(struct values_walk *walk) {
     return negative ? -value : value;
 }
 
+/* Digits that had no room in the mantissa count as zeros in front of the point; with any the number goes the
+ * slow way. */
 static bool take_number(struct values_walk *walk, double *number) {
     const char *text = walk->at;
     uint64_t mantissa = 0;
@@ -267,6 +272,7 @@ static enum value_type type_of_text(const char *text, size_t size, double *numbe
     return VALUE_TEXT;
 }
 
+/* Any value: its type, its number or what stands for it, and its text. False for what is no JSON. */
 static bool take_value(struct values_walk *walk, struct value *value) {
     skip_blanks(walk);
     if (walk->at == walk->end) return false;
@@ -355,6 +361,7 @@ static bool take_same_number(struct values_walk *walk, const struct values_membe
     return true;
 }
 
+/* true and false are numbers too, and are not learned: that a value stands as one of them is told beside it. */
 static void learn_number(struct values_member *member, const struct value *value) {
     bool fits = value->type == VALUE_NUMBER && !value->flag && value->text_size <= sizeof member->digits;
     member->number_size = fits ? (uint8_t)value->text_size : 0;
@@ -414,6 +421,8 @@ static bool take_member(struct values_walk *walk, int depth, size_t place, const
     return right;
 }
 
+/* Members of the outermost object are compared with those of the text before, each at its place: from the comma
+ * in front of it to where its value begins. */
 static bool take_object(struct values_walk *walk, int depth) {
     walk->at++;
     if (take(walk, '}')) return true;
