@@ -171,8 +171,8 @@ static int measure_ranks(struct view_timeline *timeline) {
     return 0;
 }
 
-/* Lost work is what restarts say that was thrown away: it was training while it went on, and is taken off
- * that. */
+/* Lost work is what later attempts do once more, as the facts have it: it was training while it went on, and is
+ * taken off that. */
 int view_timeline_read(const char *name, const char *run_path, struct view_timeline *timeline, ty_error *err) {
     *timeline = (struct view_timeline){0};
     struct view_facts facts = {0};

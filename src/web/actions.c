@@ -18,6 +18,7 @@
 #include "base/str.h"
 #include "controller/run_lock.h"
 
+/* The name must be said again: a request that was sent by mistake, or made up, does not know it. */
 int action_check(const struct buffer *body, const char *name, const char *run_path, ty_error *err) {
     struct stat status;
     json_t *tree = body->size > 0 ? json_loadb(body->data, body->size, JSON_REJECT_DUPLICATES, NULL) : NULL;
@@ -37,6 +38,7 @@ int action_stop(const char *run_path, struct buffer *out, ty_error *err) {
     return result < 0 ? result : 0;
 }
 
+/* By the command, in a process of its own. It waits for as long as that does, which workers may make long. */
 int action_stacks(const char *run_path, struct buffer *out, ty_error *err) {
     const char *command = module_command(err), *slash = strrchr(run_path, '/');
     CLEANUP_FREE char *storage = strndup(run_path, (size_t)(slash - run_path));

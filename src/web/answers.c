@@ -55,6 +55,7 @@ static int read_query(const struct api_call *call, const char *buckets_name, int
     return 0;
 }
 
+/* Copies, as the list is this lane's: the loop notes them (call_done). */
 static int note_found(struct api_call *call) {
     size_t n = view_runs_count(call->site->list);
     call->found = calloc(n + 1, sizeof *call->found);
@@ -97,6 +98,8 @@ static int answer_exposition(struct api_call *call, ty_error *err) {
     return result;
 }
 
+/* The facts that are kept serve the summary and the ranks; they are given back before the text is made. A run
+ * whose ranks cannot be read is shown without its pace. */
 static int answer_run(struct api_call *call, ty_error *err) {
     struct facts_kept *kept = index_facts(call->run->index);
     struct view_summary summary = {0};
@@ -138,6 +141,8 @@ static int answer_metrics(struct api_call *call, ty_error *err) {
     return 0;
 }
 
+/* Called once for each run, in the lane of that, and answers at the last. A run's index is its own: of the
+ * query what differs from run to run is read anew each time. */
 static int answer_series(struct api_call *call, ty_error *err) {
     CLEANUP(idset_done) struct idset ranks = {0};
     struct view_query query;
@@ -384,6 +389,7 @@ static bool parse_rank(const struct url_part *part, int *rank) {
     return true;
 }
 
+/* An ID of another length, or a rank that is none, is a path that does not exist. */
 const struct route *route_find(struct api_call *call, const char *path) {
     struct url_part parts[2] = {0};
     const struct route *table = call->acts ? action_routes : routes;

@@ -15,6 +15,7 @@
 
 static const struct route stream_route = {.path = "/api/stream", .parameters = "run"};
 
+/* From here on the request is the server's again: it may be gone before the call is freed. */
 static void reply(struct api_call *call, unsigned status) {
     const struct http_reply message = {
         .status = status, .type = call->type != NULL ? call->type : "application/json", .body = &call->out};
@@ -76,6 +77,7 @@ void call_free(struct api_call *call) {
     free(call);
 }
 
+/* What the storage does not answer is 503, to be tried again; what is wrong with the request is 4xx. */
 static unsigned status_of(int result) {
     switch (result) {
     case TY_EUSAGE:
@@ -125,6 +127,9 @@ static struct site_run *note_run(struct site *site, const char *id, const char *
 
 static void dispatch(struct api_call *call);
 
+/* On the loop, behind each piece of work for a call: the list that was looked at, one of several runs, the
+ * answer. The runs that a look found are noted first, whatever became of the request, as the next one asks for
+ * them. */
 static void call_done(struct lane_job *job) {
     struct api_call *call = (struct api_call *)job;
     for (size_t i = 0; i < call->n_found; i++)
@@ -169,6 +174,8 @@ static void call_drop(struct lane_job *job) {
     call_free((struct api_call *)job);
 }
 
+/* In the thread of a lane. A run that was removed while it was read, or before, is told as such, whatever the
+ * answer made of files that were going. */
 static void call_work(struct lane_job *job) {
     struct api_call *call = (struct api_call *)job;
     nanoseconds began = clock_thread();
@@ -190,6 +197,8 @@ static int patience_of(const struct api_call *call) {
     return call->run != NULL ? SITE_PATIENCE_SECONDS : 2 * RUN_LOOK_SECONDS + SITE_PATIENCE_SECONDS;
 }
 
+/* The answer is given up, not the work: its thread is at it still, and call_done frees the call when that
+ * ends. */
 static void lose_patience(void *context) {
     struct api_call *call = context;
     ty_error message;
@@ -260,6 +269,7 @@ static bool have_indexes(const struct api_call *call) {
     return true;
 }
 
+/* Taken a second time behind a look at the list, where an ID was not known (call->looked). */
 static void dispatch(struct api_call *call) {
     struct site *site = call->site;
     bool stream = !call->acts && str_equal(call->request->path, stream_route.path);
@@ -294,6 +304,8 @@ static void dispatch(struct api_call *call) {
     }
 }
 
+/* The call lives until its thread is done and its reply is sent, or given up; `owner` is how the server's news
+ * of the request find it. */
 void api_request(struct site *site, struct http_request *request) {
     struct api_call *call = calloc(1, sizeof *call);
     if (call == NULL) {

@@ -19,6 +19,7 @@ enum { EXPORT_BLOCK = 64 << 10, EXPORT_AHEAD = 256 << 10 };
 
 /* -- the thread */
 
+/* Waits while the pipe is full, which is while the client does not read; a client that went is EPIPE. */
 static int write_pipe(void *context, const char *text, size_t size, ty_error *err) {
     const struct api_call *call = context;
     while (size > 0) {
@@ -130,6 +131,8 @@ static void settle(struct api_call *call) {
     site_stir(call->site);
 }
 
+/* Two ends come in any order, each on the loop. A call that was given up counts among those that are left until
+ * its thread has come back. */
 void download_end(struct api_call *call) {
     if (!call->finished) {
         call->finished = true; /* the pipe may still hold its end */
@@ -155,6 +158,8 @@ void download_close(struct api_call *call) {
     download_end(call);
 }
 
+/* The thread keeps the call, and finds the pipe closed when it writes on. The reply breaks off, so that no
+ * client takes what it has for the whole. */
 void download_give_up(struct api_call *call) {
     struct http_request *request = TAKE(call->request);
     call->left = true;
@@ -193,6 +198,8 @@ static void on_readable(void *context, unsigned events) {
     site_stir(site);
 }
 
+/* The client has taken all that waited: the pipe is read again, and from now on it is the thread who is waited
+ * for. */
 void api_drained(struct http_request *request) {
     struct api_call *call = request->owner;
     if (call == NULL || !call->exporting || call->pipe[0] < 0) return;
@@ -209,6 +216,8 @@ static int check(const struct api_call *call, ty_error *err) {
     return result < 0 ? result : read_trace(call, &trace, &traced, err);
 }
 
+/* The end that the thread writes to stays blocking; ours must not block the loop. Threads that hang with
+ * earlier downloads leave fewer for others, so that there is a bound on these too. */
 void download_begin(struct api_call *call) {
     struct site *site = call->site;
     if (check(call, &call->err) < 0) {

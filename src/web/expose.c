@@ -6,6 +6,8 @@
 #include "base/cleanup.h"
 #include "web/api.h"
 
+/* Shared by the call and the jobs that read for it; freed by the last of these, as the call may go on before
+ * them. */
 struct exposing {
     struct api_call *call; /* NULL: it goes on with what there was in time */
     struct loop_timer patience;
@@ -26,6 +28,7 @@ static void read_run(struct lane_job *base) {
     (void)exposed_run_read(&run, false, &job->read, NULL);
 }
 
+/* With what there is: the text is made in a thread of its own, as it may be of thousands of series. */
 static void go_on(struct exposing *of) {
     struct api_call *call = TAKE(of->call);
     loop_timer_stop(call->site->loop, &of->patience);
@@ -37,6 +40,7 @@ static void lose_patience(void *context) {
     go_on(context);
 }
 
+/* What was read too late goes with its job. */
 static void free_job(struct exposing_job *job) {
     struct exposing *of = job->of;
     exposed_run_free(job->read);
@@ -78,6 +82,8 @@ static bool post_run(struct exposing *of, const struct found_run *found) {
     return true;
 }
 
+/* Behind the look at the list, on the loop: one job in the lane of each run. A run that was never asked for is
+ * known by now, since the look's runs were noted (call_done). */
 void expose_begin(struct api_call *call) {
     struct exposing *of = calloc(1, sizeof *of);
     call->exposed = calloc(call->n_found + 1, sizeof(struct exposed_run *));

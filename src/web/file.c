@@ -118,6 +118,7 @@ static double near(double value) {
     return fmax(-FARTHEST, fmin(value, FARTHEST));
 }
 
+/* Places in the drawing, in its units: x to the right, y downwards as SVG has them. */
 static double at_x(const struct figure *frame, double x) {
     x = near(x);
     return LEFT + (x - frame->x0) / (frame->x1 - frame->x0) * (WIDTH - LEFT - RIGHT);
@@ -128,6 +129,7 @@ static double at_y(const struct figure *frame, double y) {
     return HEIGHT - BOTTOM - (y - frame->y0) / (frame->y1 - frame->y0) * (HEIGHT - BOTTOM - TOP);
 }
 
+/* No values at all are drawn from 0 to 1, equal ones with room around them: a range of 0 would divide by it. */
 static void widen(double *low, double *high) {
     if (!(*low <= *high)) {
         *low = 0;
@@ -164,6 +166,7 @@ static double step_between(double low, double high, int marks) {
     return power * (rough <= power ? 1 : rough <= 2 * power ? 2 : rough <= 5 * power ? 5 : 10);
 }
 
+/* Marks are counted, not added up: a step that is lost in the size of the numbers would never reach the end. */
 static void put_axes(struct buffer *out, const struct figure *frame) {
     enum { MARKS = 7, EDGE = 16 };
     double step = step_between(frame->y0, frame->y1, MARKS), first = ceil(frame->y0 / step);
@@ -184,6 +187,7 @@ static void put_axes(struct buffer *out, const struct figure *frame) {
     }
 }
 
+/* From the least to the greatest of each bucket: along the upper edge and back along the lower one. */
 static void put_band(struct buffer *out, const struct figure *frame, const struct view_line *line,
                      const char *colour) {
     const char *join = "M";
@@ -254,6 +258,8 @@ static void put_marks(struct buffer *out, const struct figure *frame, const stru
     }
 }
 
+/* Runs that are compared have a colour each; one alone has its extremes and marks, for which several have no
+ * room. */
 static int put_plot(struct buffer *out, const char *metric, const char *const *paths,
                     struct view_index *const *indexes, size_t n, ty_error *err) {
     struct view_series *series = calloc(n, sizeof *series);
@@ -299,6 +305,8 @@ static int likeness(const char *name) {
     return str_find(name, counters, ARRAY_SIZE(counters)) >= 0 ? 2 : 1;
 }
 
+/* The metrics are those of the first run. A plot is begun while there is room for it and for what follows, as
+ * the whole has a bound. */
 static int put_plots(struct buffer *out, const char *const *paths, size_t n, ty_error *err) {
     struct view_index *indexes[COMPARED] = {0};
     struct view_metrics metrics = {0};
@@ -642,6 +650,7 @@ static int put_compared(struct buffer *out, const char *const *names, const char
     return put_plots(out, paths, n, err);
 }
 
+/* A file that mails take: what would be larger is refused, not cut. */
 int dashboard_file(const char *const *names, const char *const *paths, size_t n, struct buffer *out,
                    ty_error *err) {
     if (n > COMPARED) return ty_fail(err, TY_EUSAGE, "%zu runs: at most %d are compared", n, COMPARED);

@@ -37,6 +37,9 @@ static bool is_our_host(const struct guard *guard, const char *authority) {
     return false;
 }
 
+/* Host must be one of ours, as a name of somebody else's may lead here too. Origin, where a browser sends it,
+ * must be the same as Host, and Sec-Fetch-Site say that no other site asks. A Unix socket tells whose process
+ * has connected: another user's, to whom the socket was handed, is refused. */
 bool guard_origin(const struct guard *guard, const struct http_module *http,
                   const struct http_request *request) {
     const char *host = http->header(request, "Host"), *origin = http->header(request, "Origin");

@@ -72,6 +72,8 @@ static struct http_link *link_of(struct MHD_Connection *connection) {
     return info != NULL ? info->socket_context : NULL;
 }
 
+/* Every connection has its link from here on, which is in the list while a head is awaited, and is freed with
+ * it. */
 static void on_connection(void *context, struct MHD_Connection *connection, void **socket_context,
                           enum MHD_ConnectionNotificationCode code) {
     struct http_server *server = context;
@@ -108,6 +110,8 @@ static void *on_url(void *context, const char *url, struct MHD_Connection *conne
     return exchange;
 }
 
+/* Behind a request, whether it was answered or broke off: the next head of the connection is awaited from now
+ * on. */
 static void on_completed(void *context, struct MHD_Connection *connection, void **memory,
                          enum MHD_RequestTerminationCode code) {
     (void)code;
@@ -132,6 +136,8 @@ static void on_completed(void *context, struct MHD_Connection *connection, void 
     free(exchange);
 }
 
+/* Outside of a turn the epoll descriptor does not tell of a connection that was resumed: `stirred` has the loop
+ * take a turn at once. */
 static void wake(struct exchange *exchange) {
     if (!exchange->suspended) return;
     exchange->suspended = false;
@@ -144,6 +150,9 @@ static void rest(struct exchange *exchange) {
     MHD_suspend_connection(exchange->connection);
 }
 
+/* libmicrohttpd calls this for the head, for each piece of the body, at the body's end, and again whenever the
+ * connection is resumed. A reply of MHD_NO breaks the connection: where memory is short there is nothing
+ * better. */
 static enum MHD_Result on_request(void *context, struct MHD_Connection *connection, const char *url,
                                   const char *method, const char *version, const char *data, size_t *size,
                                   void **memory) {
@@ -237,6 +246,8 @@ static bool takes_gzip(const char *accepted) {
     return false;
 }
 
+/* The body becomes libmicrohttpd's memory. What is small is sent as it is; a body that is packed already is
+ * unpacked for a client that does not take gzip, as HTTP demands. */
 static void module_reply(struct http_request *request, const struct http_reply *reply) {
     struct exchange *exchange = (struct exchange *)request;
     struct buffer none = {0}, *body = reply->body != NULL ? reply->body : &none;
@@ -340,6 +351,7 @@ static int module_start(const struct http_config *config, struct http_server **o
     return 0;
 }
 
+/* The connections end with the daemon, and each tells `gone` of its request. */
 static void module_stop(struct http_server *server) {
     if (server == NULL) return;
     for (struct exchange *exchange = server->exchanges; exchange != NULL; exchange = exchange->after)
@@ -368,6 +380,7 @@ static int module_fd(const struct http_server *server) {
     return info != NULL ? info->epoll_fd : -1;
 }
 
+/* The sooner of two times: libmicrohttpd's own, and that of the oldest head that is awaited. */
 static int module_timeout_ms(const struct http_server *server) {
     MHD_UNSIGNED_LONG_LONG after = 0;
     if (server->stirred) return 0;

@@ -1,5 +1,6 @@
 /* Several pages of one run hear of news at once, and ask for the same: what took long to answer is kept for a
- * moment, as long as nothing more was told of the run. */
+ * moment, as long as nothing more was told of the run. Which calls may take a kept answer is api.c's to say
+ * (note_asked); a page that watches nothing is always answered anew. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,6 +30,7 @@ bool kept_take(struct api_call *call) {
     return found;
 }
 
+/* What was cheap, or is large, is not worth its memory. */
 void kept_add(const struct api_call *call) {
     struct kept_answers *answers = &call->site->kept;
     if (call->asked == NULL || call->spent < KEPT_ANSWER_US * (NS_PER_MS / 1000) || call->out.failed ||

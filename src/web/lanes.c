@@ -31,6 +31,7 @@ struct lanes {
     bool over;
 };
 
+/* Under the lock, as take_lane and do_one are. */
 static void put_lane(struct lanes *lanes, struct lane *lane) {
     lane->next = NULL;
     lane->at_work = true;
@@ -50,7 +51,8 @@ static struct lane *take_lane(struct lanes *lanes) {
     return lane;
 }
 
-/* One job of the lane, which stands behind the others again when it has more. */
+/* One job of the lane, which stands behind the others again when it has more: a run of which much is asked
+ * takes turns with all others. The lock is given up for the work. */
 static void do_one(struct lanes *lanes, struct lane *lane) {
     struct lane_job *job = lane->first;
     lane->first = job->next;
@@ -69,6 +71,7 @@ static void do_one(struct lanes *lanes, struct lane *lane) {
     (void)written; /* the write fails only when the owner is told already, 2^64 times */
 }
 
+/* A thread that nobody needs sleeps, and ends with the lanes alone. */
 static void *thread_main(void *context) {
     struct lanes *lanes = context;
     if (lanes->nice > 0)
@@ -96,6 +99,8 @@ static bool start_thread(struct lanes *lanes) {
     return started;
 }
 
+/* From the loop's thread. A new thread is started where more lanes wait than threads are free, one for each
+ * post at most; where none can be had at all the job is done here and now. */
 void lane_post(struct lanes *lanes, struct lane *lane, struct lane_job *job) {
     pthread_mutex_lock(&lanes->lock);
     job->next = NULL;
@@ -162,6 +167,8 @@ static void drop_jobs(struct lane_job *job) {
     }
 }
 
+/* Threads end by themselves, each behind the job that it is at. Who waits for them waits a second, not for a
+ * storage that hangs. */
 bool lanes_destroy(struct lanes *lanes) {
     enum { PATIENCE_SECONDS = 1 };
     if (lanes == NULL) return true;

@@ -64,6 +64,8 @@ static int parse(const char *text, struct listening *listening, union listen_add
     return 0;
 }
 
+/* SO_REUSEADDR lets a port be bound whose last connections the kernel still remembers; one that somebody
+ * listens on stays taken. Without waiting, as a client may be gone again before it is accepted. */
 static int bind_port(struct listening *listening, union listen_address *address, int port) {
     bool v6 = address->any.sa_family == AF_INET6;
     socklen_t size = v6 ? sizeof address->v6 : sizeof address->v4;
@@ -82,6 +84,7 @@ static int bind_port(struct listening *listening, union listen_address *address,
     return 0;
 }
 
+/* The port that was asked for, or one of the next ones: a second dashboard needs no option. */
 static int open_port(const char *text, struct listening *listening, ty_error *err) {
     union listen_address address = {0};
     int result = parse(text, listening, &address, err);
@@ -126,7 +129,8 @@ static int take_name(const char *hidden, const char *path) {
     return -EEXIST;
 }
 
-/* First under a name beside `path`, which may be as long as a socket's can be: its directory leads there. */
+/* First under a name beside `path`, which may be as long as a socket's can be: its directory leads there. The
+ * mode is set before the name is there: Linux takes it from the descriptor when it binds. */
 static int listen_at(int fd, const char *path, struct stat *made) {
     struct sockaddr_un hidden = {.sun_family = AF_UNIX};
     const char *slash = strrchr(path, '/');

@@ -81,6 +81,8 @@ static int on_event(void *context, int64_t sequence, const struct journal_event 
     return 0;
 }
 
+/* One event more is read than is new: the last that was told of shows that the journal is still the same
+ * one. */
 static int read_news(void *context, struct journal *journal, ty_error *err) {
     struct look_job *job = context;
     uint64_t count = 0;
@@ -161,6 +163,8 @@ static void look_beside(struct look_job *job) {
     if (there->quiet_from > 0 && now > there->quiet_from) there->quiet = 1 + (now - there->quiet_from) / MINUTE;
 }
 
+/* In the run's lane. Watches are set before the files are looked at: what is written later wakes us again. A
+ * journal that is busy is no news; one that cannot be read is, and what was told of it stays. */
 static void look(struct lane_job *base) {
     struct look_job *job = (struct look_job *)base;
     nanoseconds began = clock_thread();
@@ -236,6 +240,8 @@ static void drop_watches(struct site_run *run) {
     keep_watch(run, &run->news.logs, -1);
 }
 
+/* On the loop. What a look found is told to those who watch by now; sizes that were lent for it come back
+ * unless somebody came meanwhile, who is to be told of all logs. */
 static void looked(struct lane_job *base) {
     struct look_job *job = (struct look_job *)base;
     struct site_run *run = job->run;
@@ -262,6 +268,8 @@ static void looked(struct lane_job *base) {
     arm(run);
 }
 
+/* Begins a look with all that it needs: what is lent to it (sizes, written) the loop does not touch until it is
+ * back. */
 static void on_due(void *context) {
     struct site_run *run = context;
     struct site *site = run->site;
@@ -306,6 +314,8 @@ void news_spend(struct site_run *run, nanoseconds spent) {
     arm(run);
 }
 
+/* All that watch are told of everything again: one event more for each costs less than to keep what each was
+ * told. */
 void news_begin(struct site_run *run) {
     struct news *news = &run->news;
     news->n_streams++;
@@ -390,6 +400,8 @@ void list_news_end(struct site *site) {
 
 /* -- what the kernel tells */
 
+/* A watch is of a directory: its runs are found by its number. Logs that the kernel names are looked at
+ * alone. */
 static void on_change(struct site *site, const struct inotify_event *event) {
     uintptr_t value;
     for (size_t at = 0; hash_next(site->runs, &at, &value) != NULL;) {
@@ -426,6 +438,7 @@ static void on_inotify(void *context, unsigned events) {
     (void)loop_timer_start(site->loop, &site->inotify_rest, REST_MS * NS_PER_MS);
 }
 
+/* The descriptor is that of all runs, each of which has two watches while it is watched. */
 int news_open(struct site *site, ty_error *err) {
     site->inotify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
     if (site->inotify < 0) return 0; /* there are no more to be had: runs are looked at every 2 s */

@@ -21,6 +21,7 @@ int parameter_whole(const struct api_call *call, const char *name, int64_t min, 
                    (long long)min, (long long)max);
 }
 
+/* Empty is none, as a form sends it. */
 static int parameter_real(const struct api_call *call, const char *name, double *value, ty_error *err) {
     const char *text = parameter_text(call, name);
     *value = NAN;
@@ -90,6 +91,7 @@ int parameter_ranks(const struct api_call *call, const char *name, struct idset 
     return 0;
 }
 
+/* Names are told apart whole: `parameters` has blanks between them. */
 int parameters_check(const struct api_call *call, ty_error *err) {
     for (size_t i = 0; i < call->query.n; i++) {
         const char *name = call->query.items[i].name;

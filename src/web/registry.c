@@ -19,6 +19,7 @@
 #include "base/program.h"
 #include "base/str.h"
 
+/* The directory, and that it is safe: looked at by lstat, as a link in its place may lead anywhere. */
 static int find_directory(char path[PATH_MAX], bool make, ty_error *err) {
     const char *runtime = getenv("XDG_RUNTIME_DIR");
     struct stat status;
@@ -71,6 +72,7 @@ void registry_leave(struct registry *registry) {
     registry->fd = -1;
 }
 
+/* The address with its token is in the file alone, which only its owner reads. */
 static int write_page(const char *path, const char *address, ty_error *err) {
     CLEANUP(buffer_done) struct buffer text = {0};
     buffer_printf(&text,

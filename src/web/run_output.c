@@ -23,6 +23,7 @@
 
 enum { LINE_SHOWN = 400, CHUNK = 256 << 10, LAST_BYTES = 4096 };
 
+/* A run's directory may be reached by links, its logs must lie in it. */
 static int open_logs(const char *run_path, ty_error *err) {
     CLEANUP_FD int run = open(run_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int fd = run < 0 ? -1 : openat(run, "logs", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -32,6 +33,8 @@ static int open_logs(const char *run_path, ty_error *err) {
     return ty_fail(err, -errno, "cannot open %s/logs: %s", run_path, strerror(errno));
 }
 
+/* A FIFO is opened without waiting for a writer (O_NONBLOCK), a terminal does not become ours (O_NOCTTY); then
+ * either is refused as no regular file. */
 static int open_file(int directory, const char *name, struct stat *status, ty_error *err) {
     int fd = openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (fd < 0 && (errno == ELOOP || errno == ENXIO))
@@ -138,6 +141,7 @@ int run_output_list(const char *run_path, struct buffer *out, ty_error *err) {
     return 0;
 }
 
+/* As much as there is; less than `size` is the end of the file. */
 static ssize_t read_at(int fd, char *out, size_t size, int64_t from) {
     size_t done = 0;
     while (done < size) {
@@ -161,6 +165,7 @@ static size_t unfinished(const char *text, size_t size) {
     return 0;
 }
 
+/* A file that is cut off or written on meanwhile is told as it was when it was read. */
 int run_output_read(const char *run_path, int rank, int64_t from, int64_t bytes, struct buffer *out,
                     ty_error *err) {
     struct stat status;
@@ -183,6 +188,8 @@ int run_output_read(const char *run_path, int rank, int64_t from, int64_t bytes,
     return 0;
 }
 
+/* A line that is drawn again and again is what was drawn last. Colours (CSI ... m) are left out; any other
+ * escape stays to be seen, as text. */
 static void add_plain(const char *text, size_t size, struct buffer *out) {
     CLEANUP(buffer_done) struct buffer bare = {0};
     while (size > 0 && text[size - 1] == '\r')
@@ -232,6 +239,7 @@ struct output_search {
     int64_t next_offset;
 };
 
+/* A hit is shown with its line, or as much of a long one as stands around it; `base`: offset of the piece. */
 static void add_hit(struct output_search *search, int rank, const char *text, size_t size, size_t at,
                     int64_t base) {
     size_t begin = at, end = at;
@@ -264,6 +272,8 @@ static size_t search_piece(struct output_search *search, int rank, const char *t
     return size - search->size + 1 > at ? size - search->size + 1 : at;
 }
 
+/* Piece by piece, each from where the one before was looked through: a hit that lies across two is found in the
+ * second. Where the time or the hits are used up the place to go on is noted. */
 static void search_file(struct output_search *search, int fd, int rank, int64_t offset, char *text,
                         char *small) {
     int found = 0;
@@ -300,6 +310,8 @@ static bool parse_cursor(const char *text, int *rank, int64_t *offset) {
     return true;
 }
 
+/* A rank is begun only while there is time, but for the one that the cursor names: else a slow storage would
+ * give no progress at all. */
 static void search_ranks(struct output_search *search, int logs, const int *ranks, size_t n,
                          const struct idset *chosen, int from, int64_t offset, char *memory) {
     for (size_t i = 0; i < n && search->next_rank < 0; i++) {

@@ -21,6 +21,8 @@
 #include "view/run_look.h"
 #include "web/site.h"
 
+/* Whatever a run's names and texts do in a page, they load nothing from elsewhere, run nothing, and send
+ * nothing: all of the page comes from us, and no other page may frame it. */
 static const char policy[] =
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'";
@@ -56,6 +58,8 @@ static void send_asset(struct site *site, struct http_request *request, const st
     site->http->reply(request, &reply);
 }
 
+/* What is refused without the token is told first, and as little as may be: who asks by another name or from
+ * another page hears nothing of what there is. Files of the page are anybody's, as they hold no data. */
 static void on_request(void *context, struct http_request *request) {
     struct site *site = context;
     const struct http_asset *asset = site->http->assets;
@@ -82,6 +86,7 @@ static void on_request(void *context, struct http_request *request) {
         api_request(site, request);
 }
 
+/* A call has the request in `owner` until it is answered; a stream is found by the request itself. */
 static void on_gone(void *context, struct http_request *request) {
     if (request->owner != NULL)
         api_gone(request);
@@ -129,6 +134,8 @@ static void turn(struct site *site) {
     site_stir(site);
 }
 
+/* libmicrohttpd says when it wants to be called next, if not for a descriptor: that changes with each call of
+ * it. */
 void site_stir(struct site *site) {
     if (site->server == NULL) return;
     int after = site->http->timeout_ms(site->server);
@@ -238,6 +245,8 @@ static int make_fragment(const struct dashboard_config *config, struct buffer *o
     return result >= 0 && out->failed ? ty_fail_memory(err) : result;
 }
 
+/* The address alone goes to standard output, in one line and with the token: a program reads it from there.
+ * Nobody needs to read it: that the pipe is closed is no error. */
 static int announce(const struct site *site, const char *fragment, struct buffer *hints, ty_error *err) {
     CLEANUP(buffer_done) struct buffer url = {0};
     if (site->listening.is_unix)
@@ -266,6 +275,8 @@ static int open_browser(const struct site *site, struct registry *registry, cons
 
 /* -- from the beginning to the end */
 
+/* Indexes have threads that are nicer than those of answers; downloads have some of their own, as each keeps
+ * one for as long as its client reads. */
 static int open_parts(struct site *site, ty_error *err) {
     enum { INDEX_NICE = 10 }; /* as nice(1) */
     int result = lanes_create(site->loop, 0, &site->lanes, err);
@@ -287,6 +298,8 @@ static int open_parts(struct site *site, ty_error *err) {
     return result < 0 ? ty_fail(err, result, "cannot watch the HTTP server: %s", strerror(-result)) : 0;
 }
 
+/* The address goes before the lanes do: no request comes any more, and those that are here are told that it
+ * ends. */
 static void close_server(struct site *site) {
     if (site->loop != NULL) stream_close(site);
     if (site->server != NULL) {
@@ -299,6 +312,8 @@ static void close_server(struct site *site) {
     listen_close(&site->listening);
 }
 
+/* Signals are taken before the address is told: whoever read it may end us. The token's file goes with us,
+ * unless it is another one by now. */
 static int serve(struct site *site, ty_error *err) {
     static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
     struct loop_signal handles[ARRAY_SIZE(signals)], child = {.callback = on_child};
@@ -329,6 +344,8 @@ static int serve(struct site *site, ty_error *err) {
 
 static struct site *hanging; /* a thread of it hangs in the storage: the process ends around it */
 
+/* Where a thread of the lanes hangs in the storage nothing that it knows is freed: the process ends around it,
+ * right after this. */
 int dashboard_serve(const struct dashboard_config *config, ty_error *err) {
     enum { LARGE_BYTES = 128 << 10, ARENAS = 2 };
     /* A large block goes back to the system when it is freed: left to itself the allocator would keep ever

@@ -16,6 +16,8 @@ struct site_stream {
     struct loop_watch watch; /* the client says no more: what can be read is its end */
 };
 
+/* Events are not kept for a client that does not read: each one says only that there is news, and one is as
+ * good as all of them. */
 static void put(struct site_stream *stream, const char *event, const char *data) {
     CLEANUP(buffer_done) struct buffer text = {0};
     if (stream->site->http->waiting(stream->request) > STREAM_AHEAD)
@@ -31,6 +33,7 @@ void stream_tell(struct site *site, struct site_run *run, const char *event, con
     site_stir(site);
 }
 
+/* Proxies and browsers give up a connection that says nothing for long. */
 static void on_comment(void *context) {
     struct site *site = context;
     for (struct site_stream *stream = site->streams; stream != NULL; stream = stream->next)
@@ -48,6 +51,7 @@ static void on_end(void *context, unsigned events) {
     site_stir(stream->site);
 }
 
+/* The first comment goes out at once, so that the client knows that it is connected. */
 void stream_begin(struct site *site, struct http_request *request, struct site_run *run) {
     struct site_stream *stream = site->n_streams < SITE_STREAMS ? calloc(1, sizeof *stream) : NULL;
     if (stream == NULL) {

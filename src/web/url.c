@@ -33,6 +33,8 @@ static bool unescape(char *text) {
     return utf8_valid(text, (size_t)(out - text));
 }
 
+/* Names and values stay where they stand in a copy, which is cut up and unescaped in place: nothing grows by
+ * that. */
 int url_query_parse(const char *text, struct url_query *query, ty_error *err) {
     *query = (struct url_query){.text = strdup(text)};
     if (query->text == NULL) return ty_fail_memory(err);
@@ -70,6 +72,7 @@ const char *url_query_get(const struct url_query *query, const char *name) {
     return NULL;
 }
 
+/* A `*` takes one segment, never an empty one, nor one with an escape, which could stand for a slash. */
 bool url_matches(const char *path, const char *pattern, struct url_part *parts, size_t n_parts) {
     size_t n = 0;
     while (*pattern != '\0') {
