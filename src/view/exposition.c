@@ -20,7 +20,8 @@
 #include "view/usage.h"
 #include "view/values.h"
 
-enum { METRICS_SHOWN = 100, RANK_SERIES_MAX = 10000, DEVICES_SHOWN = 128 };
+/* A run has at most 10,000 series: those without a rank are fewer than a tenth of that. */
+enum { METRICS_SHOWN = 100, RANK_SERIES_MAX = 9000, DEVICES_SHOWN = 128 };
 
 /* Values of the last number that all ranks made. */
 struct exposed_metric {

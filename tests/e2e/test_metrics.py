@@ -266,6 +266,9 @@ class Metrics(Case):
         self.assertLess(sum(not line.startswith("#") for line in out.splitlines()), 1000)
         self.assertIn('trainyard_metrics_omitted{run="d"} 200\n', out)
         self.assertIn('trainyard_metric_mean{run="d",metric="m7"} 8\n', out)
+        lines = [line for line in self.metrics("d", "--format", "openmetrics", "--per-rank").out.splitlines() if not line.startswith("#")]
+        self.assertGreater(sum('rank="' in line for line in lines), 8000)
+        self.assertLessEqual(len(lines), 10000)
 
     def test_rows_follow_a_run(self):
         run = self.start_run("--name", "live", "-n", "2", "--progress", "none", "--", "sh", "-c",
