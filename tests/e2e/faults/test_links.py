@@ -158,7 +158,7 @@ class Silence(Links):
                     for rank, host in enumerate(hosts)]
 
         interrupted = resume()
-        while "waiting 1" not in (line := interrupted[0].stderr.readline()):
+        while "s at most: until then workers" not in (line := interrupted[0].stderr.readline()):
             self.assertNotEqual("", line, "the resumed run does not wait")
         os.kill(self.hosts.pid_of(interrupted[0]), signal.SIGINT)
         for node in interrupted:
@@ -177,7 +177,7 @@ class Silence(Links):
         self.addCleanup(nodes[1].kill)  # it would wait for a minute
         resumed = [self.join(name, host, rank, hosts[0] + ":7000", "-n", "2", "--placement", "SPREAD", "--resume", nodes="2")
                    for rank, host in enumerate((hosts[0], hosts[2]))]
-        while "waiting 1" not in (line := resumed[0].stderr.readline()):
+        while "s at most: until then workers" not in (line := resumed[0].stderr.readline()):
             self.assertNotEqual("", line, "the resumed run does not wait")
         return killed, resumed
 
@@ -236,7 +236,7 @@ class Trouble(Links):
         self.make_slow("h2")
         nodes = [self.join("slow", host, rank, "h1:7000", "-n", "2", "--placement", "SPREAD", nodes="2", program=("sh", "-c", LINES))
                  for rank, host in enumerate(("h1", "h2"))]
-        first = self.assert_status(0, self.finish(nodes[0], timeout=100))
+        first = self.assert_status(0, self.finish(nodes[0]))
         self.assert_status(0, self.finish(nodes[1]))
         self.assert_lines(first)
 
