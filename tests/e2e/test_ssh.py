@@ -151,8 +151,9 @@ class Vanished(Ssh):
     def test_its_agent_is_started_again_when_it_is_back(self):
         run = self.begin(("h1", "h2"), "--max-failures", "1", script="[ $TRAINYARD_ATTEMPT = 1 ] || exec uname -n; exec sleep 1000")
         self.hosts.cut("h1", "h2")
-        # What its kernel knows of connections goes with it.
-        off = self.hosts.run("h2", "sh", "-ec", "echo 1 >/proc/sys/net/ipv4/tcp_orphan_retries; kill -9 $(pgrep -f '[t]rainyard agent') $(pgrep -f '[s]shd: .*@notty')")
+        # What its kernel knows of connections goes with it. One that dies may take the next one along before that is killed.
+        off = self.hosts.run("h2", "sh", "-ec", "echo 1 >/proc/sys/net/ipv4/tcp_orphan_retries; "
+                             "for pid in $(pgrep -f '[t]rainyard agent|[s]shd: .*@notty'); do kill -9 $pid || [ ! -e /proc/$pid ]; done")
         self.assert_status(0, off)
         self.wait_for(lambda: "h2" not in self.hosts.run("h2", "sh", "-c", "ss -Htan | grep -v -e LISTEN -e TIME-WAIT | sed 's/.*/h2/'").out, "a kernel without connections")
         while "to come back" not in (line := run.stderr.readline()):

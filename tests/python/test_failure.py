@@ -356,17 +356,14 @@ def test_ctrl_c_is_a_keyboard_interrupt_in_the_function(start, place):
 
 
 def test_ctrl_c_interrupts_nobody_that_asks_for_it(start, place):
+    started = STARTED.strip()
     script = start(
-        INTERRUPTED.replace(
+        INTERRUPTED.replace(started, "trainyard.stop_requested()").replace(
             "HOW",
-            """while not trainyard.stop_requested():
-            open("started-%d" % trainyard.get_context().get_world_rank(), "w").close()
+            f"""{started}
+        while not trainyard.stop_requested():
             time.sleep(0.01)
         print("saved", flush=True)""",
-        ).replace(
-            """    open("started-%d" % trainyard.get_context().get_world_rank(), "w").close()
-    try""",
-            "    try",
         )
     )
     wait_for_start(place)
