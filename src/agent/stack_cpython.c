@@ -40,8 +40,8 @@ enum {
     STRING_STATE = 32,
 };
 
-/* Where fields lie in a version, as its headers have them (Include/internal/pycore_interp.h, pycore_frame.h and
- * cpython/code.h), in bytes. */
+/* Where fields lie in a version, in bytes, as CPython's own headers have them: those of the interpreter, of its
+ * frames and of code objects. */
 struct cpython_layout {
     uint64_t version;     /* Py_Version, without its lower half */
     uint64_t interpreter; /* _PyRuntimeState.interpreters.head */
@@ -217,8 +217,8 @@ static int next_byte(struct line_table *table) {
     return table->at < table->end ? *table->at++ : 0;
 }
 
-/* A number in pieces of six bits, the lowest first, as in all entries of the table (locations.md in CPython's
- * sources). */
+/* A number in pieces of six bits, the lowest first, as in all entries of the table (CPython's text on the
+ * locations in its code objects). */
 static long next_number(struct line_table *table) {
     unsigned long number = 0, byte = 0x40;
     for (unsigned shift = 0; (byte & 0x40) != 0 && shift < 32; shift += 6) {
