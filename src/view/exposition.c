@@ -20,8 +20,8 @@
 #include "view/usage.h"
 #include "view/values.h"
 
-/* A run has at most 10,000 series: those without a rank are fewer than a tenth of that. */
-enum { METRICS_SHOWN = 100, RANK_SERIES_MAX = 9000, DEVICES_SHOWN = 128 };
+/* A run has at most SERIES_MAX series, that of the build among them; where they are more, ranks go without. */
+enum { METRICS_SHOWN = 100, SERIES_MAX = 10000, DEVICES_SHOWN = 128 };
 
 /* Values of the last number that all ranks made. */
 struct exposed_metric {
@@ -49,7 +49,7 @@ struct exposed_run {
     struct view_usage usage; /* empty where none were kept */
     struct buffer
         rank_samples; /* the last of each rank, where these are asked for: lines behind the run's label */
-    size_t rank_left; /* series that may still be written */
+    size_t rank_left; /* how many more of them may be kept; then how many may be written */
 };
 
 struct exposition_writing {
@@ -195,7 +195,7 @@ static int take_reports(struct exposed_run *run, const char *path, bool per_rank
     struct view_scan scan = {.after = there > limit ? (int64_t)(there - limit) : 0, .last = (int64_t)there};
     run->numbers = calloc(run->ranks.n + 1, sizeof *run->numbers);
     run->ids = calloc(run->ranks.n + 1, sizeof *run->ids);
-    run->rank_left = RANK_SERIES_MAX;
+    run->rank_left = SERIES_MAX;
     if (run->numbers == NULL || run->ids == NULL) return -ENOMEM;
     int result = view_scan(path, &scan, note_last, run, err);
     if (result == 0) result = find_first(run, path, scan.after, err);
@@ -397,7 +397,7 @@ static void write_rank_report(struct exposed_run *run, const struct journal_repo
 
 static void write_metric(const struct exposition_writing *writing, const struct exposed_run *run) {
     const struct buffer *lines = &run->rank_samples;
-    for (size_t at = 0, size; at < lines->size; at += size) {
+    for (size_t at = 0, size, left = run->rank_left; at < lines->size && left > 0; at += size, left--) {
         size = strcspn(lines->data + at, "\n") + 1;
         buffer_text(writing->out, "trainyard_metric{run=\"");
         append_label(writing->out, run->label);
@@ -606,13 +606,31 @@ static void tell_apart(struct exposed_run *const *runs, size_t n) {
     }
 }
 
+/* How many series of the run have no rank: as many as lines are written of it. */
+static size_t count_without_rank(const struct exposed_run *run, const struct view_exposition *how,
+                                 bool *failed) {
+    CLEANUP(buffer_done) struct buffer text = {0};
+    size_t n = 0;
+    for (size_t i = 0; i < ARRAY_SIZE(families); i++)
+        if (families[i].write != write_metric)
+            families[i].write(&(struct exposition_writing){how, &text, families[i].name, ""}, run);
+    for (size_t i = 0; i < text.size; i++)
+        n += text.data[i] == '\n';
+    *failed |= text.failed;
+    return n;
+}
+
 int exposed_runs_encode(struct exposed_run *const *runs, size_t n, const struct view_exposition *how,
                         struct buffer *out, ty_error *err) {
     static const char *const suffixes[] = {"", "_total", "_info"};
     const struct exposition_writing build = {how, out, "build", "_info"};
     tell_apart(runs, n);
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         out->failed |= runs[i]->rank_samples.failed;
+        if (runs[i]->rank_samples.size == 0) continue;
+        size_t others = count_without_rank(runs[i], how, &out->failed) + 1;
+        runs[i]->rank_left = others < SERIES_MAX ? SERIES_MAX - others : 0;
+    }
     write_head(&build, TYPE_INFO, "This trainyard");
     buffer_printf(out, "trainyard_build_info{version=\"%s\"} 1\n", TY_VERSION);
     for (size_t i = 0; i < ARRAY_SIZE(families); i++) {

@@ -524,6 +524,48 @@ static void test_exposition_of_many_nodes(void **state) {
     view_world_remove(path);
 }
 
+/* However many devices it has beside. */
+static void test_exposition_of_many_devices_and_ranks(void **state) {
+    (void)state;
+    char path[64], file[96];
+    struct journal *db = NULL;
+    CLEANUP(buffer_done) struct buffer out = {0}, metrics = {0};
+    static struct usage_sample sample = {.time = VIEW_WORLD_BEGAN};
+    view_world_make(path);
+    struct journal *journal = view_world_open(path, 200);
+    view_world_event(journal, 0, EVENT_ATTEMPT, 1, -1, "{\"workers\": 200}");
+    for (int i = 0; i < 90; i++)
+        buffer_printf(&metrics, "%s\"m%d\":1", i == 0 ? "{" : ",", i);
+    buffer_char(&metrics, '}');
+    for (int rank = 0; rank < 200; rank++)
+        view_world_report(journal, NS_PER_S, 1, rank, 1, metrics.data);
+    view_world_close(journal);
+    assert_int_equal(usage_db_open(path, &db, NULL), 0);
+    usage_add(&sample, USAGE_NODE_CPU, -1, 0.5);
+    usage_add(&sample, USAGE_NODE_MEMORY, -1, 1e9);
+    for (int device = 0; device < 8; device++)
+        for (enum usage_what what = USAGE_DEVICE_UTILIZATION; what <= USAGE_DEVICE_CLOCK; what++)
+            usage_add(&sample, what, device, 1);
+    for (int node = 0; node < 16; node++) {
+        char name[16];
+        (void)snprintf(name, sizeof name, "n%d", node);
+        assert_int_equal(usage_db_add(db, name, &sample, NULL), 0);
+    }
+    view_world_close(db);
+    const struct view_exposed run = {.name = "r", .path = path};
+    for (int per_device = 0; per_device < 2; per_device++) {
+        const struct view_exposition how = {.per_rank = true, .per_device = per_device != 0};
+        buffer_clear(&out);
+        assert_int_equal(view_exposition_encode(&run, 1, &how, &out, NULL), 0);
+        assert_int_equal(count_lines(out.data, "trainyard_device_power_watts{"), 128);
+        assert_int_equal(count_lines(out.data, "trainyard_"), 10000);
+        assert_true(count_lines(out.data, "trainyard_metric{") > 5000);
+    }
+    (void)snprintf(file, sizeof file, "%s/usage.db", path);
+    assert_int_equal(unlink(file), 0);
+    view_world_remove(path);
+}
+
 /* However long the run is; what was counted is not read again, and another run is counted anew. */
 static void test_exposition_counts_on(void **state) {
     (void)state;
@@ -682,6 +724,7 @@ int main(void) {
         cmocka_unit_test(test_exposition_of_runs_of_one_name),
         cmocka_unit_test(test_exposition_of_a_rank_that_reports_seldom),
         cmocka_unit_test(test_exposition_of_many_nodes),
+        cmocka_unit_test(test_exposition_of_many_devices_and_ranks),
         cmocka_unit_test(test_exposition_counts_on),
         cmocka_unit_test(test_a_command_with_quotes),
         cmocka_unit_test(test_exposition_of_counts_that_go_on),
