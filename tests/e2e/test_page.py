@@ -355,6 +355,16 @@ class Page(harness.Case):
         with open(download.value.path()) as file:
             self.assertEqual({"train/loss", "val/loss"}, {line.split(",")[1] for line in file.read().splitlines()[1:]})
 
+    def test_hardware_that_was_said_last(self):
+        path = make_a(self.storage, numbers=3)
+        make_usage(path, [(0, "n1", what, device, value if device else 0)
+                          for device in range(2) for what, value in [("device_utilization", 0.37), ("device_memory", 1 << 30), ("device_power", 412)]])
+        server = self.serve()
+        page = self.open(server, f"&run={server.ids()['a']}&tab=hardware")
+        said = page.locator("table:has(th :text-is('GPU'))")
+        expect(said.locator("th")).to_have_text(["GPU", "memory", "power", "utilization"])
+        expect(said.locator("tr:has(td:text-is('1')) td")).to_have_text(["1", "1 GiB", "412 W", "37 %"])
+
     def test_hardware_over_time(self):
         path = make_a(self.storage, numbers=3)
         make_usage(path, [(i * 10, f"n{node}", what, number, value + i)
