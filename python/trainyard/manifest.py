@@ -22,9 +22,9 @@ def damage(directory: str) -> str | None:
     called = os.path.basename(path)
     try:
         with opened(path) as file:
-            text = file.read(_MOST + 1)
-        if len(text) > _MOST:
-            return f"its {called} has more than {_MOST >> 20} MiB"
+            if os.fstat(file.fileno()).st_size > _MOST:
+                return f"its {called} has more than {_MOST >> 20} MiB"
+            text = file.read()
         files = json.loads(text)["trainyard"]["files"]
         problems = (_problem(directory, entry) for entry in files)
         return next(filter(None, problems), None)

@@ -202,15 +202,17 @@ class Case(unittest.TestCase):
         """Waits until `condition()` is true, which some process brings about; its value."""
         began = time.monotonic()
         while True:
+            asked = time.monotonic()
             ended = process is not None and process.poll() is not None  # asked first: the last it does may be what is waited for
             value = condition()
             if value:
                 return value
             if ended:
                 self.fail("ended before there was %s: %r" % (what, self.finish(process)))
-            waited = time.monotonic() - began
-            self.assertLess(waited, seconds, "waited %s s for %s" % (seconds, what))
-            time.sleep(min(0.002 + waited / 20, 0.02))  # a condition may cost as much as a command
+            now = time.monotonic()
+            self.assertLess(now - began, seconds, "waited %s s for %s" % (seconds, what))
+            # A condition may cost as much as a command: what is waited for has most of the processor.
+            time.sleep(max(min(0.002 + (now - began) / 20, 0.02), min(3 * (now - asked), 0.5)))
 
     @contextlib.contextmanager
     def without_descriptors(self, pid):

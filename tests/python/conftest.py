@@ -72,9 +72,11 @@ def tpu_hosts(slices):
 def wait_until(condition, seconds=180):
     """What the condition gives as soon as it is true, or after the time."""
     deadline = time.monotonic() + seconds
-    while not (value := condition()) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return value
+    while True:
+        asked = time.monotonic()
+        if (value := condition()) or asked > deadline:
+            return value
+        time.sleep(max(0.01, min(3 * (time.monotonic() - asked), 0.5)))  # what is waited for has most of the processor
 
 
 def free_port():
@@ -112,6 +114,18 @@ def place(tmp_path, monkeypatch):
 def common_directory(place, tmp_path_factory, monkeypatch):
     """A working directory for all tests that use it: a zygote, and what it has imported, serves the runs from one directory."""
     monkeypatch.chdir(tmp_path_factory.getbasetemp())
+
+
+def fit(storage, train, workers=2, config=None, **run):
+    """The result of a run of this name, "run"."""
+    from trainyard import DataParallelTrainer, RunConfig, ScalingConfig
+
+    return DataParallelTrainer(
+        train,
+        train_loop_config=config,
+        scaling_config=ScalingConfig(num_workers=workers),
+        run_config=RunConfig(storage_path=storage, name="run", **run),
+    ).fit()
 
 
 @pytest.fixture
