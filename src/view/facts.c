@@ -1,6 +1,6 @@
 /* One reading of the events: they are folded by the replay, and what the replay does not keep (failures by
- * kind, hangs, reports that later attempts took back) is noted beside. What is kept from one reading to the
- * next is its caller's (facts_kept). */
+ * kind, hangs, how long attempts started and lasted, reports that later ones took back) is noted beside. What
+ * is kept from one reading to the next is its caller's (facts_kept). */
 #include "view/facts.h"
 
 #include <errno.h>
@@ -93,9 +93,20 @@ static int begin_attempt(struct view_facts *facts, const struct run_event *event
     facts->attempts[facts->n_attempts++] = (struct fact_attempt){.attempt = event->attempt,
                                                                  .began_from = number != NULL ? *number : 0,
                                                                  .began = event->time,
+                                                                 .started = event->time,
                                                                  .ended = event->time,
+                                                                 .unready = event->of.attempt.workers,
+                                                                 .apart = event->of.attempt.workers,
                                                                  .told_lost = (double)NAN};
     return 0;
+}
+
+/* A worker became ready, or came into its group: until then the attempt started. One that does so again
+ * trains. */
+static void note_start(struct fact_attempt *attempt, nanoseconds time, int64_t *left) {
+    if (*left > 0 || !attempt->trains) attempt->started = time;
+    if (*left > 0) --*left;
+    attempt->trains = true;
 }
 
 /* What a controller does that resumes a run is no part of the attempt before, unless it takes that over. */
@@ -104,10 +115,13 @@ static int note_attempt(struct view_facts *facts, const struct run_event *event)
     if (event->kind == EVENT_RUN) facts->reopened = true;
     if (event->kind == EVENT_ATTEMPT || event->kind == EVENT_ADOPTED) facts->reopened = false;
     if (event->kind == EVENT_ATTEMPT) return begin_attempt(facts, event);
-    if (attempt == NULL || event->attempt != attempt->attempt || facts->reopened) return 0;
-    if (event->kind == EVENT_STARTED) attempt->began = event->time;
+    if (attempt == NULL || event->attempt != attempt->attempt || facts->reopened || attempt->over) return 0;
+    if (event->kind == EVENT_STARTED && !attempt->trains) attempt->started = event->time;
+    if (event->kind == EVENT_READY) note_start(attempt, event->time, &attempt->unready);
+    if (event->kind == EVENT_RENDEZVOUS) note_start(attempt, event->time, &attempt->apart);
     if (event->kind == EVENT_CHECKPOINT) attempt->saved = event->time;
-    if (event->kind == EVENT_ATTEMPT_END) attempt->told_lost = event->of.attempt_end.lost_seconds;
+    attempt->over = event->kind == EVENT_ATTEMPT_END;
+    if (attempt->over) attempt->told_lost = event->of.attempt_end.lost_seconds;
     attempt->ended = event->time;
     return 0;
 }
@@ -147,7 +161,7 @@ static int on_checkpoint(void *context, const struct journal_checkpoint *row) {
 static double lost_by(const struct view_facts *facts, const struct fact_attempt *attempt) {
     if (!isnan(attempt->told_lost)) return attempt->told_lost > 0 ? attempt->told_lost : 0;
     if (attempt->reached <= attempt->counts_to) return 0;
-    nanoseconds from = attempt->began;
+    nanoseconds from = attempt->started;
     if (attempt->counts_to > attempt->began_from) {
         if (attempt->saved > 0) from = attempt->saved;
         for (size_t i = 0; i < facts->n_checkpoints; i++)
@@ -200,7 +214,7 @@ static int note_last(void *context, const struct journal_report *report) {
     struct fact_attempt *attempt = context;
     if (report->attempt != attempt->attempt) return 0;
     attempt->reached = report->number;
-    if (report->time > attempt->ended) attempt->ended = report->time;
+    if (!attempt->over && report->time > attempt->ended) attempt->ended = report->time;
     return 0;
 }
 

@@ -30,16 +30,21 @@ struct fact_fault {
     char *text; /* owned */
 };
 
-/* Up to which number the reports of an attempt count, and how long it lasted. */
+/* Up to which number the reports of an attempt count, and how long it lasted. It starts until its last worker
+ * is ready, or in its group, and trains from then on. */
 struct fact_attempt {
     int attempt;
     uint64_t began_from; /* number of the checkpoint, 0 without */
     uint64_t counts_to;  /* UINT64_MAX where no later attempt began */
     uint64_t reached;    /* number of its last report; 0: nobody had to know */
-    nanoseconds began;   /* its last worker was started */
-    nanoseconds saved;   /* its newest checkpoint; 0: none */
-    nanoseconds ended;   /* the last that is known of it, of one that died with its controller a report */
-    double told_lost;    /* seconds of training that its end says are lost; NAN: it says nothing */
+    nanoseconds began;
+    nanoseconds started;    /* where nobody said to be ready: its last worker was started */
+    bool trains;            /* somebody did */
+    int64_t unready, apart; /* workers that are not ready, not in their group yet */
+    nanoseconds saved;      /* its newest checkpoint; 0: none */
+    nanoseconds ended;      /* the last that is known of it, of one that died with its controller a report */
+    bool over;              /* its end is told */
+    double told_lost;       /* seconds of training that its end says are lost; NAN: it says nothing */
 };
 
 /* X(name, text): by what an attempt ended that was to go on */

@@ -22,95 +22,36 @@
 
 /* -- shares */
 
-struct shares_reading {
-    const struct view_facts *facts;
-    double *shares;   /* seconds */
-    nanoseconds from; /* since when what goes on now goes on; 0: nothing */
-    enum view_share now;
-    int64_t unready, apart; /* workers of the attempt that are not ready, not in their group yet */
-    int attempt;
-    nanoseconds reopened; /* another controller has the attempt, or goes on behind it; 0: the same one */
-    nanoseconds last;
-};
-
-/* Up to `time` the run did what it did, from then on the next. A clock that was put back takes nothing off. */
-static void turn(struct shares_reading *reading, nanoseconds time, enum view_share next) {
-    if (reading->from > 0 && time > reading->from)
-        reading->shares[reading->now] += duration_seconds(time - reading->from);
-    reading->from = time;
-    reading->now = next;
+/* A clock that was put back takes nothing off; without an event nothing began. */
+static void add_share(struct view_timeline *timeline, enum view_share share, nanoseconds from, nanoseconds to) {
+    if (from > 0 && to > from) timeline->shares[share] += duration_seconds(to - from);
 }
 
-/* Of a worker that became ready, or came into its group: until then the attempt started. One that does so again
- * trains. */
-static void end_start(struct shares_reading *reading, nanoseconds time, int64_t *left) {
-    if (reading->now == SHARE_TRAINING && *left > 0) reading->now = SHARE_START;
-    if (*left > 0) --*left;
-    if (reading->now == SHARE_START) turn(reading, time, SHARE_TRAINING);
-}
-
-/* An attempt that died with its controller lasted to the last that is known of it. */
-static void end_dead(struct shares_reading *reading) {
-    nanoseconds ended = reading->reopened;
-    for (size_t i = 0; i < reading->facts->n_attempts && ended > 0; i++) {
-        const struct fact_attempt *attempt = &reading->facts->attempts[i];
-        if (attempt->attempt == reading->attempt && attempt->ended < ended) ended = attempt->ended;
+/* A run waits until an attempt begins, starts, and trains until the attempt ends; one that died with its
+ * controller lasted to the last that is known of it. Lost work is what later attempts do once more, as the
+ * facts have it: it was training while it went on, and is taken off that. */
+static void measure_shares(struct view_timeline *timeline, const struct view_facts *facts) {
+    nanoseconds from = facts->first, last = facts->replay.last;
+    nanoseconds end = timeline->summary.ended > 0 ? timeline->summary.ended : clock_wall();
+    if (end < last) end = last;
+    for (size_t i = 0; i < facts->n_attempts; i++) {
+        const struct fact_attempt *attempt = &facts->attempts[i];
+        bool newest = i + 1 == facts->n_attempts, goes_on = newest && !attempt->over && !facts->reopened;
+        nanoseconds next = newest ? end : attempt[1].began;
+        nanoseconds ended = goes_on || attempt->ended > next ? next : attempt->ended;
+        nanoseconds started = goes_on && !attempt->trains ? ended : attempt->started;
+        add_share(timeline, SHARE_WAITING, from, attempt->began);
+        add_share(timeline, SHARE_START, attempt->began, started);
+        add_share(timeline, SHARE_TRAINING, started, ended);
+        from = ended;
     }
-    if (ended == 0) return;
-    if (reading->now == SHARE_START) reading->now = SHARE_TRAINING;
-    turn(reading, ended, SHARE_WAITING);
-    reading->reopened = 0;
-}
-
-/* A run waits until an attempt begins, starts until its last worker is ready or in its group, and trains until
- * the attempt ends. */
-static int on_event(void *context, int64_t sequence, const struct journal_event *row) {
-    struct shares_reading *reading = context;
-    struct event_memory memory = {0};
-    struct run_event event;
-    (void)sequence;
-    int result = journal_event_values(row, &event, &memory);
-    reading->last = row->time;
-    switch ((int)row->kind) {
-    case EVENT_RUN:
-        if (reading->from == 0) turn(reading, row->time, SHARE_WAITING);
-        if (reading->now != SHARE_WAITING) reading->reopened = row->time;
-        break;
-    case EVENT_ADOPTED:
-        reading->reopened = 0;
-        break;
-    case EVENT_ATTEMPT:
-        end_dead(reading);
-        turn(reading, row->time, SHARE_START);
-        reading->attempt = row->attempt;
-        reading->unready = reading->apart = event.of.attempt.workers;
-        break;
-    case EVENT_STARTED:
-        if (reading->now == SHARE_START) turn(reading, row->time, SHARE_START);
-        break;
-    case EVENT_READY:
-        end_start(reading, row->time, &reading->unready);
-        break;
-    case EVENT_RENDEZVOUS:
-        end_start(reading, row->time, &reading->apart);
-        break;
-    case EVENT_ATTEMPT_END:
-        if (reading->now == SHARE_START) reading->now = SHARE_TRAINING;
-        turn(reading, row->time, SHARE_WAITING);
-        break;
-    default:
-        break;
-    }
-    event_memory_done(&memory);
-    return result < 0 ? -ENOMEM : 0;
-}
-
-static int read_shares(void *context, struct journal *journal, ty_error *err) {
-    struct shares_reading *reading = context;
-    memset(reading->shares, 0, VIEW_SHARES_N * sizeof *reading->shares);
-    *reading = (struct shares_reading){.facts = reading->facts, .shares = reading->shares};
-    int result = journal_each_event(journal, 0, on_event, reading, err);
-    return result == -ENOMEM ? ty_fail_memory(err) : result;
+    add_share(timeline, SHARE_WAITING, from, end);
+    double *training = &timeline->shares[SHARE_TRAINING];
+    double lost = facts->lost_seconds < *training ? facts->lost_seconds : *training;
+    timeline->shares[SHARE_LOST] = lost;
+    *training -= lost;
+    for (size_t i = 0; i < VIEW_SHARES_N; i++)
+        timeline->seconds += timeline->shares[i];
 }
 
 /* -- ranks */
@@ -171,36 +112,26 @@ static int measure_ranks(struct view_timeline *timeline) {
     return 0;
 }
 
-/* Lost work is what later attempts do once more, as the facts have it: it was training while it went on, and is
- * taken off that. */
-int view_timeline_read(const char *name, const char *run_path, struct view_timeline *timeline, ty_error *err) {
-    *timeline = (struct view_timeline){0};
-    struct view_facts facts = {0};
-    struct shares_reading reading = {.facts = &facts, .shares = timeline->shares};
-    int result = view_summary_read(name, run_path, &timeline->summary, err);
+int view_timeline_read(const char *name, const char *run_path, struct facts_kept *kept,
+                       struct view_timeline *timeline, ty_error *err) {
+    const struct view_facts *facts;
+    *timeline = (struct view_timeline){.kept = kept};
+    int result = facts_take(run_path, kept, &timeline->own, &facts, err);
     if (result < 0) return result;
-    result = view_facts_read(run_path, &facts, err);
-    if (result >= 0) result = journal_read(run_path, read_shares, &reading, err);
+    result = view_summary_read_of(name, run_path, facts, &timeline->summary, err);
     if (result >= 0 && measure_ranks(timeline) < 0) result = ty_fail_memory(err);
-    if (result >= 0) {
-        nanoseconds end = timeline->summary.ended > 0 ? timeline->summary.ended : clock_wall();
-        end_dead(&reading);
-        turn(&reading, end > reading.last ? end : reading.last, SHARE_WAITING);
-        double *training = &timeline->shares[SHARE_TRAINING];
-        double lost = facts.lost_seconds < *training ? facts.lost_seconds : *training;
-        timeline->shares[SHARE_LOST] = lost;
-        *training -= lost;
-        timeline->began = duration_seconds(timeline->summary.began);
-        for (size_t i = 0; i < VIEW_SHARES_N; i++)
-            timeline->seconds += timeline->shares[i];
+    if (result < 0) {
+        view_timeline_done(timeline);
+        return result;
     }
-    view_facts_done(&facts);
-    if (result < 0) view_timeline_done(timeline);
-    return result;
+    timeline->began = duration_seconds(timeline->summary.began);
+    measure_shares(timeline, facts);
+    return 0;
 }
 
 void view_timeline_done(struct view_timeline *timeline) {
     view_summary_done(&timeline->summary);
+    facts_give_back(timeline->kept, &timeline->own);
 }
 
 /* -- JSON */

@@ -7,6 +7,7 @@
 
 #include "base/buffer.h"
 #include "base/error.h"
+#include "view/facts.h"
 #include "view/summary.h"
 
 /* X(name, text): the whole run, share by share */
@@ -43,11 +44,15 @@ struct view_timeline {
     struct view_quantiles spawn, loader, rendezvous;
     struct view_rank_start slowest[VIEW_SLOWEST];
     size_t n_slowest;
-    struct view_summary
-        summary; /* its phases are the start of the last attempt, as all that is said of ranks */
+    /* Its phases are the start of the last attempt, as all that is said of ranks. */
+    struct view_summary summary;
+    struct facts_kept *kept; /* of which it is, until it is done; NULL: of its own */
+    struct view_facts own;
 };
 
-int view_timeline_read(const char *name, const char *run_path, struct view_timeline *timeline, ty_error *err);
+/* Of the kept facts, or where none are kept (NULL) of its own. */
+int view_timeline_read(const char *name, const char *run_path, struct facts_kept *kept,
+                       struct view_timeline *timeline, ty_error *err);
 void view_timeline_done(struct view_timeline *timeline);
 /* {"began", "seconds", "shares": [{"share", "seconds"}], "start_up": [as in the summary], "quantiles": {...},
  * "slowest": [{"rank", "spawn", "loader", "rendezvous", "seconds"}], "attempts": [history]} */

@@ -270,7 +270,8 @@ static int answer_placement(struct api_call *call, ty_error *err) {
 
 static int answer_timeline(struct api_call *call, ty_error *err) {
     struct view_timeline timeline = {0};
-    int result = view_timeline_read(call->run->name, call->run->path, &timeline, err);
+    int result =
+        view_timeline_read(call->run->name, call->run->path, index_facts(call->run->index), &timeline, err);
     if (result < 0) return result;
     view_timeline_encode(&timeline, &call->out);
     view_timeline_done(&timeline);

@@ -508,7 +508,7 @@ static void put_attempts(struct buffer *out, const struct run_replay *replay) {
 static int put_start(struct buffer *out, const char *name, const char *path, ty_error *err) {
     static const char *const share_colours[] = {"#2e7d4f", "#2563c9", "#c62f2f", "#9a9ea5"};
     struct view_timeline timeline = {0};
-    int result = view_timeline_read(name, path, &timeline, err);
+    int result = view_timeline_read(name, path, NULL, &timeline, err);
     if (result < 0) return result;
     double at = 0, whole = timeline.seconds > 0 ? timeline.seconds : 1;
     buffer_text(

@@ -123,7 +123,7 @@ static void test_timeline(void **state) {
     (void)state;
     struct view_timeline timeline;
     CLEANUP(buffer_done) struct buffer text = {0};
-    assert_int_equal(view_timeline_read("b", b_path, &timeline, NULL), 0);
+    assert_int_equal(view_timeline_read("b", b_path, NULL, &timeline, NULL), 0);
     assert_near(251, timeline.seconds);
     assert_near(50, timeline.shares[SHARE_LOST]);
     view_timeline_encode(&timeline, &text);
@@ -179,7 +179,7 @@ static void test_the_share_of_a_slow_start(void **state) {
     view_world_event(journal, 100 * NS_PER_S, EVENT_ATTEMPT_END, 1, -1, "{\"outcome\": \"succeeded\"}");
     view_world_event(journal, 100 * NS_PER_S, EVENT_RUN_END, 1, -1, "{\"outcome\": \"succeeded\"}");
     view_world_close(journal);
-    assert_int_equal(view_timeline_read("slow", path, &timeline, NULL), 0);
+    assert_int_equal(view_timeline_read("slow", path, NULL, &timeline, NULL), 0);
     assert_near(40, timeline.shares[SHARE_START]);
     assert_near(60, timeline.shares[SHARE_TRAINING]);
     view_timeline_done(&timeline);
@@ -215,12 +215,41 @@ static void test_an_attempt_that_died(void **state) {
     assert_int_equal(view_facts_read(path, &facts, NULL), 0);
     assert_near(20, facts.lost_seconds);
     view_facts_done(&facts);
-    assert_int_equal(view_timeline_read("died", path, &timeline, NULL), 0);
+    assert_int_equal(view_timeline_read("died", path, NULL, &timeline, NULL), 0);
     assert_near(20, timeline.shares[SHARE_LOST]);
     assert_near(60, timeline.shares[SHARE_WAITING]);
     assert_near(3, timeline.shares[SHARE_START]);
     assert_near(59, timeline.shares[SHARE_TRAINING]);
     view_timeline_done(&timeline);
+    view_world_remove(path);
+}
+
+/* Facts that are kept take only the events that came since. */
+static void test_shares_of_kept_facts(void **state) {
+    (void)state;
+    char path[64];
+    struct view_timeline timeline;
+    CLEANUP(facts_kept_done) struct facts_kept kept;
+    facts_kept_init(&kept);
+    view_world_make(path);
+    struct journal *journal = view_world_open(path, 2);
+    view_world_event(journal, 0, EVENT_ATTEMPT, 1, -1, "{\"workers\": 2}");
+    view_world_event(journal, 5 * NS_PER_S, EVENT_READY, 1, 0, NULL);
+    assert_int_equal(journal_commit(journal, NULL), 0);
+    assert_int_equal(view_timeline_read("kept", path, &kept, &timeline, NULL), 0);
+    assert_near(5, timeline.shares[SHARE_START]);
+    view_timeline_done(&timeline);
+    view_world_event(journal, 8 * NS_PER_S, EVENT_READY, 1, 1, NULL);
+    view_world_event(journal, 10 * NS_PER_S, EVENT_ATTEMPT_END, 1, -1, "{\"outcome\": \"failed\"}");
+    view_world_event(journal, 15 * NS_PER_S, EVENT_RUN_END, 1, -1, "{\"outcome\": \"failed\"}");
+    view_world_close(journal);
+    for (int own = 0; own < 2; own++) {
+        assert_int_equal(view_timeline_read("kept", path, own == 0 ? &kept : NULL, &timeline, NULL), 0);
+        assert_near(8, timeline.shares[SHARE_START]);
+        assert_near(2, timeline.shares[SHARE_TRAINING]);
+        assert_near(5, timeline.shares[SHARE_WAITING]);
+        view_timeline_done(&timeline);
+    }
     view_world_remove(path);
 }
 
@@ -715,6 +744,7 @@ int main(void) {
         cmocka_unit_test(test_the_slowest_first_report),
         cmocka_unit_test(test_the_share_of_a_slow_start),
         cmocka_unit_test(test_an_attempt_that_died),
+        cmocka_unit_test(test_shares_of_kept_facts),
         cmocka_unit_test(test_events_and_checkpoints),
         cmocka_unit_test(test_runs),
         cmocka_unit_test(test_the_end_alone),
