@@ -63,9 +63,13 @@ static int compare_ints(const void *a, const void *b) {
     return (*x > *y) - (*x < *y);
 }
 
-/* Ranks that have a file with this ending, sorted; the caller frees. */
-static int list_ranks(int directory, const char *ending, int **ranks, size_t *n, ty_error *err) {
-    CLEANUP_FD int copy = dup(directory);
+/* Ranks that have a file with this ending, sorted, and the directory; the caller's. Where no worker has begun
+ * yet there is no directory, and no rank: `*logs` is below 0. */
+static int list_ranks(const char *run_path, const char *ending, int *logs, int **ranks, size_t *n,
+                      ty_error *err) {
+    *logs = open_logs(run_path, err);
+    if (*logs < 0) return *logs == -ENOENT && access(run_path, F_OK) == 0 ? 0 : *logs;
+    CLEANUP_FD int copy = dup(*logs);
     DIR *entries = copy >= 0 ? fdopendir(copy) : NULL;
     if (entries == NULL) return ty_fail(err, -errno, "cannot read logs: %s", strerror(errno));
     (void)TAKE_FD(copy); /* it is the stream's */
@@ -112,14 +116,9 @@ int run_output_profile(const char *run_path, int rank, ty_error *err) {
 
 int run_output_list(const char *run_path, struct buffer *out, ty_error *err) {
     CLEANUP_FREE int *ranks = NULL;
+    CLEANUP_FD int logs = -1;
     size_t n = 0;
-    CLEANUP_FD int logs = open_logs(run_path, err);
-    if (logs == -ENOENT && access(run_path, F_OK) == 0) { /* no worker has begun yet */
-        buffer_text(out, "{\"ranks\": []}");
-        return 0;
-    }
-    if (logs < 0) return logs;
-    int result = list_ranks(logs, ".log", &ranks, &n, err);
+    int result = list_ranks(run_path, ".log", &logs, &ranks, &n, err);
     if (result < 0) return result;
     const char *between = "";
     buffer_text(out, "{\"ranks\": [");
@@ -333,6 +332,7 @@ int run_output_search(const char *run_path, const char *text, const struct idset
                       struct buffer *out, ty_error *err) {
     CLEANUP_FREE int *ranks = NULL;
     CLEANUP_FREE char *memory = malloc(2 * CHUNK);
+    CLEANUP_FD int logs = -1;
     char small[OUTPUT_QUERY_MAX + 1];
     size_t n = 0, size = strlen(text);
     int from = 0;
@@ -344,9 +344,7 @@ int run_output_search(const char *run_path, const char *text, const struct idset
     if (memory == NULL) return ty_fail_memory(err);
     for (size_t i = 0; i <= size; i++)
         small[i] = (char)tolower((unsigned char)text[i]);
-    CLEANUP_FD int logs = open_logs(run_path, err);
-    if (logs < 0) return logs;
-    int result = list_ranks(logs, ".log", &ranks, &n, err);
+    int result = list_ranks(run_path, ".log", &logs, &ranks, &n, err);
     if (result < 0) return result;
     struct output_search search = {.text = small,
                                    .size = size,
@@ -383,10 +381,10 @@ static void read_frames(int fd, int64_t size, struct buffer *out) {
 int run_output_stacks(const char *run_path, bool actions, struct buffer *out, ty_error *err) {
     CLEANUP_FREE int *ranks = NULL;
     CLEANUP(stack_groups_done) struct stack_groups groups = {0};
+    CLEANUP_FD int logs = -1;
     size_t n = 0;
-    CLEANUP_FD int logs = open_logs(run_path, err);
-    if (logs < 0) return logs;
-    int result = list_ranks(logs, ".stack", &ranks, &n, err);
+    int result = list_ranks(run_path, ".stack", &logs, &ranks, &n, err);
+    if (result < 0) return result;
     for (size_t i = 0; i < n && result == 0; i++) {
         char name[32];
         struct stat status;

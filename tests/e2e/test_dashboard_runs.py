@@ -349,6 +349,17 @@ class Runs(DashboardCase):
             self.assertEqual(400, server.ask(f"{base}&{wrong}")[0])
         self.assertEqual(400, server.ask(base.split("?")[0] + "?q=")[0])
 
+    def test_output_before_a_worker_has_begun(self):
+        run = Journal(self.storage, "a")
+        run.done(1)
+        os.rmdir(os.path.join(run.path, "logs"))
+        server = self.serve()
+        base = f"/api/runs/{server.ids()['a']}"
+        self.assertEqual({"ranks": []}, server.json(base + "/logs"))
+        self.assertEqual({"hits": [], "counts": [], "cursor": None}, server.json(base + "/logs/search?q=x"))
+        self.assertEqual({"actions": False, "groups": []}, server.json(base + "/stacks"))
+        self.assertEqual(404, server.ask(base + "/logs/rank-0")[0])
+
     # -- one file
 
     def test_a_run_as_one_file(self):
