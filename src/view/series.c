@@ -218,35 +218,78 @@ static int add_edge(const struct index_answer *answer, const struct view_bucket 
     return result;
 }
 
-/* Buckets that lie in the range are taken as they are, those at its ends are read again, and what no bucket has
- * yet is added as points; then all are folded into as many buckets as are asked for. */
-static int merge_line(const struct index_answer *answer, const struct index_piece *piece, bool lost,
+/* The buckets in the range are the piece's own, unless others stand in front of them; one at each end that
+ * reaches out of it is read again, and what no bucket has yet is added as points. Then all are folded into as
+ * many buckets as are asked for. */
+static int merge_line(const struct index_answer *answer, struct index_piece *piece, bool lost,
                       struct view_series *series, ty_error *err) {
-    size_t most = answer->query->buckets > 0 ? (size_t)answer->query->buckets : VIEW_BUCKETS;
+    size_t most = answer->query->buckets > 0 ? (size_t)answer->query->buckets : VIEW_BUCKETS, first = 0;
     if (ARRAY_GROW(series->lines, series->n_lines) < 0) return -ENOMEM;
     struct view_line *line = &series->lines[series->n_lines++];
     *line = (struct view_line){.rank = -1, .lost = lost};
-    int result = 0;
-    for (size_t i = 0; i < piece->n && result == 0; i++) {
-        const struct view_bucket *bucket = &piece->buckets[i];
-        if (!is_selected(answer, bucket)) continue;
-        if (bucket->x < answer->from || bucket->x_last > answer->to) {
-            result = add_edge(answer, bucket, lost, line, err);
-        } else {
-            struct view_bucket *copy = plot_line_add(line);
-            if (copy == NULL) return -ENOMEM;
-            *copy = *bucket;
-        }
+    while (first < piece->n && piece->buckets[first].x < answer->from)
+        first++;
+    size_t end = first;
+    while (end < piece->n && piece->buckets[end].x_last <= answer->to)
+        end++;
+    bool has_front = first > 0 && is_selected(answer, &piece->buckets[first - 1]);
+    bool has_back = end < piece->n && is_selected(answer, &piece->buckets[end]);
+    const struct view_bucket back = has_back ? piece->buckets[end] : (struct view_bucket){0};
+    int result = has_front ? add_edge(answer, &piece->buckets[first - 1], lost, line, err) : 0;
+    if (first == 0) {
+        line->buckets = TAKE(piece->buckets);
+    } else if (result == 0) {
+        if (ARRAY_RESIZE(line->buckets, line->n + end - first) < 0) return -ENOMEM;
+        memcpy(line->buckets + line->n, piece->buckets + first, (end - first) * sizeof *line->buckets);
     }
+    line->n += end - first;
+    if (result == 0 && has_back) result = add_edge(answer, &back, lost, line, err);
     if (result == 0) result = add_points(line, &answer->rest, lost, answer->from, answer->to);
-    if (result == 0) plot_line_fold(line, answer->from, answer->to, most);
-    return result;
+    if (result < 0) return result;
+    plot_line_fold(line, answer->from, answer->to, most);
+    (void)ARRAY_RESIZE(line->buckets, line->n); /* of an index it may have had some megabytes */
+    return 0;
+}
+
+/* The reports of a bucket of the index, by its x, up to `most` of them. */
+static int read_bucket(const struct index_answer *answer, const struct view_bucket *bucket, int64_t *most,
+                       struct points *points, ty_error *err) {
+    struct view_query query = *answer->query;
+    query.from = bucket->x > answer->from ? bucket->x : answer->from;
+    query.to = bucket->x_last < answer->to ? bucket->x_last : answer->to;
+    int64_t after = bucket->id_first > INDEX_MARGIN ? bucket->id_first - INDEX_MARGIN : 0,
+            last = bucket->id_last + INDEX_MARGIN;
+    if (last - after > *most) last = after + *most;
+    *most -= last - after;
+    return gather_between(answer, &query, after, last, points, err);
+}
+
+/* The first that is not finite is among the reports of the first bucket that has one, or behind all buckets. 1:
+ * it was found. */
+static int find_first(const struct index_answer *answer, struct point *first, ty_error *err) {
+    int64_t most = VIEW_WHOLE;
+    uint64_t n = 0;
+    const struct point *found = NULL;
+    for (size_t i = 0; i < answer->piece.n && found == NULL; i++) {
+        const struct view_bucket *bucket = &answer->piece.buckets[i];
+        struct points points;
+        if (bucket->nonfinite == 0 || !is_selected(answer, bucket)) continue;
+        int result = read_bucket(answer, bucket, &most, &points, err);
+        if (result < 0) return result;
+        found = find_nonfinite(&points, &n);
+        if (found != NULL) *first = *found;
+        points_done(&points);
+    }
+    if (found != NULL) return 1;
+    found = find_nonfinite(&answer->rest, &n);
+    if (found != NULL) *first = *found;
+    return found != NULL;
 }
 
 /* Where all that is asked for are few reports, they are read; `*points` are then these. 1: answered, in *series
  * or with *points; 0: the index has not enough. */
 static int answer_by_index(struct index_answer *answer, struct view_series *series, struct points *points,
-                           ty_error *err) {
+                           struct drawing_told *told, ty_error *err) {
     const struct view_query *query = answer->query;
     int result = query->index != NULL ? index_take(query->index, query, false, &answer->piece) : 0;
     if (result > 0 && query->history == VIEW_ALL) result = index_take(query->index, query, true, &answer->lost);
@@ -271,7 +314,10 @@ static int answer_by_index(struct index_answer *answer, struct view_series *seri
     series->exact = true;
     series->scanned = 1;
     series->x = answer->piece.x;
-    result = merge_line(answer, &answer->piece, false, series, err);
+    int found = find_first(answer, &told->nonfinite, err);
+    result = found < 0 ? found : merge_line(answer, &answer->piece, false, series, err);
+    for (size_t i = 0; found > 0 && result == 0 && i < series->lines->n; i++)
+        told->n_nonfinite += series->lines->buckets[i].nonfinite;
     if (result == 0 && query->history == VIEW_ALL) {
         result = merge_line(answer, &answer->lost, true, series, err);
         if (series->lines[series->n_lines - 1].n == 0) free(series->lines[--series->n_lines].buckets);
@@ -281,53 +327,14 @@ static int answer_by_index(struct index_answer *answer, struct view_series *seri
 
 /* -- together */
 
-/* The reports of a bucket of the index, by its x, up to `most` of them. */
-static int read_bucket(const struct index_answer *answer, const struct view_bucket *bucket, int64_t *most,
-                       struct points *points, ty_error *err) {
-    struct view_query query = *answer->query;
-    query.from = bucket->x > answer->from ? bucket->x : answer->from;
-    query.to = bucket->x_last < answer->to ? bucket->x_last : answer->to;
-    int64_t after = bucket->id_first > INDEX_MARGIN ? bucket->id_first - INDEX_MARGIN : 0,
-            last = bucket->id_last + INDEX_MARGIN;
-    if (last - after > *most) last = after + *most;
-    *most -= last - after;
-    return gather_between(answer, &query, after, last, points, err);
-}
-
-/* As the index counts them; which was the first is in the reports of the first bucket that has one. */
-static int mark_nonfinite_of(const struct index_answer *answer, struct view_series *series, ty_error *err) {
-    uint64_t n = 0, n_found = 0;
-    int64_t most = VIEW_WHOLE;
-    int result = 0;
-    bool found = false;
-    for (size_t i = 0; i < series->n_lines; i++)
-        for (size_t at = 0; at < series->lines[i].n && !series->lines[i].lost; at++)
-            n += series->lines[i].buckets[at].nonfinite;
-    for (size_t i = 0; i < answer->piece.n && n > 0 && !found && result == 0; i++) {
-        const struct view_bucket *bucket = &answer->piece.buckets[i];
-        struct points points;
-        if (bucket->nonfinite == 0 || !is_selected(answer, bucket)) continue;
-        result = read_bucket(answer, bucket, &most, &points, err);
-        const struct point *first = find_nonfinite(&points, &n_found);
-        found = first != NULL;
-        if (result == 0) result = mark_nonfinite(series, first, n);
-        points_done(&points);
-    }
-    if (found || result < 0) return result;
-    return mark_nonfinite(series, find_nonfinite(&answer->rest, &n_found), n);
-}
-
-/* Where the answer came from; 0: from the points. */
-enum answered { ANSWER_BY_POINTS, ANSWER_BY_INDEX, ANSWER_BY_DRAWING };
-
-static int mark(const struct index_answer *answer, enum answered by, const struct points *points,
-                const struct drawing_told *told, struct view_series *series, ty_error *err) {
-    uint64_t n = told->n_nonfinite;
+/* `told`: by an index or a drawing, which the lines are of; NULL: they are of the points. */
+static int mark(const struct view_facts *facts, const struct points *points, const struct drawing_told *told,
+                struct view_series *series) {
+    uint64_t n = told != NULL ? told->n_nonfinite : 0;
     const struct point *first = n > 0 ? &told->nonfinite : NULL;
-    if (by == ANSWER_BY_POINTS) first = find_nonfinite(points, &n);
-    int result =
-        by == ANSWER_BY_INDEX ? mark_nonfinite_of(answer, series, err) : mark_nonfinite(series, first, n);
-    return result < 0 ? result : add_marks(series, points, answer->facts);
+    if (told == NULL) first = find_nonfinite(points, &n);
+    int result = mark_nonfinite(series, first, n);
+    return result < 0 ? result : add_marks(series, points, facts);
 }
 
 static int draw_points(struct view_series *series, const struct points *points,
@@ -346,23 +353,22 @@ static int draw_series(const char *run_path, const struct view_query *query, con
     const struct drawing_request request = drawings_request(run_path, query, facts);
     struct drawing_answer drawing = {0};
     struct points points = {0};
-    enum answered by = ANSWER_BY_POINTS;
+    bool drawn = false; /* of an index, or in the background */
     enum index_standing standing =
         query->index != NULL ? index_follow(query->index, query, facts) : INDEX_IS_STALE;
-    int result = standing != INDEX_IS_STALE ? answer_by_index(&answer, series, &points, err) : 0;
-    if (result > 0 && series->n_lines > 0) by = ANSWER_BY_INDEX;
+    int result = standing != INDEX_IS_STALE ? answer_by_index(&answer, series, &points, &drawing.told, err) : 0;
+    drawn = result > 0 && series->n_lines > 0;
     if (result == 0 && request.x != NULL) {
         result = drawings_take(drawings, &request, series, &drawing, err);
-        if (result > 0) by = ANSWER_BY_DRAWING;
+        drawn = result > 0;
     }
     bool marked = facts->n_attempts > 1 || facts->n_checkpoints > 0 || facts->n_faults > 0;
-    if (result == 0 || (by != ANSWER_BY_POINTS && marked))
-        result = points_gather(run_path, query, facts, &points, err);
-    if (result >= 0 && by == ANSWER_BY_POINTS) {
+    if (result == 0 || (drawn && marked)) result = points_gather(run_path, query, facts, &points, err);
+    if (result >= 0 && !drawn) {
         result = draw_points(series, &points, query);
         series->behind = !series->exact && drawings != NULL && drawings_want(drawings, &request);
     }
-    if (result >= 0) result = mark(&answer, by, &points, &drawing.told, series, err);
+    if (result >= 0) result = mark(facts, &points, drawn ? &drawing.told : NULL, series);
     if (facts->reports > VIEW_WHOLE &&
         (standing != INDEX_IS_RIGHT || (int64_t)facts->reports - answer.piece.last > VIEW_WHOLE / 2))
         series->behind = true;
@@ -387,14 +393,12 @@ static size_t n_together(const struct view_facts *facts, const char *const *metr
 /* Of few reports: no index is asked, and none of the metrics is a made one (n_together). */
 static int draw_together(const char *run_path, const struct view_query *query, const char *const *metrics,
                          size_t n, const struct view_facts *facts, struct view_series *series, ty_error *err) {
-    const struct index_answer none = {.facts = facts};
-    const struct drawing_told nothing = {0};
     CLEANUP_FREE struct points *points = calloc(n + 1, sizeof *points);
     if (points == NULL) return ty_fail_memory(err);
     int result = points_gather_each(run_path, query, metrics, n, facts, points, err);
     for (size_t i = 0; i < n; i++) {
         if (result >= 0) result = draw_points(&series[i], &points[i], query);
-        if (result >= 0) result = mark(&none, ANSWER_BY_POINTS, &points[i], &nothing, &series[i], err);
+        if (result >= 0) result = mark(facts, &points[i], NULL, &series[i]);
         points_done(&points[i]);
     }
     return result == -ENOMEM ? ty_fail_memory(err) : result;
