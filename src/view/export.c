@@ -42,7 +42,7 @@ int view_outlet_finish(struct view_outlet *outlet, int result) {
     return result;
 }
 
-enum { CSV_COLUMNS_MAX = 10000, CSV_NAME_MAX = 4096 };
+enum { CSV_COLUMNS_MAX = 10000 };
 
 /* -- CSV */
 
@@ -71,11 +71,11 @@ struct view_csv {
 
 static size_t find_column(const struct view_csv *csv, const struct value *value) {
     size_t next = csv->next;
-    char name[CSV_NAME_MAX + 1];
+    char name[METRIC_NAME_BYTES + 1];
     if (next < csv->n_columns && csv->sizes[next] == value->name_size &&
         memcmp(csv->columns[next], value->name, value->name_size) == 0)
         return next;
-    if (value->name_size > CSV_NAME_MAX) return SIZE_MAX;
+    if (value->name_size > METRIC_NAME_BYTES) return SIZE_MAX;
     memcpy(name, value->name != NULL ? value->name : "", value->name_size);
     name[value->name_size] = '\0';
     uintptr_t *place = hash_get(csv->places, name);
@@ -85,7 +85,7 @@ static size_t find_column(const struct view_csv *csv, const struct value *value)
 /* One too many, or with too long a name, has no column: 0 as well. */
 static int add_column(struct view_csv *csv, const struct value *value) {
     size_t n = csv->n_columns;
-    if (n >= CSV_COLUMNS_MAX || value->name_size > CSV_NAME_MAX) return 0;
+    if (n >= CSV_COLUMNS_MAX || value->name_size > METRIC_NAME_BYTES) return 0;
     if (ARRAY_GROW(csv->columns, n) < 0 || ARRAY_GROW(csv->sizes, n) < 0) return -ENOMEM;
     char *name = strndup(value->name != NULL ? value->name : "", value->name_size);
     if (name == NULL) return -ENOMEM;

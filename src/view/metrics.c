@@ -16,7 +16,7 @@
 #include "view/series.h"
 #include "view/values.h"
 
-enum { METRIC_NAME_BYTES = 4096, NAMES_MAX = 100000 };
+enum { NAMES_MAX = 100000 };
 
 struct metric_note {
     int64_t id;      /* of the report in which it was last */

@@ -211,7 +211,7 @@ static int find_file(struct tensorboard *board, int rank, struct board_file **fi
 /* The place of the value's name, which is a new one where it was not seen before. SIZE_MAX: the name is too
  * long, or memory is short, which `failed` tells. */
 static size_t place_of(struct tensorboard *board, const struct value *value) {
-    char name[4097];
+    char name[METRIC_NAME_BYTES + 1];
     if (value->name_size >= sizeof name) return SIZE_MAX;
     memcpy(name, value->name != NULL ? value->name : "", value->name_size);
     name[value->name_size] = '\0';

@@ -29,6 +29,10 @@ struct value {
     bool same;     /* there was the same name at this place in the text before */
 };
 
+/* The longest name of a metric that a table, a column or a question about it has; one that is longer has
+ * none. */
+enum { METRIC_NAME_BYTES = 4096 };
+
 /* How the members of the texts before began. Reports of a run look alike: a name that stands where it stood is
  * neither read nor looked up again, and all ranks have the same step, epoch and learning rate: nor is a number
  * that stands there as before. Zero-initialised: nothing was learned. */
