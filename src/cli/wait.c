@@ -91,17 +91,16 @@ struct value_search {
 static bool look_at_value(void *context, const struct value *value) {
     struct value_search *search = context;
     const struct wait_options *options = search->options;
-    bool named =
-        value->name_size == options->metric_size && memcmp(value->name, options->metric, value->name_size) == 0;
-    if (!named || (value->type != VALUE_NUMBER && value->type != VALUE_NONFINITE)) return true;
+    if (!value_is_named(value, options->metric, options->metric_size)) return true;
     bool less = value->number<options->number, greater = value->number> options->number;
     bool equal = value->number >= options->number && value->number <= options->number; /* NaN is none of them */
     const bool holds[COMPARISONS] = {
         [GREATER] = greater, [GREATER_EQUAL] = greater || equal, [LESS] = less, [LESS_EQUAL] = less || equal,
         [EQUAL] = equal,     [UNEQUAL] = less || greater};
     search->value = value->number;
-    search->found = holds[options->comparison];
-    return !search->found;
+    search->found =
+        (value->type == VALUE_NUMBER || value->type == VALUE_NONFINITE) && holds[options->comparison];
+    return true;
 }
 
 static int look_at_report(void *context, const struct journal_report *report) {

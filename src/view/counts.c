@@ -13,7 +13,8 @@
 struct counting {
     struct view_counts *counts;
     struct values_shape shape;
-    size_t seen; /* names of the report at hand */
+    int64_t report; /* at hand */
+    size_t seen;    /* its names */
     bool failed;
 };
 
@@ -37,16 +38,15 @@ int view_counts_copy(const struct view_counts *counts, struct view_counts *out) 
     return -ENOMEM;
 }
 
-/* Reports name theirs in the same order, so the search begins where the value before was found. NULL: there are
- * too many, or no label can have the name; or memory is short, which `failed` tells. */
+/* Reports name theirs in the same order, so the search begins where the value before was found. NULL: it is no
+ * number, there are too many, or no label can have the name; or memory is short, which `failed` tells. */
 static struct view_count *find(struct counting *counting, const struct value *value) {
     struct view_counts *counts = counting->counts;
     for (size_t i = 0, at = counting->seen; i < counts->n; i++, at++) {
         if (at >= counts->n) at = 0;
-        if (counts->items[at].size == value->name_size &&
-            memcmp(counts->items[at].name, value->name, value->name_size) == 0)
-            return &counts->items[at];
+        if (value_is_named(value, counts->items[at].name, counts->items[at].size)) return &counts->items[at];
     }
+    if (value->type != VALUE_NUMBER && value->type != VALUE_NONFINITE) return NULL;
     bool named = value->name_size > 0 && memchr(value->name, '\0', value->name_size) == NULL;
     if (counts->n == VIEW_COUNTS_MAX || !named) return NULL;
     char *name = strndup(value->name, value->name_size);
@@ -58,15 +58,21 @@ static struct view_count *find(struct counting *counting, const struct value *va
 
 static bool on_value(void *context, const struct value *value) {
     struct counting *counting = context;
-    if (value->type != VALUE_NUMBER && value->type != VALUE_NONFINITE) return true;
     struct view_count *count = find(counting, value);
-    if (count != NULL && value->type == VALUE_NONFINITE) count->n++;
-    if (count != NULL) counting->seen++;
+    if (count == NULL) return !counting->failed;
+    if (count->report != counting->report)
+        counting->seen++;
+    else
+        count->n -= count->nonfinite; /* of the name the last counts */
+    count->report = counting->report;
+    count->nonfinite = value->type == VALUE_NONFINITE;
+    count->n += count->nonfinite;
     return !counting->failed && counting->seen < VIEW_COUNTS_MAX;
 }
 
 static int on_report(void *context, const struct journal_report *report) {
     struct counting *counting = context;
+    counting->report = report->id;
     counting->seen = 0;
     (void)values_each_like(&counting->shape, report->metrics, report->metrics_size, on_value, counting);
     return counting->failed ? -ENOMEM : 0;

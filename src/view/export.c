@@ -72,13 +72,8 @@ struct view_csv {
 static size_t find_column(const struct view_csv *csv, const struct value *value) {
     size_t next = csv->next;
     char name[METRIC_NAME_BYTES + 1];
-    if (next < csv->n_columns && csv->sizes[next] == value->name_size &&
-        memcmp(csv->columns[next], value->name, value->name_size) == 0)
-        return next;
-    if (value->name_size > METRIC_NAME_BYTES) return SIZE_MAX;
-    memcpy(name, value->name != NULL ? value->name : "", value->name_size);
-    name[value->name_size] = '\0';
-    uintptr_t *place = hash_get(csv->places, name);
+    if (next < csv->n_columns && value_is_named(value, csv->columns[next], csv->sizes[next])) return next;
+    uintptr_t *place = value_name(value, name) ? hash_get(csv->places, name) : NULL;
     return place != NULL ? *place - 1 : SIZE_MAX;
 }
 

@@ -65,6 +65,8 @@ struct view_counts {
         char *name; /* owned */
         size_t size;
         uint64_t n;
+        int64_t report; /* id of the last that has it, and whether it is not finite there */
+        bool nonfinite;
     } items[VIEW_COUNTS_MAX];
     size_t n;
 };

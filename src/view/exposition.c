@@ -10,6 +10,7 @@
 
 #include "base/array.h"
 #include "base/cleanup.h"
+#include "base/hash.h"
 #include "base/idset.h"
 #include "base/str.h"
 #include "view/encode.h"
@@ -27,8 +28,9 @@ enum { METRICS_SHOWN = 100, SERIES_MAX = 10000, DEVICES_SHOWN = 128 };
 struct exposed_metric {
     char *name; /* owned */
     size_t name_size;
-    int64_t report; /* id of the one whose value was taken last: a name that it has twice counts once */
-    double last;    /* of rank 0; NAN where it is not finite */
+    int64_t report; /* id of the last that has a number for it; that */
+    double value;
+    double last; /* of rank 0; NAN where it is not finite */
     uint64_t n;
     double min, max, sum;
 };
@@ -42,6 +44,7 @@ struct exposed_run {
     struct view_counts counts;      /* its own: who reads the run next counts on in those that are kept */
     struct exposed_metric *metrics; /* n_metrics, owned */
     size_t n_metrics, omitted;
+    struct hash *places;     /* name -> place + 1 */
     uint64_t *numbers;       /* of the last report of each rank; owned */
     int64_t *ids;            /* of these reports; owned */
     uint64_t common;         /* the last number that all made; 0: none */
@@ -111,63 +114,91 @@ static int find_first(struct exposed_run *run, const char *path, int64_t before,
 
 struct metric_taking {
     struct exposed_run *run;
-    size_t found, next;             /* of the metrics, in this report; where the next one may stand */
-    bool last, common, add, failed; /* of rank 0's last report; of the last common number; names are new */
-    int64_t report;                 /* its id */
+    size_t next;      /* the metric that is likely next, as reports name theirs in the same order */
+    bool add, failed; /* names are new */
+    int64_t report;   /* id of the one at hand */
 };
 
-/* A number, under a name that a label can have. */
-static bool is_exposed(const struct value *value) {
-    bool number = value->type == VALUE_NUMBER || value->type == VALUE_NONFINITE;
-    return number && (value->name_size == 0 || memchr(value->name, '\0', value->name_size) == NULL);
+static bool is_number(const struct value *value) {
+    return value->type == VALUE_NUMBER || value->type == VALUE_NONFINITE;
 }
 
-/* Reports name theirs in the same order, as a rule. NULL: it is none of those that are shown. */
+/* A label can have it. */
+static bool is_name(const struct value *value) {
+    return value->name_size == 0 || memchr(value->name, '\0', value->name_size) == NULL;
+}
+
+/* NULL: it is none of those that are shown. */
 static struct exposed_metric *find_metric(struct metric_taking *taking, const struct value *value) {
     const struct exposed_run *run = taking->run;
-    for (size_t i = 0; i < run->n_metrics; i++, taking->next++) {
-        if (taking->next >= run->n_metrics) taking->next = 0;
-        struct exposed_metric *metric = &run->metrics[taking->next];
-        bool same = metric->name_size == value->name_size &&
-                    (value->name_size == 0 || memcmp(metric->name, value->name, value->name_size) == 0);
-        if (!same) continue;
-        taking->next++;
-        return metric;
+    char name[METRIC_NAME_BYTES + 1];
+    size_t next = taking->next;
+    if (next >= run->n_metrics ||
+        !value_is_named(value, run->metrics[next].name, run->metrics[next].name_size)) {
+        const uintptr_t *place = value_name(value, name) ? hash_get(run->places, name) : NULL;
+        if (place == NULL) return NULL;
+        next = *place - 1;
     }
-    return NULL;
+    taking->next = next + 1;
+    return &run->metrics[next];
 }
 
-/* A value of a report: in rank 0's last one names are added, in those of the common number they are looked up.
- * False when all have been found: of many thousand ranks each may report many more that are not shown. */
+/* NULL: there are too many; or memory is short, which `failed` tells. */
+static struct exposed_metric *add_metric(struct metric_taking *taking, const struct value *value) {
+    struct exposed_run *run = taking->run;
+    if (run->n_metrics == METRICS_SHOWN || value->name_size > METRIC_NAME_BYTES) {
+        run->omitted++;
+        return NULL;
+    }
+    char *name = ARRAY_GROW(run->metrics, run->n_metrics) < 0
+                     ? NULL
+                     : strndup(value->name != NULL ? value->name : "", value->name_size);
+    taking->failed = name == NULL || hash_set(run->places, name, run->n_metrics + 1) < 0;
+    if (taking->failed) {
+        free(name);
+        return NULL;
+    }
+    struct exposed_metric *metric = &run->metrics[run->n_metrics++];
+    *metric = (struct exposed_metric){.name = name, .name_size = value->name_size, .last = (double)NAN};
+    return metric;
+}
+
+/* A value of a report: in rank 0's last one names are added, in those of the common number they are looked
+ * up. */
 static bool take_metric(void *context, const struct value *value) {
     struct metric_taking *taking = context;
-    struct exposed_run *run = taking->run;
-    if (!is_exposed(value)) return true;
+    if (!is_name(value)) return true;
     struct exposed_metric *metric = find_metric(taking, value);
-    if (metric == NULL && taking->add) {
-        if (run->n_metrics == METRICS_SHOWN) {
-            run->omitted++;
-            return true;
-        }
-        char *name = ARRAY_GROW(run->metrics, run->n_metrics) < 0
-                         ? NULL
-                         : strndup(value->name != NULL ? value->name : "", value->name_size);
-        taking->failed = name == NULL;
-        if (taking->failed) return false;
-        metric = &run->metrics[run->n_metrics++];
-        *metric = (struct exposed_metric){.name = name, .name_size = value->name_size, .last = (double)NAN};
+    if (metric == NULL && taking->add && is_number(value)) metric = add_metric(taking, value);
+    if (metric == NULL) return !taking->failed;
+    metric->report = is_number(value) ? taking->report : 0;
+    metric->value = value->number;
+    return true;
+}
+
+/* What the report of a rank says of the number that all have made. */
+static void take_common(struct exposed_run *run, const struct journal_report *report) {
+    struct metric_taking taking = {.run = run, .report = report->id};
+    (void)values_each(report->metrics, report->metrics_size, take_metric, &taking);
+    for (size_t i = 0; i < run->n_metrics; i++) {
+        struct exposed_metric *metric = &run->metrics[i];
+        if (metric->report != report->id || !isfinite(metric->value)) continue;
+        if (metric->n == 0 || metric->value < metric->min) metric->min = metric->value;
+        if (metric->n == 0 || metric->value > metric->max) metric->max = metric->value;
+        metric->sum += metric->value;
+        metric->n++;
     }
-    if (metric == NULL || metric->report == taking->report) return true;
-    metric->report = taking->report;
-    taking->found++;
-    if (taking->last) metric->last = value->number;
-    bool more = taking->add || taking->found < run->n_metrics;
-    if (!taking->common || value->type != VALUE_NUMBER) return more;
-    if (metric->n == 0 || value->number < metric->min) metric->min = value->number;
-    if (metric->n == 0 || value->number > metric->max) metric->max = value->number;
-    metric->sum += value->number;
-    metric->n++;
-    return more;
+}
+
+/* The metrics that are told of are those of rank 0's last report. */
+static int take_names(struct exposed_run *run) {
+    struct metric_taking names = {.run = run, .add = true, .report = -1};
+    run->places = hash_create();
+    if (run->places == NULL) return -ENOMEM;
+    if (run->first.size > 0) (void)values_each(run->first.data, run->first.size, take_metric, &names);
+    for (size_t i = 0; i < run->n_metrics; i++)
+        if (run->metrics[i].report == names.report) run->metrics[i].last = run->metrics[i].value;
+    return names.failed ? -ENOMEM : 0;
 }
 
 static void write_rank_report(struct exposed_run *run, const struct journal_report *report);
@@ -181,9 +212,7 @@ static int take_report(void *context, const struct journal_report *report) {
     const struct report_taking *of = context;
     struct exposed_run *run = of->run;
     if (!is_of_last_attempt(run, report)) return 0;
-    struct metric_taking taking = {.run = run, .common = true, .report = report->id};
-    if (report->number == run->common)
-        (void)values_each(report->metrics, report->metrics_size, take_metric, &taking);
+    if (report->number == run->common) take_common(run, report);
     if (of->per_rank && report->id == run->ids[report->rank]) write_rank_report(run, report);
     return 0;
 }
@@ -202,10 +231,8 @@ static int take_reports(struct exposed_run *run, const char *path, bool per_rank
     for (size_t i = 0; i < run->ranks.n; i++)
         if (run->numbers[i] < common) common = run->numbers[i];
     run->common = run->ranks.n > 0 && common > 0 ? common : UINT64_MAX;
-    struct metric_taking names = {.run = run, .last = true, .add = true, .report = -1};
-    if (run->first.size > 0) (void)values_each(run->first.data, run->first.size, take_metric, &names);
+    if (result == 0) result = take_names(run);
     struct report_taking taking = {run, per_rank};
-    if (result == 0 && names.failed) result = -ENOMEM;
     return result == 0 ? view_scan(path, &scan, take_report, &taking, err) : result;
 }
 
@@ -250,6 +277,7 @@ void exposed_run_free(struct exposed_run *run) {
     for (size_t i = 0; i < run->n_metrics; i++)
         free(run->metrics[i].name);
     free(run->metrics);
+    hash_destroy(run->places);
     view_usage_done(&run->usage);
     free(run->numbers);
     free(run->ids);
@@ -371,7 +399,7 @@ struct rank_sample {
 static bool write_rank_value(void *context, const struct value *value) {
     const struct rank_sample *of = context;
     struct buffer *out = &of->run->rank_samples;
-    if (!is_exposed(value)) return true;
+    if (!is_name(value) || (!is_number(value) && out->size == of->from)) return true;
     if (of->run->rank_left == 0) return false;
     CLEANUP_FREE char *name = strndup(value->name != NULL ? value->name : "", value->name_size);
     CLEANUP(buffer_done) struct buffer labels = {0};
@@ -379,10 +407,17 @@ static bool write_rank_value(void *context, const struct value *value) {
     append_label(&labels, name);
     buffer_printf(&labels, "\",rank=\"%d\"} ", of->rank);
     out->failed |= name == NULL || labels.failed;
-    /* A name that the report has twice, as "a/b" and as b of the object a, is one series. */
-    if (out->failed || (out->size > of->from &&
-                        memmem(out->data + of->from, out->size - of->from, labels.data, labels.size) != NULL))
-        return !out->failed;
+    if (out->failed) return false;
+    char *known = out->size > of->from
+                      ? memmem(out->data + of->from, out->size - of->from, labels.data, labels.size)
+                      : NULL;
+    if (known != NULL) { /* of a name that the report has twice the last counts */
+        char *end = out->data + out->size, *next = (char *)memchr(known, '\n', (size_t)(end - known)) + 1;
+        memmove(known, next, (size_t)(end - next));
+        out->size -= (size_t)(next - known);
+        of->run->rank_left++;
+    }
+    if (!is_number(value)) return true;
     of->run->rank_left--;
     buffer_append(out, labels.data, labels.size);
     append_value(out, value->number);

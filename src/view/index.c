@@ -370,8 +370,7 @@ static struct index_metric *find_metric(struct view_index *index, const struct v
     char name[INDEX_NAME_BYTES];
     if (index->n_values < index->head.n_metrics) { /* reports name theirs in the same order */
         struct index_metric *likely = &index->metrics[index->n_values];
-        if (likely->name_size == value->name_size && memcmp(likely->name, value->name, value->name_size) == 0)
-            return likely;
+        if (value_is_named(value, likely->name, likely->name_size)) return likely;
     }
     if (value->name_size >= sizeof name) return NULL;
     memcpy(name, value->name != NULL ? value->name : "", value->name_size);
@@ -387,13 +386,30 @@ static struct index_metric *find_metric(struct view_index *index, const struct v
     return NULL;
 }
 
+/* A name that has a number in the report at hand stands there once more, and for no number. */
+static void withdraw_value(struct view_index *index, const struct value *value) {
+    enum index_axis axis = axis_of(value->name, value->name_size);
+    if (axis < INDEX_AXES_N) index->xs[axis] = (double)NAN;
+    for (size_t i = 0; i < index->n_values; i++) {
+        struct index_metric *metric = &index->metrics[index->values[i]];
+        if (!value_is_named(value, metric->name, metric->name_size)) continue;
+        metric->report = 0;
+        index->n_values--;
+        memmove(index->values + i, index->values + i + 1, (index->n_values - i) * sizeof *index->values);
+        return;
+    }
+}
+
 /* One value of the report at hand. Names that the parser has at the same place as in the report before
  * (value->same) are not looked up again. */
 static bool note_value(void *context, const struct value *value) {
     struct view_index *index = context;
     size_t none = 0, *known = value->member < VALUES_MEMBERS ? &index->members[value->member] : &none;
     if (!value->same) *known = 0;
-    if (value->type != VALUE_NUMBER && value->type != VALUE_NONFINITE) return true;
+    if (value->type != VALUE_NUMBER && value->type != VALUE_NONFINITE) {
+        if (index->n_values > 0) withdraw_value(index, value);
+        return true;
+    }
     struct index_metric *metric = *known > 0 ? &index->metrics[*known - 1] : find_metric(index, value);
     if (index->n_values == SIZE_MAX) return false;
     if (metric != NULL) *known = (size_t)(metric - index->metrics) + 1;

@@ -19,7 +19,9 @@
 enum { NAMES_MAX = 100000 };
 
 struct metric_note {
-    int64_t id;      /* of the report in which it was last */
+    int64_t id; /* of the report in which it was last, and what it was there */
+    enum value_type type;
+    double value;
     uint64_t number; /* the newest number with it, and the lowest rank that made it */
     int attempt, rank;
     uint64_t *ranks; /* bits; n_words, owned */
@@ -33,6 +35,8 @@ struct metric_names {
     const struct view_facts *facts;
     const struct view_selection *selection;
     const struct journal_report *report;
+    size_t *given; /* places of the names in the report at hand; n_given, owned */
+    size_t n_given;
     struct values_shape shape;
     bool ends; /* what the reports at the end say last is all that is wanted */
     bool failed;
@@ -63,18 +67,17 @@ static int add_name(struct metric_names *names, const char *name) {
     return 0;
 }
 
-/* A value of the report at hand. In the reading of the ends (`ends`) it counts as the newest, and for its rank,
- * but not once more among all: the sample has these, in part. */
-static int note_value(struct metric_names *names, size_t place, const struct value *value) {
+/* What the report at hand says of a metric. In the reading of the ends (`ends`) it counts as the newest, and
+ * for its rank, but not once more among all: the sample has these, in part. */
+static int take_given(struct metric_names *names, size_t place) {
     struct view_metric *metric = &names->metrics->items[place];
     struct metric_note *note = &names->notes[place];
-    bool number = value->type == VALUE_NUMBER, nonfinite = value->type == VALUE_NONFINITE;
-    if (note->id == names->report->id) return 0; /* a name given twice */
-    note->id = names->report->id;
+    bool number = note->type == VALUE_NUMBER, nonfinite = note->type == VALUE_NONFINITE;
+    if (note->type == VALUE_OTHER) return 0;
     bool counts = number && !names->ends;
-    if (counts && (metric->n == 0 || value->number < metric->min)) metric->min = value->number;
-    if (counts && (metric->n == 0 || value->number > metric->max)) metric->max = value->number;
-    if (counts) metric->sum += value->number;
+    if (counts && (metric->n == 0 || note->value < metric->min)) metric->min = note->value;
+    if (counts && (metric->n == 0 || note->value > metric->max)) metric->max = note->value;
+    if (counts) metric->sum += note->value;
     metric->n += counts;
     metric->nonfinite += nonfinite && !names->ends;
     if (number || nonfinite) metric->text = false;
@@ -87,7 +90,7 @@ static int note_value(struct metric_names *names, size_t place, const struct val
         note->attempt = report->attempt;
         note->number = report->number;
         note->rank = report->rank;
-        metric->last = number ? value->number : (double)NAN;
+        metric->last = number ? note->value : (double)NAN;
     }
     return note_rank(note, names->report->rank, &metric->ranks);
 }
@@ -95,26 +98,34 @@ static int note_value(struct metric_names *names, size_t place, const struct val
 static bool on_value(void *context, const struct value *value) {
     struct metric_names *names = context;
     char name[METRIC_NAME_BYTES + 1];
-    if (value->type == VALUE_OTHER || value->name_size > METRIC_NAME_BYTES) return true;
-    memcpy(name, value->name != NULL ? value->name : "", value->name_size);
-    name[value->name_size] = '\0';
-    if (name[0] == '\0') return true; /* nobody could ask for it by that */
+    if (!value_name(value, name) || name[0] == '\0') return true; /* nobody could ask for it by that */
     uintptr_t *place = hash_get(names->places, name);
     if (place == NULL) {
-        if (names->metrics->n >= NAMES_MAX) return true;
+        if (value->type == VALUE_OTHER || names->metrics->n >= NAMES_MAX) return true;
         names->failed = add_name(names, name) < 0;
         if (names->failed) return false;
         place = hash_get(names->places, name);
     }
-    names->failed = place == NULL || note_value(names, *place - 1, value) < 0;
-    return !names->failed;
+    struct metric_note *note = &names->notes[*place - 1];
+    if (note->id != names->report->id) {
+        names->failed = ARRAY_GROW(names->given, names->n_given) < 0;
+        if (names->failed) return false;
+        names->given[names->n_given++] = *place - 1;
+    }
+    note->id = names->report->id;
+    note->type = value->type;
+    note->value = value->number;
+    return true;
 }
 
 static int on_report(void *context, const struct journal_report *report) {
     struct metric_names *names = context;
     if (!view_facts_select(names->facts, names->selection, report)) return 0;
     names->report = report;
+    names->n_given = 0;
     (void)values_each_like(&names->shape, report->metrics, report->metrics_size, on_value, names);
+    for (size_t i = 0; i < names->n_given && !names->failed; i++)
+        names->failed = take_given(names, names->given[i]) < 0;
     return names->failed ? -ENOMEM : 0;
 }
 
@@ -174,6 +185,7 @@ int view_metrics_read(const char *run_path, const struct view_selection *selecti
     for (size_t i = 0; names.notes != NULL && i < metrics->n; i++)
         free(names.notes[i].ranks);
     free(names.notes);
+    free(names.given);
     hash_destroy(names.places);
     if (result == 0) result = sort(metrics);
     metrics->exact = scan.exact;

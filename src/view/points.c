@@ -86,10 +86,6 @@ int points_check_query(const struct view_query *query, ty_error *err) {
 
 /* -- one report after the other */
 
-static bool is_named(const struct value *value, const char *name, size_t size) {
-    return value->name_size == size && memcmp(value->name, name, size) == 0;
-}
-
 /* A value of the report at hand: one of the metrics, or a candidate for x; it may be both. Any other is passed
  * over in the reports that follow. */
 static bool on_value(void *context, const struct value *value) {
@@ -97,13 +93,13 @@ static bool on_value(void *context, const struct value *value) {
     bool number = value->type == VALUE_NUMBER, wanted = false;
     for (size_t i = 0; i < gathering->n; i++) {
         struct gathered_metric *gathered = &gathering->items[i];
-        if (!is_named(value, gathered->metric, gathered->metric_size)) continue;
+        if (!value_is_named(value, gathered->metric, gathered->metric_size)) continue;
         wanted = true;
         gathered->has_value = number || value->type == VALUE_NONFINITE;
         gathered->value = number ? value->number : (double)NAN;
     }
     for (size_t i = 0; i < gathering->n_names; i++)
-        if (is_named(value, gathering->names[i], gathering->name_sizes[i])) {
+        if (value_is_named(value, gathering->names[i], gathering->name_sizes[i])) {
             wanted = true;
             gathering->row_xs[i] = number ? value->number : (double)NAN;
         }

@@ -60,11 +60,10 @@ struct tensorboard {
     struct hash *places;      /* name -> place */
     char **names;             /* n_names, owned */
     size_t n_names;
-    uint64_t *given, n_reports; /* by place: the last report, counted from 1, that had the name; owned */
+    uint64_t *given, n_reports; /* by place: the last report, counted from 1, that had a number; owned */
     struct board_value *values; /* of the report at hand; n_values */
     size_t n_values, gathered;
     int64_t step;
-    int step_place; /* among the names of a step; the first is best */
     ty_error *err;
     bool failed;
 };
@@ -208,15 +207,14 @@ static int find_file(struct tensorboard *board, int rank, struct board_file **fi
 
 /* -- one report after the other */
 
-/* The place of the value's name, which is a new one where it was not seen before. SIZE_MAX: the name is too
- * long, or memory is short, which `failed` tells. */
-static size_t place_of(struct tensorboard *board, const struct value *value) {
+/* The place of the value's name, a new one where it was not seen before and `adds`. SIZE_MAX: it has none, or
+ * memory is short, which `failed` tells. */
+static size_t place_of(struct tensorboard *board, const struct value *value, bool adds) {
     char name[METRIC_NAME_BYTES + 1];
-    if (value->name_size >= sizeof name) return SIZE_MAX;
-    memcpy(name, value->name != NULL ? value->name : "", value->name_size);
-    name[value->name_size] = '\0';
+    if (!value_name(value, name)) return SIZE_MAX;
     const uintptr_t *known = hash_get(board->places, name);
     if (known != NULL) return *known;
+    if (!adds) return SIZE_MAX;
     size_t n = board->n_names;
     bool room = ARRAY_GROW(board->values, n) == 0 && ARRAY_GROW(board->given, n) == 0 &&
                 ARRAY_GROW(board->names, n) == 0;
@@ -233,20 +231,33 @@ static size_t place_of(struct tensorboard *board, const struct value *value) {
 }
 
 static bool take_value(void *context, const struct value *value) {
-    static const char *const steps[] = {"step", "global_step", "iteration", "training_iteration"};
     struct tensorboard *board = context;
-    if (value->type != VALUE_NUMBER && value->type != VALUE_NONFINITE) return true;
-    size_t place = place_of(board, value);
+    bool number = value->type == VALUE_NUMBER || value->type == VALUE_NONFINITE;
+    size_t place = place_of(board, value, number), at = board->n_values;
     if (place == SIZE_MAX) return !board->failed;
-    for (int i = 0; value->type == VALUE_NUMBER && i < board->step_place; i++)
-        if (strcmp(board->names[place], steps[i]) == 0 && fabs(value->number) < 9e15) {
-            board->step_place = i;
-            board->step = (int64_t)value->number;
-        }
-    if (board->given[place] == board->n_reports) return true; /* twice */
-    board->given[place] = board->n_reports;
-    board->values[board->n_values++] = (struct board_value){place, value->number};
+    bool again = board->given[place] == board->n_reports;
+    if (again)
+        for (at = 0; board->values[at].place != place;)
+            at++;
+    board->given[place] = number ? board->n_reports : 0;
+    if (number)
+        board->values[at] = (struct board_value){place, value->number};
+    else if (again)
+        board->values[at] = board->values[--board->n_values];
+    board->n_values += number && !again;
     return true;
+}
+
+/* The first of these names that the report has tells its step, else its number does. */
+static int64_t find_step(const struct tensorboard *board, uint64_t number) {
+    static const char *const steps[] = {"step", "global_step", "iteration", "training_iteration"};
+    for (size_t i = 0; i < ARRAY_SIZE(steps); i++)
+        for (size_t at = 0; at < board->n_values; at++) {
+            const struct board_value *value = &board->values[at];
+            if (fabs(value->value) < 9e15 && str_equal(board->names[value->place], steps[i]))
+                return (int64_t)value->value;
+        }
+    return (int64_t)number;
 }
 
 static int flush_mean(struct tensorboard *board, struct board_mean *mean) {
@@ -308,10 +319,9 @@ static int write_report(void *context, const struct journal_report *report) {
     int result = others ? flush_mean(board, mean) : 0;
     board->n_values = 0;
     board->n_reports++;
-    board->step = (int64_t)report->number;
-    board->step_place = 4;
     (void)values_each(report->metrics, report->metrics_size, take_value, board);
     if (board->failed) return -ENOMEM;
+    board->step = find_step(board, report->number);
     if (result == 0) result = find_file(board, report->rank, &file);
     if (result == 0) result = append_values(board, &file->records, report->time, board->step);
     if (result == 0) result = add_to_mean(board, report);

@@ -463,3 +463,10 @@ bool values_each(const char *json, size_t size, bool (*each)(void *context, cons
                  void *context) {
     return values_each_like(NULL, json, size, each, context);
 }
+
+bool value_name(const struct value *value, char name[METRIC_NAME_BYTES + 1]) {
+    if (value->name_size > METRIC_NAME_BYTES) return false;
+    memcpy(name, value->name != NULL ? value->name : "", value->name_size);
+    name[value->name_size] = '\0';
+    return true;
+}

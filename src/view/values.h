@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "base/buffer.h"
 
@@ -50,8 +51,9 @@ struct values_shape {
 };
 
 /* Calls `each` for every value in order, but for what Python notes beside them ("$types", "$validation"); false
- * from it ends the walk. The value is borrowed for the call. False when the text is no JSON object, or memory
- * is short. */
+ * from it ends the walk. A name may come twice, as "a/b" and as b of the object a: the last value counts, as
+ * for other readers of JSON, and none where that is no number. The value is borrowed for the call. False when
+ * the text is no JSON object, or memory is short. */
 bool values_each(const char *json, size_t size, bool (*each)(void *context, const struct value *value),
                  void *context);
 /* The same; `shape` is that of texts before, and learns. */
@@ -61,6 +63,13 @@ bool values_each_like(struct values_shape *shape, const char *json, size_t size,
 /* Called by `each` for a value that is not wanted: numbers of that name at that place in the texts that follow
  * are passed over, unread. */
 void values_pass(struct values_shape *shape, const struct value *value);
+
+static inline bool value_is_named(const struct value *value, const char *name, size_t size) {
+    return value->name_size == size && (size == 0 || memcmp(value->name, name, size) == 0);
+}
+
+/* Its name as a string; false: it is too long. A name may hold a NUL, behind which it is cut. */
+bool value_name(const struct value *value, char name[METRIC_NAME_BYTES + 1]);
 
 /* Appends the text of a JSON string, which stands there with its quotes. */
 void values_text(const char *text, size_t size, struct buffer *out);

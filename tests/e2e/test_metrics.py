@@ -88,16 +88,23 @@ class Metrics(Case):
             found = [labels["metric"] for name, labels, _ in self.read(READ_METRICS, path) if name == "trainyard_metric"]
             self.assertEqual(["rank", "time", "lost", "time_2", "a"], found)
 
-    def test_a_name_that_a_report_has_twice_is_one_series(self):
+    def test_of_a_name_that_a_report_has_twice_the_last_counts(self):
         journal = seen.Journal(self.storage, "twice", 1)
         journal.begin(0, 1, 1)
-        journal.reports([(1, 1, 0, 1, '{"a/b": 1, "a": {"b": 2}, "a_b": 3}')])
+        journal.reports([(1, 1, 0, 1, '{"a/b": 1, "a": {"b": 2}, "a_b": "NaN", "a_b": 3}')])
         journal.end(2, 1)
+        self.assertEqual([{"id": "1", "time": "1700000000000000001", "attempt": "1", "rank": "0", "number": "1", "a/b": "2", "a_b": "3"}],
+                         list(csv.DictReader(io.StringIO(self.metrics("twice", "--format", "csv").out))))
+        self.assert_status(0, self.trainyard("wait", "--storage-path", self.storage, "twice", "--for", "a/b==2"))
+        self.assert_status(1, self.trainyard("wait", "--storage-path", self.storage, "twice", "--for", "a/b<2"))
+        curves = json.loads(self.metrics("twice", "--format", "json").out)
+        self.assertEqual([2, 3], sorted(line["mean"][0] for told in curves for line in told["series"]))
         for args in ((), ("--per-rank",)):
             lines = self.metrics("twice", "--format", "openmetrics", *args).out.splitlines()
             for family in ("metric", "metric_mean"):
                 told = [line for line in lines if line.startswith('trainyard_%s{run="twice"' % family)]
-                self.assertEqual([1.0, 3.0], [float(line.split()[-1]) for line in told], told)
+                self.assertEqual([2.0, 3.0], [float(line.split()[-1]) for line in told], told)
+            self.assertIn('trainyard_nonfinite_values_total{run="twice",metric="a_b"} 0', lines)
 
     def test_ranks_name_theirs_in_other_orders(self):
         journal = seen.Journal(self.storage, "orders", 3)

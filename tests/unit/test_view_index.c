@@ -370,6 +370,34 @@ static void test_reports_that_are_missing(void **state) {
     view_world_remove(path);
 }
 
+/* An index has of a name what the reports themselves say of it. */
+static void test_an_index_of_names_that_come_twice(void **state) {
+    (void)state;
+    char path[64];
+    struct view_index *index = NULL;
+    view_world_make(path);
+    struct journal *journal = view_world_open(path, 1);
+    view_world_event(journal, 0, EVENT_ATTEMPT, 1, -1, "{\"workers\": 1}");
+    for (int n = 1; n <= 2 * VIEW_WHOLE; n++)
+        view_world_report(journal, n * NS_PER_MS, 1, 0, (uint64_t)n,
+                          n % 2 == 0 ? "{\"a\":1,\"t\":3,\"a\":2}" : "{\"a\":1,\"t\":3,\"a\":2,\"t\":\"x\"}");
+    view_world_event(journal, 9000 * NS_PER_S, EVENT_RUN_END, 1, -1, "{\"outcome\": \"succeeded\"}");
+    view_world_close(journal);
+    assert_int_equal(view_index_open(path, false, &index, NULL), 0);
+    grow(index);
+    const char *const names[] = {"a", "t"};
+    for (size_t i = 0; i < 2; i++) {
+        struct view_query query = view_query_new(names[i]);
+        query.index = index;
+        CLEANUP(view_series_done) struct view_series series = read_series(path, &query);
+        assert_true(series.exact);
+        assert_int_equal(sum_up(&series, 0).n, i == 0 ? 2 * VIEW_WHOLE : VIEW_WHOLE);
+        assert_near(i == 0 ? 2 : 3, series.lines[0].buckets[0].max);
+    }
+    view_index_close(index);
+    view_world_remove(path);
+}
+
 /* 3,000 numbers of each rank behind those of write_large. */
 static void report_on(const char *path, int times) {
     struct journal *journal = NULL;
@@ -470,6 +498,7 @@ int main(void) {
         cmocka_unit_test(test_index_of_a_run_that_is_resumed),
         cmocka_unit_test(test_the_step_of_a_long_run),
         cmocka_unit_test(test_reports_that_are_missing),
+        cmocka_unit_test(test_an_index_of_names_that_come_twice),
         cmocka_unit_test(test_an_index_goes_on_with_those_who_ask),
         cmocka_unit_test(test_an_index_of_before_a_resume_is_not_asked),
         cmocka_unit_test(test_an_index_that_is_outrun),

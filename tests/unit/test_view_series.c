@@ -317,6 +317,35 @@ static void test_names(void **state) {
     json_decref(list);
 }
 
+/* Of a name that a report has twice the last value counts, as in a row of Python, and none where that is no
+ * number. */
+static void test_names_that_come_twice(void **state) {
+    (void)state;
+    char path[64];
+    view_world_make(path);
+    struct journal *journal = view_world_open(path, 1);
+    view_world_event(journal, 0, EVENT_ATTEMPT, 1, -1, "{\"workers\": 1}");
+    view_world_report(journal, NS_PER_S, 1, 0, 1,
+                      "{\"a\": 9, \"o\": {\"b\": 5}, \"a\": 2, \"o/b\": 6, \"t\": 3, \"t\": [3]}");
+    view_world_close(journal);
+    struct view_metrics metrics;
+    assert_int_equal(view_metrics_read(path, &(struct view_selection){0}, false, &metrics, NULL), 0);
+    const double lasts[] = {2, 6};
+    for (size_t i = 0; i < metrics.n; i++) {
+        const struct view_metric *metric = &metrics.items[i];
+        assert_int_equal(metric->n, i < 2);
+        if (i == 2) continue;
+        assert_near(lasts[i], metric->last);
+        assert_near(lasts[i], metric->max);
+        struct view_query query = view_query_new(metric->name);
+        CLEANUP(view_series_done) struct view_series series = read_series(path, &query);
+        assert_near(lasts[i], series.lines[0].buckets[0].max);
+    }
+    assert_int_equal(metrics.n, 3);
+    view_metrics_done(&metrics);
+    view_world_remove(path);
+}
+
 static int count_bytes(void *context, const char *text, size_t size, ty_error *err) {
     (void)text, (void)err;
     *(size_t *)context += size;
@@ -485,6 +514,7 @@ int main(void) {
         cmocka_unit_test(test_marks_of_a_zoom),
         cmocka_unit_test(test_lines_of_ranks),
         cmocka_unit_test(test_names),
+        cmocka_unit_test(test_names_that_come_twice),
         cmocka_unit_test(test_names_that_are_none),
         cmocka_unit_test(test_heat),
         cmocka_unit_test(test_histogram),
