@@ -22,6 +22,7 @@
 #include "controller/run_directory.h"
 #include "controller/run_lock.h"
 #include "run/settings.h"
+#include "view/index.h"
 #include "view/summary.h"
 
 static bool has_checkpoint(const struct view_summary *summary) {
@@ -77,6 +78,7 @@ static int rm_run(const struct arguments *arguments, ty_error *err) {
         CLEANUP(buffer_done) struct buffer text = {0};
         struct run_disk disk;
         result = run_disk_read(path, &disk, err);
+        if (result >= 0) view_index_forget(path);
         if (result >= 0) result = run_remove(path, err);
         if (result < 0) return result;
         buffer_printf(&text, "removed %s: ", name);
@@ -317,6 +319,7 @@ static void *remove_some(void *context) {
         ty_error err = {0};
         if (candidate->verdict != GOES) continue;
         candidate->verdict = WENT;
+        view_index_forget(candidate->path);
         if (run_remover_remove(&remover, candidate->path, &err) < 0) note_failure(candidate, FAILED, &err);
     }
     run_remover_done(&remover);

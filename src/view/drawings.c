@@ -130,13 +130,19 @@ void drawings_init(struct drawings *drawings) {
     (void)pthread_mutex_init(&drawings->lock, NULL);
 }
 
-void drawings_done(struct drawings *drawings) {
+void drawings_clear(struct drawings *drawings) {
+    (void)pthread_mutex_lock(&drawings->lock);
     while (drawings->first != NULL) {
         struct drawing *next = drawings->first->next;
         free_drawing(drawings->first);
         drawings->first = next;
     }
     scan_rows_done(&drawings->rows);
+    (void)pthread_mutex_unlock(&drawings->lock);
+}
+
+void drawings_done(struct drawings *drawings) {
+    drawings_clear(drawings);
     (void)pthread_mutex_destroy(&drawings->lock);
 }
 

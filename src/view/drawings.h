@@ -27,6 +27,7 @@ struct drawings {
 };
 
 void drawings_init(struct drawings *drawings);
+void drawings_clear(struct drawings *drawings); /* by the thread that makes the steps */
 void drawings_done(struct drawings *drawings);
 
 /* What is to be drawn, of which run. */

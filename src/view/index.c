@@ -478,6 +478,19 @@ static int add_report(void *context, const struct journal_report *report) {
     return 0;
 }
 
+/* The run was removed: what is kept of it, here and in the cache, serves nobody. */
+static void clear(struct view_index *index) {
+    if (index->cache != NULL) (void)unlink(index->cache);
+    view_facts_done(&index->facts);
+    drawings_clear(&index->drawings);
+    (void)pthread_mutex_lock(&index->lock);
+    forget(index);
+    index->there = 0;
+    index->done = -1;
+    index->kept = 0;
+    (void)pthread_mutex_unlock(&index->lock);
+}
+
 /* Whether what it has is of this journal, and still counts as it did. */
 static int check(struct view_index *index, ty_error *err) {
     struct index_head *head = &index->head;
@@ -486,6 +499,7 @@ static int check(struct view_index *index, ty_error *err) {
     CLEANUP(buffer_done) struct buffer path = {0};
     buffer_printf(&path, "%s/run.db", index->run_path);
     int result = path.failed ? -ENOMEM : stat(path.data, &status) < 0 ? -errno : 0;
+    if (result == -ENOENT) clear(index);
     if (result < 0)
         return ty_fail(err, result, "cannot read %s/run.db: %s", index->run_path, strerror(-result));
     bool same = head->device == status.st_dev && head->inode == status.st_ino;
@@ -795,18 +809,27 @@ static int write_cache(const struct view_index *index, int fd) {
     return out.size > 0 ? file_write_all(fd, out.data, out.size) : 0;
 }
 
-/* What a dashboard that was killed while it wrote has left: a file takes seconds to write. */
+/* What a dashboard that was killed while it wrote has left: a file takes seconds to write. And the index of a
+ * run that nobody asked about for long: where that was removed by other means than ours nothing else tells. */
 static void sweep(const char *directory) {
-    enum { OLD_S = 3600 };
+    enum { PART_S = 3600, UNUSED_S = 30 * 24 * 3600 };
     DIR *entries = opendir(directory);
     struct stat status;
     if (entries == NULL) return;
-    for (struct dirent *entry; (entry = readdir(entries)) != NULL;)
-        if (strstr(entry->d_name, ".db.part-") != NULL &&
+    for (struct dirent *entry; (entry = readdir(entries)) != NULL;) {
+        const char *ending = strstr(entry->d_name, ".db");
+        bool whole = str_equal(ending, ".db");
+        if (ending != NULL && (whole || str_prefix(ending, ".db.part-", NULL)) &&
             fstatat(dirfd(entries), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
-            time(NULL) - status.st_mtime > OLD_S)
+            time(NULL) - status.st_mtime > (whole ? UNUSED_S : PART_S))
             (void)unlinkat(dirfd(entries), entry->d_name, 0);
+    }
     (void)closedir(entries);
+}
+
+void view_index_forget(const char *run_path) {
+    CLEANUP_FREE char *cache = cache_path(run_path);
+    if (cache != NULL) (void)unlink(cache);
 }
 
 /* What could not be written is tried again when there is an eighth more, and not before. */
@@ -897,6 +920,7 @@ static void read_cache(struct view_index *index) {
     FILE *file = fopen(index->cache, "re");
     if (file == NULL) return;
     struct cache_reading reading = {file, (size_t)status.st_size};
+    (void)futimens(fileno(file), NULL); /* it is used (sweep) */
     (void)pthread_mutex_lock(&index->lock);
     if (!take_all(index, &reading)) forget(index);
     index->kept = index->head.last;

@@ -15,9 +15,10 @@
 /* An empty one, which takes over what the cache has of the run when it grows. `cached` false: in memory
  * alone. */
 int view_index_open(const char *run_path, bool cached, struct view_index **out, ty_error *err);
-/* Reads the next reports, some 20,000 at most, or when it has all makes a piece of a drawing that is wanted
- * (drawings.h): 1 when there is more to do, 0 when there is not, or there are so few reports that they are read
- * whole each time. One thread at a time makes steps; queries may go on beside. */
+/* Of a run that is gone all is forgotten, in the cache too (-ENOENT). Else reads the next reports, some 20,000
+ * at most, or when it has all makes a piece of a drawing that is wanted (drawings.h): 1 when there is more to
+ * do, 0 when there is not, or there are so few reports that they are read whole each time. One thread at a time
+ * makes steps; queries may go on beside. */
 int view_index_grow(struct view_index *index, ty_error *err);
 /* Whether more reports were made between the last two steps, or behind one nothing says that the run is over.
  * For the thread that grows it. */
@@ -34,6 +35,8 @@ double view_index_progress(const struct view_index *index);
  * says why it is in memory alone. */
 int view_index_keep(struct view_index *index, ty_error *err);
 void view_index_close(struct view_index *index); /* NULL is fine */
+/* Removes what the cache has of a run that is to be removed. */
+void view_index_forget(const char *run_path);
 
 /* -- for the series */
 

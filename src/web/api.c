@@ -139,6 +139,7 @@ static void call_done(struct lane_job *job) {
         return;
     }
     if (call->run != NULL) news_spend(call->run, call->spent);
+    if (call->deleted) indexing_begin(call->run); /* which forgets all of it */
     bool looked = call->route == &route_look;
     /* A plot of several runs is read one run after the other, each in the lane of its own. */
     if (call->request != NULL && call->result >= 0 && call->n_read < call->n_runs && !looked) {

@@ -212,7 +212,10 @@ static void tell_logs(const struct look_job *job) {
 static void tell_news(struct site_run *run, const struct news_known *there) {
     struct news_known *told = &run->news.told;
     char data[64];
-    if (there->gone && !told->gone) stream_tell(run->site, run, "gone", "{}");
+    if (there->gone && !told->gone) {
+        stream_tell(run->site, run, "gone", "{}");
+        indexing_begin(run); /* which forgets all of it */
+    }
     if (!there->gone && (there->sequence != told->sequence || there->error != told->error ||
                          there->held != told->held || there->quiet != told->quiet))
         stream_tell(run->site, run, "run", "{}");

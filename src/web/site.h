@@ -249,7 +249,8 @@ void news_spend(struct site_run *run, nanoseconds spent);
 void list_news_begin(struct site *site);
 void list_news_end(struct site *site);
 
-/* -- indexing.c: makes the run's index in the background, and tells how far it is. */
+/* -- indexing.c: makes the run's index in the background, and tells how far it is; of a run that is gone
+ * nothing is kept. */
 void indexing_begin(struct site_run *run);
 void indexing_close(struct site *site);
 

@@ -1,4 +1,5 @@
 /* The index of a long run: it has all reports, however they look, and grows with them. */
+#include <errno.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -92,20 +93,32 @@ static void test_index(void **state) {
     char command[240];
     (void)snprintf(command, sizeof command,
                    "cd %s && mkdir -p trainyard/index && cd trainyard/index && touch -d '2 hours ago' "
-                   "1.db.part-1 && touch 2.db.part-2",
+                   "1.db.part-1 4.db && touch 2.db.part-2 && touch -d '31 days ago' 3.db",
                    cache);
     assert_int_equal(system(command), 0);
     assert_int_equal(view_index_keep(index, NULL), 0);
     (void)snprintf(command, sizeof command,
-                   "cd %s/trainyard/index && [ ! -e 1.db.part-1 ] && [ -e 2.db.part-2 ]", cache);
+                   "cd %s/trainyard/index && [ ! -e 1.db.part-1 ] && [ -e 2.db.part-2 ] && [ ! -e 3.db ] && "
+                   "touch -d '29 days ago' ????????????????.db && rm 4.db",
+                   cache);
     assert_int_equal(system(command), 0);
     view_index_close(index);
 
     assert_int_equal(view_index_open(path, true, &index, NULL), 0);
     grow(index);
     assert_all(path, index, "step");
+    (void)snprintf(command, sizeof command, "test -n \"$(find %s -name '????????????????.db' -mmin -60)\"",
+                   cache);
+    assert_int_equal(system(command), 0); /* it was used */
+
+    /* Of a run that was removed nothing stays. */
+    (void)snprintf(command, sizeof command, "rm %s/run.db", path);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(view_index_grow(index, NULL), -ENOENT);
+    assert_near(0, view_index_scanned(index));
     view_index_close(index);
-    (void)snprintf(command, sizeof command, "rm -r %s/trainyard", cache);
+    (void)snprintf(command, sizeof command, "test -z \"$(find %s -name '*.db')\" && rm -r %s/trainyard", cache,
+                   cache);
     assert_int_equal(system(command), 0);
     view_world_remove(path);
     assert_int_equal(rmdir(cache), 0);
