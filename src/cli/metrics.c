@@ -256,7 +256,8 @@ struct metrics_writing {
 /* Writes the rows that are there; with --follow again when there are more, until the run is over. Whether it is
  * over is asked before the rows are read, so that the last look sees all of them. */
 static int write_rows(struct metrics_writing *writing, const struct metrics_options *options, ty_error *err) {
-    bool csv = options->format == METRICS_CSV;
+    bool csv = options->format == METRICS_CSV, told = false;
+    char line[128];
     int result = csv ? view_csv_open(writing->path, &writing->selection, &writing->csv, err) : 0;
     if (csv && result >= 0) result = view_csv_write_head(writing->csv, write_out, writing->outlet, err);
     CLEANUP_FD int watch = result >= 0 && options->follow ? view_watch_open(writing->path) : -1;
@@ -268,6 +269,13 @@ static int write_rows(struct metrics_writing *writing, const struct metrics_opti
                  : writing->board != NULL
                      ? tensorboard_write(writing->board, last, err)
                      : view_jsonl_write(writing->path, &writing->selection, write_out, writing->outlet, err);
+        if (writing->selection.unreadable > 0 && !told) {
+            (void)snprintf(line, sizeof line,
+                           "report %lld: its metrics are no JSON; {} stands for them, and for others like it",
+                           (long long)writing->selection.unreadable);
+            terminal_warning("metrics", line);
+            told = true;
+        }
         if (last) break;
         if (result >= 0) view_watch_wait(watch);
     }

@@ -15,6 +15,7 @@
 #include "base/str.h"
 #include "view/encode.h"
 #include "view/facts.h"
+#include "view/report_json.h"
 #include "view/scan.h"
 #include "view/values.h"
 
@@ -259,7 +260,7 @@ int view_csv_write_rows(struct view_csv *csv, view_sink *sink, void *context, ty
 
 struct jsonl_writing {
     struct view_facts facts;
-    const struct view_selection *selection;
+    struct view_selection *selection;
     struct view_outlet outlet;
 };
 
@@ -282,7 +283,8 @@ static int write_line(void *context, const struct journal_report *report) {
                              ? ", \"lost\": false"
                              : ", \"lost\": true");
     buffer_text(out, ", \"metrics\": ");
-    buffer_append(out, report->metrics, report->metrics_size);
+    if (!report_json_append(report, out) && writing->selection->unreadable == 0)
+        writing->selection->unreadable = report->id;
     buffer_text(out, "}\n");
     return view_outlet_drain(&writing->outlet);
 }

@@ -28,7 +28,8 @@ int view_csv_write_head(struct view_csv *csv, view_sink *sink, void *context, ty
 int view_csv_write_rows(struct view_csv *csv, view_sink *sink, void *context, ty_error *err);
 
 /* Rows as JSON, {"id", "time", "attempt", "rank", "number", "metrics": as reported}, a line each, "lost" where
- * all are selected. The selection's `after` becomes the id of the last report there is. */
+ * all are selected. The selection's `after` becomes the id of the last report there is, and its `unreadable`
+ * that of the first whose metrics are no JSON: {} stands in their place. */
 int view_jsonl_write(const char *run_path, struct view_selection *selection, view_sink *sink, void *context,
                      ty_error *err);
 

@@ -32,6 +32,7 @@ struct view_selection {
     const struct idset *ranks; /* NULL: all */
     enum view_history history;
     int64_t after;                  /* reports behind this id */
+    int64_t unreadable;             /* id of the first whose metrics are no JSON, as an export finds; 0: none */
     const struct view_index *index; /* has the sample that others took; NULL: none */
 };
 

@@ -15,6 +15,7 @@
 #include "view/encode.h"
 #include "view/export.h"
 #include "view/facts.h"
+#include "view/report_json.h"
 #include "view/scan.h"
 #include "view/usage.h"
 
@@ -535,7 +536,7 @@ static int write_report(void *context, const struct journal_report *report) {
         struct buffer *out = begin_slice(writing, report->rank, first ? "first report" : name,
                                          first ? "start" : "report", from, to);
         buffer_text(out, ",\"args\":");
-        buffer_append(out, report->metrics, report->metrics_size);
+        (void)report_json_append(report, out);
         buffer_char(out, '}');
     }
     rank->last = report->time;

@@ -106,6 +106,25 @@ class Metrics(Case):
                 self.assertEqual([2.0, 3.0], [float(line.split()[-1]) for line in told], told)
             self.assertIn('trainyard_nonfinite_values_total{run="twice",metric="a_b"} 0', lines)
 
+    def test_metrics_that_are_no_json_spoil_no_export(self):
+        good = ['{"a": [1, -0.5e+3, {"b": []}], "c": "\\u00e4\\n", "d": {}, "e": true}', '{"a":\n1 }', "{}", '{"a": %s}' % ("[" * 200 + "]" * 200)]
+        corrected = [('{"a": NaN, "b": [-Infinity]}', {"a": "NaN", "b": ["-Infinity"]})]
+        bad = ["", "no", "[1]", '{"a": 1,}', '{"a": 01}', '{"a": 1.}', '{"a": "\n"}', '{"a": "\\x"}', '{"a": 1} x', '{"a": 1', '{a: 1}', '{"a" 1}', '{"a": tru}', '{"a": [1}']
+        expected = [json.loads(text) for text in good] + [mended for _, mended in corrected] + [{} for _ in bad]
+        journal = seen.Journal(self.storage, "spoiled", 1)
+        journal.begin(0, 1, 1)
+        journal.reports((n, 1, 0, n, text) for n, text in enumerate([*good, *(text for text, _ in corrected), *bad], 1))
+        journal.end(99, 1)
+        done = self.metrics("spoiled", "--format", "jsonl")
+        self.assertEqual(expected, [json.loads(line)["metrics"] for line in done.out.splitlines()])
+        self.assertEqual(1, done.err.count("\n"), done.err)
+        self.assertIn(f"report {len(good) + len(corrected) + 1}:", done.err)
+        path = os.path.join(self.place, "trace.json")
+        self.assert_status(0, self.trainyard("trace", "--storage-path", self.storage, "spoiled", "-o", path))
+        with open(path) as file:
+            slices = [event for event in json.load(file)["traceEvents"] if event.get("cat") == "report"]
+        self.assertEqual(expected[1:], [event["args"] for event in slices])
+
     def test_ranks_name_theirs_in_other_orders(self):
         journal = seen.Journal(self.storage, "orders", 3)
         journal.begin(0, 1, 3)
