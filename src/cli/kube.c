@@ -187,6 +187,24 @@ static int make_line(const struct kube_command *command, const struct demand *de
 
 /* -- the manifests -- */
 
+/* Labels have chosen the nodes of the pods, in which nobody knows them: a config file there does without. */
+static int leave_out_labels(struct buffer *config, ty_error *err) {
+    struct document *document = NULL;
+    int result = document_parse(config->data, config->size, "config", &document, err);
+    if (result < 0) return result;
+    json_t *root = document_root(document), *scaling = json_object_get(root, "scaling_config");
+    if (json_object_del(scaling != NULL ? scaling : root, "label_selector") == 0) {
+        json_t *list = json_pack("[O]", root);
+        buffer_clear(config);
+        result = list != NULL ? document_write(list, config, err) : ty_fail_memory(err);
+        buffer_text(config, "");
+        if (config->failed) result = ty_fail_memory(err);
+        json_decref(list);
+    }
+    document_destroy(document);
+    return result;
+}
+
 static int make_text(struct kube_command *command, const struct arguments *arguments,
                      const struct demand *demand, struct kubernetes_layout *layout, struct buffer *text,
                      ty_error *err) {
@@ -197,6 +215,7 @@ static int make_text(struct kube_command *command, const struct arguments *argum
     json_t *objects = NULL;
     int result = kubernetes_lay_out(&command->request, demand, layout, err);
     if (result >= 0 && path != NULL) result = file_read(path, CONFIG_FILE_MAX, &config, err);
+    if (result >= 0 && path != NULL && demand->n_selectors > 0) result = leave_out_labels(&config, err);
     if (path != NULL) command->request.config = config.size > 0 ? config.data : "";
     if (result >= 0 && command->request.fit) result = fit_variables(arguments, &variables, err);
     command->request.variables = (const char *const *)variables.items;
@@ -277,34 +296,68 @@ static int kubectl(const struct follow *follow, const char *const *words, const 
     return out != NULL ? program_ask(&call, err) : program_run(&call, err);
 }
 
-/* What there is to know of the first pod, "@@name|phase|why|status|reason|words"; of several of them the one
- * that was made last counts. */
-#define CONTAINER ".status.containerStatuses[0].state"
-static int look(struct follow *follow, ty_error *err) {
-    static const char path[] =
-        "jsonpath={range .items[*]}@@{.metadata.name}|{.status.phase}|"
-        "{.status.conditions[?(@.status==\"False\")].message}|"
-        "{" CONTAINER ".terminated.exitCode}|{" CONTAINER ".waiting.reason}{" CONTAINER ".terminated.reason}|"
-        "{" CONTAINER ".waiting.message}{" CONTAINER ".terminated.message}{end}";
-    static const char sorted[] = "--sort-by=.metadata.creationTimestamp";
-    const char *const words[] = {"get", "pods", "-l", follow->selector, sorted, "-o", path, NULL};
-    CLEANUP(buffer_done) struct buffer line = {0};
-    struct buffer *const parts[] = {&follow->pod,    &follow->phase,  &follow->why,
-                                    &follow->status, &follow->reason, &follow->words};
-    int result = kubectl(follow, words, NULL, &line, err);
-    if (result < 0) return result;
-    const char *at = "";
-    for (const char *next = line.size > 0 ? line.data : ""; (next = strstr(next, "@@")) != NULL;)
-        at = next += 2;
-    for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
-        size_t size = strcspn(at, "|\n");
-        buffer_clear(parts[i]);
-        buffer_append(parts[i], at, size);
-        buffer_text(parts[i], "");
-        if (parts[i]->failed) return ty_fail_memory(err);
-        at += size + (at[size] == '|');
+/* Adds to what stands in a field already, as a second condition to the first. */
+static void note(struct buffer *field, const char *text) {
+    if (text == NULL) return;
+    buffer_printf(field, "%s%s", field->size > 0 ? " " : "", text);
+}
+
+/* The conditions that do not hold yet: why a pod waits. */
+static void read_conditions(struct follow *follow, const json_t *conditions) {
+    size_t i;
+    json_t *condition;
+    json_array_foreach(conditions, i, condition) {
+        if (str_equal(json_string_value(json_object_get(condition, "status")), "False"))
+            note(&follow->why, json_string_value(json_object_get(condition, "message")));
     }
-    return 0;
+}
+
+/* Of the pod's containers ours: a cluster may put its own beside it. */
+static void read_containers(struct follow *follow, const json_t *containers) {
+    static const char *const states[] = {"waiting", "terminated"};
+    size_t i;
+    json_t *container;
+    json_array_foreach(containers, i, container) {
+        if (!str_equal(json_string_value(json_object_get(container, "name")), KUBERNETES_CONTAINER)) continue;
+        for (size_t n = 0; n < ARRAY_SIZE(states); n++) {
+            const json_t *state = json_object_get(json_object_get(container, "state"), states[n]);
+            const json_t *status = json_object_get(state, "exitCode");
+            note(&follow->reason, json_string_value(json_object_get(state, "reason")));
+            note(&follow->words, json_string_value(json_object_get(state, "message")));
+            if (json_is_integer(status))
+                buffer_printf(&follow->status, "%lld", (long long)json_integer_value(status));
+        }
+    }
+}
+
+/* What there is to know of the first pod; of several of them the one that was made last counts. */
+static int look(struct follow *follow, ty_error *err) {
+    static const char sorted[] = "--sort-by=.metadata.creationTimestamp";
+    const char *const words[] = {"get", "pods", "-l", follow->selector, sorted, "-o", "json", NULL};
+    CLEANUP(buffer_done) struct buffer text = {0};
+    struct buffer *const fields[] = {&follow->pod,    &follow->phase,  &follow->why,
+                                     &follow->status, &follow->reason, &follow->words};
+    int result = kubectl(follow, words, NULL, &text, err);
+    if (result < 0) return result;
+    json_error_t why;
+    json_t *tree = json_parse(text.size > 0 ? text.data : "", text.size, 0, &why, err);
+    if (tree == NULL) return ty_wrap(err, "kubectl get pods");
+    const json_t *pods = json_object_get(tree, "items");
+    const json_t *pod = json_array_size(pods) > 0 ? json_array_get(pods, json_array_size(pods) - 1) : NULL;
+    const json_t *status = json_object_get(pod, "status");
+    bool failed = false;
+    for (size_t i = 0; i < ARRAY_SIZE(fields); i++) {
+        buffer_clear(fields[i]);
+        buffer_text(fields[i], "");
+    }
+    note(&follow->pod, json_string_value(json_object_get(json_object_get(pod, "metadata"), "name")));
+    note(&follow->phase, json_string_value(json_object_get(status, "phase")));
+    read_conditions(follow, json_object_get(status, "conditions"));
+    read_containers(follow, json_object_get(status, "containerStatuses"));
+    json_decref(tree);
+    for (size_t i = 0; i < ARRAY_SIZE(fields); i++)
+        failed = failed || fields[i]->failed;
+    return failed ? ty_fail_memory(err) : 0;
 }
 
 static bool phase_is(const struct follow *follow, const char *phase) {
@@ -397,7 +450,7 @@ static int check_absent(const struct follow *follow, bool set, ty_error *err) {
 /* What this pod prints, from when it runs, or has run. A connection that is cut ends the copy, not the run: it
  * is taken up again while the pod runs. */
 static int show_output(struct follow *follow, const char *pod, ty_error *err) {
-    const char *logs[] = {"logs", "--follow", "--tail=-1", pod, NULL};
+    const char *logs[] = {"logs", "--follow", "--tail=-1", "--container=" KUBERNETES_CONTAINER, pod, NULL};
     for (;; pause_a_while()) {
         int result = kubectl(follow, logs, NULL, NULL, err);
         if (result >= 0) result = look(follow, err);

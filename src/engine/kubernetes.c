@@ -15,7 +15,6 @@
 #define COMPLETION_INDEX "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 #define SLICE_INDEX "metadata.labels['jobset.sigs.k8s.io/job-index']"
 #define INSTANCE "app.kubernetes.io/instance"
-#define CONTAINER "trainyard"
 
 enum { NAME_LONGEST = 63, RENDEZVOUS_NAME_SIZE = 256, TPU_PORT = 8471, MEGASCALE_PORT = 8080, JAX_PORT = 8476 };
 
@@ -276,9 +275,9 @@ static json_t *make_container(const struct kubernetes_request *request, const st
                   make_environment(request, demand, layout, environment) < 0 ||
                   make_ports(request, demand, ports) < 0;
     json_t *container =
-        json_pack("{s:s, s:s, s:o, s:o, s:o, s:{s:O, s:O}, s:O}", "name", CONTAINER, "image", request->image,
-                  "command", command, "env", environment, "ports", ports, "resources", "requests", resources,
-                  "limits", resources, "volumeMounts", mounts);
+        json_pack("{s:s, s:s, s:o, s:o, s:o, s:{s:O, s:O}, s:O}", "name", KUBERNETES_CONTAINER, "image",
+                  request->image, "command", command, "env", environment, "ports", ports, "resources",
+                  "requests", resources, "limits", resources, "volumeMounts", mounts);
     if (container != NULL && request->privileged)
         failed |= kubernetes_set(container, "securityContext", json_pack("{s:b}", "privileged", 1)) < 0;
     if (!failed) return container;
@@ -347,8 +346,8 @@ static int add_restarts(json_t *spec, json_t *rules, const struct kubernetes_req
     if (result < 0) return result;
     /* The schema of 1.28 demands conditions of each rule. */
     return kubernetes_add(rules, json_pack("{s:s, s:{s:s, s:s, s:[i]}, s:[]}", "action", "FailJob",
-                                           "onExitCodes", "containerName", CONTAINER, "operator", "NotIn",
-                                           "values", KUBERNETES_PREEMPTED, "onPodConditions"));
+                                           "onExitCodes", "containerName", KUBERNETES_CONTAINER, "operator",
+                                           "NotIn", "values", KUBERNETES_PREEMPTED, "onPodConditions"));
 }
 
 /* A pod that is taken away, as from a node that is drained, has not failed: another one follows it, which a run

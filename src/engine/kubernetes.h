@@ -45,6 +45,7 @@ struct kubernetes_request {
 };
 
 #define KUBERNETES_CONFIG "/etc/trainyard/config.yaml"
+#define KUBERNETES_CONTAINER "trainyard" /* of each pod */
 
 /* What the run is laid out on. */
 struct kubernetes_layout {

@@ -2,6 +2,7 @@
 for kubectl."""
 
 import ast
+import json
 import os
 import re
 import signal
@@ -17,7 +18,7 @@ from hosts import Hosts
 
 GKE = "cloud.google.com/"
 KUBECTL = """#!/usr/bin/env python3
-import os, sys
+import json, os, sys
 place = os.environ["STAND_IN"]
 words = sys.argv[1:]
 with open(os.path.join(place, "calls"), "a") as file:
@@ -30,8 +31,8 @@ if "get" in words and "pods" not in words:
     sys.stdout.write(open(os.path.join(place, "job" if words[-1].startswith("jsonpath") else "there")).read())
 elif "get" in words:
     answers = open(os.path.join(place, "answers")).read().splitlines()
-    pods = answers[0].split(" then ") if answers[0] else []
-    print("".join(f"@@trainyard-0-{i}|{pod}" for i, pod in enumerate(pods)))
+    pods = [{"metadata": {"name": f"trainyard-0-{i}"}, "status": status} for i, status in enumerate(json.loads(answers[0]))]
+    print(json.dumps({"kind": "List", "items": pods}))
     with open(os.path.join(place, "answers"), "w") as file:
         file.write("\\n".join(answers[1:] or answers))
 if "logs" in words:
@@ -377,6 +378,18 @@ class Pods(KubeCase):
         self.assertEqual(["%d of 4 on %d" % (rank, rank // 2) for rank in range(4)], [line.split(" $(HOME)")[0] for line in lines], first)
         self.assertEqual("", other.out)
 
+    def test_labels_of_a_config_file_choose_nodes_and_not_in_the_pods(self):
+        """Where nobody knows the labels of their nodes."""
+        path = self.write("c.yaml", "num_workers: 1\nlabel_selector: {zone: 'in(a,b)', disk: '!slow'}\n")
+        objects = self.kube("--config", path, "--command", COMMAND, "--storage-path", self.storage, "--", "echo", "here")
+        pod = objects["Job"]["spec"]["template"]["spec"]
+        self.assertEqual(2, len(pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"][0]["matchExpressions"]))
+        hosts = Hosts(self, 1, names=["trainyard-0.trainyard"])
+        words, env = self.command(pod["containers"][0], 0, objects["Secret"]["stringData"])
+        path = self.write("mounted.yaml", objects["ConfigMap"]["data"]["config.yaml"])
+        words = [path if word == "/etc/trainyard/config.yaml" else word for word in words]
+        self.assertEqual("[rank 0] here\n", self.assert_status(0, hosts.run(1, *words, env=env)).out)
+
     def wait_for_line(self, process, words):
         told = ""
         while words not in (line := process.stderr.readline()):
@@ -508,6 +521,23 @@ class Pods(KubeCase):
         self.refused(["--fit", "-n", "2", "--time-limit", "1h"], "--time-limit", "RunConfig")
 
 
+def pod(phase, why=None, status=None, reason=None, message=None):
+    """The status of one, as Kubernetes tells it, with what a cluster may put beside our container."""
+    found = {"phase": phase, "conditions": [{"type": "Initialized", "status": "True"}]}
+    if why:
+        found["conditions"].append({"type": "PodScheduled", "status": "False", "message": why})
+    state = {"waiting": {}} if status is None else {"terminated": {"exitCode": status}}
+    if reason or status is not None:
+        (inner,) = state.values()
+        inner |= {key: value for key, value in (("reason", reason), ("message", message)) if value is not None}
+        found["containerStatuses"] = [{"name": "beside", "state": {"terminated": {"exitCode": 99, "reason": "Beside"}}}, {"name": "trainyard", "state": state}]
+    return found
+
+
+RUNS = [pod("Running")]
+DONE = [pod("Succeeded", status=0, reason="Completed")]
+
+
 class Followed(KubeCase):
     def follow(self, answers, there="", *args, job="trainyard|", **more):
         bin_ = os.path.join(self.place, "bin")
@@ -516,15 +546,15 @@ class Followed(KubeCase):
         with open(path, "w") as file:
             file.write(KUBECTL)
         os.chmod(path, 0o755)
-        self.write("answers", "\n".join(answers))
+        self.write("answers", "\n".join(map(json.dumps, answers)))
         self.write("there", there)
         self.write("job", job)
         env = {"PATH": bin_ + ":" + os.environ["PATH"], "STAND_IN": self.place, **more}
         return self.trainyard("kube", "--image", "i", "--namespace", "team", "--apply", *args, "--", "prog", env=env)
 
     def test_a_run_to_its_end(self):
-        waits = "Pending|0/3 nodes are available: 3 Insufficient nvidia.com/gpu.|"
-        finished = self.assert_status(7, self.follow(["", waits, "Running||", "Failed||7"]))
+        waits = [pod("Pending", "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.")]
+        finished = self.assert_status(7, self.follow([[], waits, RUNS, [pod("Failed", status=7)]]))
         self.assertEqual("[rank 0] hello\n", finished.out)
         self.assertIn("Insufficient nvidia.com/gpu", finished.err)
         applied = {found["kind"] for found in yaml.safe_load_all(self.read("applied"))}
@@ -537,44 +567,45 @@ class Followed(KubeCase):
 
     def test_a_first_pod_that_was_taken_away_is_followed_by_another(self):
         """It may still be there, or not."""
-        ended = "Failed||143|Error|"
-        for away in (ended, ""):
-            finished = self.follow(["Running||", away, away, ended + " then Pending||", ended + " then Running||", ended + " then Failed||7|Error|"], *self.KEPT)
+        ended = pod("Failed", status=143, reason="Error")
+        for away in ([ended], []):
+            finished = self.follow([RUNS, away, away, [ended, pod("Pending")], [ended, *RUNS], [ended, pod("Failed", status=7, reason="Error")]], *self.KEPT)
             self.assert_status(7, finished)
             self.assertEqual("[rank 0] hello\n[rank 0] hello again\n", finished.out)
             self.assert_line(finished, "kube", "the first pod was taken away")
 
     def test_a_first_pod_that_was_taken_away_for_good(self):
         for args, job in ((self.KEPT, "trainyard|True"), (self.KEPT, ""), ((), "trainyard|")):
-            finished = self.follow(["Running||", "Failed||143|Error|"], *args, job=job)
+            finished = self.follow([RUNS, [pod("Failed", status=143, reason="Error")]], *args, job=job)
             self.assert_status(143, finished)
 
     def test_a_job_that_is_there_is_not_taken_for_this_run(self):
         """Its pods have another key, or ended long ago: their status would be that of another run."""
-        finished = self.follow(["Succeeded||0"], there="job.batch/trainyard\n")
+        finished = self.follow([DONE], there="job.batch/trainyard\n")
         self.assert_status(2, finished)
         self.assert_line(finished, "kube", "job trainyard is there already", "kubectl delete job trainyard", "--name")
         self.assertNotIn("apply", self.read("calls"))
 
     def test_an_image_that_there_is_not(self):
         unready = "containers with unready status: [trainyard]"
-        finished = self.follow(["Pending|" + unready + "||ContainerCreating|", "Pending|" + unready + '||ErrImagePull|no image "i"', "Running||", "Succeeded||0"])
+        words = 'no image "i" | @@i|j'
+        finished = self.follow([[pod("Pending", unready, reason="ContainerCreating")], [pod("Pending", unready, reason="ErrImagePull", message=words)], RUNS, DONE])
         self.assert_status(0, finished)
-        self.assertEqual(["trainyard kube: the first pod starts: ContainerCreating", 'trainyard kube: the first pod does not start: ErrImagePull: no image "i"'],
+        self.assertEqual(["trainyard kube: the first pod starts: ContainerCreating", "trainyard kube: the first pod does not start: ErrImagePull: " + words],
                          finished.err.splitlines())
 
     def test_an_end_that_the_run_could_not_tell_of(self):
-        finished = self.assert_status(128, self.follow(['Failed||128|StartError|exec: "trainyard": executable file not found in $PATH']))
+        finished = self.assert_status(128, self.follow([[pod("Failed", "none | 0|1", 128, "StartError", 'exec: "trainyard": executable file not found in $PATH')]]))
         self.assert_line(finished, "kube", "the first pod ended with 128", "StartError", "not found")
-        finished = self.assert_status(137, self.follow(["Running||", "Failed||137|OOMKilled|"]))
+        finished = self.assert_status(137, self.follow([RUNS, [pod("Failed", status=137, reason="OOMKilled")]]))
         self.assert_line(finished, "kube", "OOMKilled")
-        self.assertEqual("", self.assert_status(7, self.follow(["Running||", "Failed||7|Error|"])).err)
+        self.assertEqual("", self.assert_status(7, self.follow([RUNS, [pod("Failed", status=7, reason="Error")]])).err)
 
     def test_one_that_succeeds(self):
-        self.assert_status(0, self.follow(["Succeeded||0"]))
+        self.assert_status(0, self.follow([DONE]))
 
     def test_kubectl_fails(self):
-        finished = self.follow(["Running||"], APPLY_STATUS="1")
+        finished = self.follow([RUNS], APPLY_STATUS="1")
         self.assert_status(4, finished)
         self.assert_line(finished, "kube", "kubectl apply", "you must be logged in")
 
