@@ -65,7 +65,8 @@ static void starter_free(struct slurm_starter *starter) {
 
 /* -- srun */
 
-/* Options of the job that srun would take for those of the step. */
+/* Options of the job that srun would take for those of the step; and the --export=NONE of a batch job, with
+ * which an agent would have nothing of this process's environment. */
 static int make_environment(struct environment *environment) {
     static const char *const of_the_job[] = {
         "SLURM_NTASKS",
@@ -101,6 +102,10 @@ static int make_environment(struct environment *environment) {
         "SLURM_STDOUTMODE",
         "SLURM_STDERRMODE",
         "SLURM_CPU_BIND",
+        "SLURM_EXPORT_ENV",
+        "SRUN_EXPORT_ENV",
+        "SRUN_CPUS_PER_TASK",
+        "SLURM_TIMELIMIT",
         KEY_VARIABLE,
     };
     int result = environment_add(environment, environ);
@@ -370,13 +375,14 @@ bool slurm_is_chosen(void) {
 
 /* -- what was granted, as the nodes themselves see it */
 
-/* A difference between what Slurm says and what the step got. */
+/* A difference between what Slurm says and what the step got. Who asks for no GPU may have got fewer: of a job
+ * of whole nodes (--exclusive) that did not ask for their GPUs either, steps get none. */
 static int check_devices(const char *name, const struct node_shape *granted, const struct node_devices *seen,
-                         ty_error *err) {
+                         const struct demand *demand, ty_error *err) {
     size_t n = (size_t)(resources_get(&granted->total, "GPU") / QUANTITY_ONE),
            have = seen != NULL ? seen->n : 0;
     CLEANUP(buffer_done) struct buffer ids = {0};
-    if (n == have) return 0;
+    if (n == have || (n > have && resources_get(&demand->per_worker, "GPU") == 0)) return 0;
     char text[24];
     for (size_t i = 0; seen != NULL && i < seen->n; i++)
         buffer_printf(&ids, "%s%s", i > 0 ? "," : "", node_device_id(seen, i, text));
@@ -397,17 +403,19 @@ static int copy_devices(const struct node_devices *seen, struct node_shape *to) 
 }
 
 /* Resources, labels and type as granted; devices by the names that they have in the step. */
-static int merge_node(const struct node *granted, const struct node *said, struct cluster *made,
-                      ty_error *err) {
+static int merge_node(const struct node *granted, const struct node *said, const struct demand *demand,
+                      struct cluster *made, ty_error *err) {
     CLEANUP(node_shape_done) struct node_shape shape = {0};
     const struct node_devices *seen = NULL;
     const char *type = granted->shape->accelerator_type;
     const struct labels *labels = &granted->shape->labels;
     for (size_t i = 0; i < said->shape->n_devices && seen == NULL; i++)
         if (str_equal(said->shape->devices[i].resource, "GPU")) seen = &said->shape->devices[i];
-    int result = check_devices(granted->name, granted->shape, seen, err);
+    int result = check_devices(granted->name, granted->shape, seen, demand, err);
     if (result < 0) return result;
     bool copied = resources_copy(&shape.total, &granted->shape->total) >= 0;
+    quantity gpus = seen != NULL ? (quantity)seen->n * QUANTITY_ONE : 0;
+    copied = copied && resources_set(&shape.total, "GPU", gpus) >= 0;
     for (size_t i = 0; i < labels->n && copied; i++)
         copied = labels_set(&shape.labels, labels->items[i].key, labels->items[i].value, NULL) != -ENOMEM;
     if (copied && type != NULL) copied = (shape.accelerator_type = strdup(type)) != NULL;
@@ -415,7 +423,8 @@ static int merge_node(const struct node *granted, const struct node *said, struc
     const struct node_shape *kept = cluster_shape(made, &shape, err);
     struct node_use *use = NULL;
     if (kept == NULL) return TY_EUSAGE;
-    if (granted->use != NULL) result = node_use_create(kept, &granted->use->available, &use, err);
+    if (granted->use != NULL && seen != NULL)
+        result = node_use_create(kept, &granted->use->available, &use, err);
     if (result >= 0) result = cluster_add_node(made, granted->name, kept, &use, err);
     node_use_destroy(use);
     return result;
@@ -440,7 +449,7 @@ static int look_at_nodes(struct rendezvous *rendezvous, const struct demand *dem
             result = ty_fail(err, TY_ESTART, "node %.64s joined, which is not one of this job's (%.200s)", name,
                              getenv("SLURM_JOB_NODELIST"));
         else
-            result = merge_node(&nodes->nodes[at++], &said->nodes[i], made, err);
+            result = merge_node(&nodes->nodes[at++], &said->nodes[i], demand, made, err);
     }
     cluster_destroy(said);
     if (result < 0)

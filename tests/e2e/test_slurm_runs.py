@@ -147,6 +147,18 @@ class SlurmRuns(Case):
                 finished = self.slurm.run("head", "salloc", "--quiet", "-N1", "env", "SLURM_HET_SIZE=2", COMMAND, *words)
                 self.assertNotEqual(0, finished.status)
                 self.assert_line(finished, words[0], "heterogeneous job of 2 components", "SLURM_HET_SIZE")
+        with self.subTest("jobs of an array, one of which has the number of them all, on nodes of whose GPUs nobody asks for any"):
+            at = os.path.join(self.place, "array")
+            script = self.write("array.sh", "#!/bin/sh\n%s run --engine slurm --storage-path %s --progress none -n 1 -- sh -c 'echo $SLURM_ARRAY_TASK_ID ran on $TRAINYARD_NODE'\n"
+                                % (COMMAND, self.storage))
+            self.assert_status(0, self.slurm.run("head", "sbatch", "--wait", "--quiet", "--array=0-2", "-N1", "--exclusive", "--output=" + at + "-%a", script))
+            for task in range(3):
+                with open("%s-%d" % (at, task)) as file:
+                    self.assertIn("%d ran on h" % task, file.read())
+        with self.subTest("a job that was begun with --export=NONE"):
+            finished = self.assert_status(0, self.run_in(["-N2", "--ntasks-per-node=1"], "-n", "2", "--placement", "SPREAD", "--", "sh", "-c", "echo $RANK $HERE",
+                                                         env={"SLURM_EXPORT_ENV": "NONE", "HERE": "there"}))
+            self.assertEqual([["0", "there"], ["1", "there"]], self.lines(finished), finished)
         with self.subTest("it is told which nodes"):
             finished = self.finish(self.slurm.start("head", "salloc", "--quiet", "-N2", COMMAND, "run", "--storage-path", self.storage, "-n", "2", "--", "true"))
             self.assertIn("engine slurm: on the nodes of job", finished.err)
