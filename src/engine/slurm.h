@@ -40,6 +40,8 @@ struct slurm_site {
     size_t n_gres;
     struct slurm_licence *licences; /* owned */
     size_t n_licences;
+    int64_t *shards; /* owned: of each node, how many shards one of its GPUs is shared into; 0: it is not */
+    size_t n_shards;
     char *partition; /* owned; NULL: all */
 };
 
@@ -50,8 +52,10 @@ const struct slurm_licence *slurm_find_licence(const struct slurm_site *site,
 int64_t slurm_most_gres(const struct slurm_site *site, const char *name, const char *type);
 /* Whether a GRES type is this accelerator type ("a100" and "nvidia_a100-sxm4-80gb" are A100). */
 bool slurm_type_is(const char *gres_type, const char *accelerator_type);
-/* How many shards a GPU is shared into, 0 where GPUs are not. */
-int64_t slurm_shards_per_gpu(const struct slurm_site *site);
+/* How a name that counts without its case is written by the site; itself where the site has no such GRES. */
+const char *slurm_gres_spelling(const struct slurm_site *site, const char *name);
+/* The most shards that a GPU of this accelerator type is shared into; type NULL: of any; 0 where none is. */
+int64_t slurm_shards_per_gpu(const struct slurm_site *site, const char *accelerator_type);
 
 /* -- slurm_show.c: texts alone, nothing is started */
 
@@ -59,13 +63,14 @@ int64_t slurm_shards_per_gpu(const struct slurm_site *site);
 typedef int slurm_gres_entry(void *context, const struct slurm_gres *gres);
 int slurm_each_gres(const char *text, slurm_gres_entry *each, void *context, ty_error *err);
 /* The output of `scontrol show node -d -o`, which is changed. `demand` (may be NULL): a constraint KEY=VALUE of
- * its selectors is met by the feature VALUE. `partition`: other nodes are left out; NULL: none is. */
+ * its selectors is met by the feature VALUE. `partition`, one or several with commas between: nodes of others
+ * are left out; NULL: none is. */
 int slurm_read_nodes(char *text, const char *partition, const struct demand *demand, struct slurm_site *site,
                      ty_error *err);
 /* The output of `scontrol show licenses -o`. */
 int slurm_read_licences(char *text, struct slurm_site *site, ty_error *err);
-/* The name of the default partition in `scontrol show partition -o`; `wanted` not NULL: that one, which must be
- * there. The caller frees. */
+/* The name of the default partition in `scontrol show partition -o`; `wanted` not NULL: that one, or those with
+ * commas between, which must be there. The caller frees. */
 int slurm_read_partition(char *text, const char *wanted, char **partition, ty_error *err);
 /* What `scontrol show job -d -o` says was granted, with the labels and types of `all` (which may be NULL): a
  * site of the allocation's nodes, in the order of the node list. */

@@ -10,6 +10,8 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "engine/slurm.h"
+#include "placement/planner.h"
+#include "scaling/device.h"
 
 #define MIB_BYTES ((quantity)1024 * 1024 * QUANTITY_ONE)
 
@@ -18,6 +20,7 @@ struct asking {
     const struct slurm_site *site;
     int64_t workers, nodes, tasks_per_node;
     bool fixed;                   /* nodes and tasks per node are said; else Slurm fills nodes one by one */
+    bool uneven;                  /* of these the nodes alone */
     struct buffer gres, licences; /* lists that grow */
     struct buffer constraint, exclude;
     struct slurm_request *request;
@@ -89,13 +92,18 @@ static bool is_licence(const struct slurm_site *site, const char *resource) {
     return slurm_find_licence(site, resource) != NULL && slurm_most_gres(site, resource, NULL) == 0;
 }
 
+/* A resource of nodes, in whose plan it counts. */
+static bool is_of_nodes(const struct slurm_site *site, const char *resource) {
+    return !is_licence(site, resource) && !str_equal(resource, "shard");
+}
+
 int slurm_plan(const struct slurm_site *site, const struct demand *demand, struct plan **plan, ty_error *err) {
-    struct demand left = *demand; /* without what licences give */
+    struct demand left = *demand;
     left.per_worker = (struct resources){0};
     int result = resources_copy(&left.per_worker, &demand->per_worker) < 0 ? ty_fail_memory(err) : 0;
     for (size_t i = 0; i < demand->per_worker.n && result >= 0; i++) {
         const char *name = demand->per_worker.items[i].name;
-        if (is_licence(site, name) || str_equal(name, "shard")) resources_remove(&left.per_worker, name);
+        if (!is_of_nodes(site, name)) resources_remove(&left.per_worker, name);
     }
     if (result >= 0) result = plan_make(site->nodes, &left, plan, err);
     resources_done(&left.per_worker);
@@ -115,6 +123,75 @@ static int plan_idle(const struct slurm_site *site, const struct demand *demand,
         nodes->nodes[i].use = uses[i];
     free(uses);
     return result;
+}
+
+/* Whether something is asked for by node, or as tasks of a node, so that all nodes are to have as much. */
+static bool is_by_node(const struct asking *asking) {
+    const struct resources *all = &asking->demand->per_worker;
+    quantity gpus = resources_get(all, "GPU");
+    bool shared = gpus > 0 && gpus < QUANTITY_ONE && slurm_shards_per_gpu(asking->site, NULL) == 0;
+    if (asking->demand->elastic || shared) return true;
+    for (size_t i = 0; i < all->n; i++) {
+        const char *name = all->items[i].name;
+        if (is_of_nodes(asking->site, name) && slurm_most_gres(asking->site, name, NULL) > 0 &&
+            !str_equal(name, "GPU"))
+            return true;
+    }
+    return false;
+}
+
+/* How many nodes hold so many workers each, with nothing taken on them. */
+static int64_t nodes_that_hold(const struct asking *asking, struct planner *planner, int64_t workers) {
+    CLEANUP(resources_done) struct resources together = {0};
+    const struct demand *demand = asking->demand;
+    for (size_t i = 0; i < demand->per_worker.n; i++) {
+        const struct resource *item = &demand->per_worker.items[i];
+        quantity amount;
+        if (!is_of_nodes(asking->site, item->name)) continue;
+        if (!quantity_multiply(item->amount, workers, &amount)) return 0;
+        if (accelerator_is_device(item->name) && amount > QUANTITY_ONE)
+            amount = (amount + QUANTITY_ONE - 1) / QUANTITY_ONE * QUANTITY_ONE;
+        if (resources_set(&together, item->name, amount) < 0) return -ENOMEM;
+    }
+    const struct bundle_kind bundle = {&together, demand->n_selectors == 1 ? &demand->selectors[0] : NULL};
+    return planner_capacity(planner, &bundle, PLACE_STRICT_SPREAD, (int64_t)asking->site->nodes->n);
+}
+
+/* Of what is asked for by node all nodes are to have as much. Where the nodes of the plan cannot have that,
+ * there are fewer workers on each of more nodes; of an elastic run as many as there can be. */
+static int share_out(struct asking *asking) {
+    struct planner *planner = planner_create(asking->site->nodes, true);
+    if (planner == NULL) return ty_fail_memory(asking->err);
+    int64_t best = 0, hold = 0, wanted = asking->nodes;
+    for (int64_t each = asking->tasks_per_node; each > 0 && best < asking->workers && hold >= 0; each--) {
+        hold = nodes_that_hold(asking, planner, each);
+        int64_t nodes = hold < wanted ? hold : wanted;
+        if (nodes * each > best) {
+            best = nodes * each;
+            asking->nodes = nodes;
+            asking->tasks_per_node = each;
+        }
+        wanted = (asking->workers + each - 2) / (each > 1 ? each - 1 : 1); /* of the next */
+    }
+    planner_destroy(planner);
+    if (hold < 0) return ty_fail_memory(asking->err);
+    if (best >= asking->workers || (asking->demand->elastic && best >= (int64_t)asking->demand->min_workers))
+        return 0;
+    return ty_fail(asking->err, TY_EINFEASIBLE,
+                   "Slurm gives all nodes of a job as much of a GRES, and so %lld of the %lld workers at most, "
+                   "as its nodes "
+                   "are unlike: ask for fewer",
+                   (long long)best, (long long)asking->workers);
+}
+
+/* Slurm gives each node as many tasks as --ntasks-per-node says. Where some hold less than an even share, Slurm
+ * is left to share them out. */
+static int see_whether_even(struct asking *asking) {
+    struct planner *planner = planner_create(asking->site->nodes, true);
+    int64_t hold = planner != NULL ? nodes_that_hold(asking, planner, asking->tasks_per_node) : -ENOMEM;
+    planner_destroy(planner);
+    asking->uneven = hold < asking->nodes;
+    return hold < 0 ? ty_fail_memory(asking->err) : 0;
 }
 
 /* Nodes and tasks on each, by placement and by what fits. */
@@ -146,6 +223,10 @@ static int lay_out(struct asking *asking) {
         asking->workers = (int64_t)plan->n_workers;
         asking->nodes = (int64_t)plan->n_nodes_used;
         asking->tasks_per_node = (asking->workers + asking->nodes - 1) / asking->nodes;
+        if (is_by_node(asking))
+            result = share_out(asking);
+        else if (demand->strategy == PLACE_SPREAD)
+            result = see_whether_even(asking);
     }
     plan_destroy(plan);
     return result;
@@ -197,9 +278,23 @@ static int ask_whole_gpus(struct asking *asking, int64_t each) {
                (long long)each);
 }
 
-/* Parts of GPUs are shards, where the site has them: those of one job lie on one GPU of a node. */
+/* Nodes of the wanted type whose GPUs are shared into so many shards at least. */
+static int64_t nodes_with_shards(const struct asking *asking, int64_t shards) {
+    const struct slurm_site *site = asking->site;
+    const char *wanted = asking->demand->accelerator_type;
+    int64_t n = 0;
+    for (size_t i = 0; i < site->n_shards; i++) {
+        const char *type = site->nodes->nodes[i].shape->accelerator_type;
+        bool meant = wanted == NULL || (type != NULL && accelerator_type_matches(wanted, type));
+        n += meant && site->shards[i] >= shards;
+    }
+    return n;
+}
+
+/* Parts of GPUs are shards, where the site has them: those of one job lie on one GPU of a node. Where GPUs are
+ * shared differently the finest sharing says how many, which is enough everywhere. */
 static int ask_parts(struct asking *asking, quantity part) {
-    int64_t per_gpu = slurm_shards_per_gpu(asking->site);
+    int64_t per_gpu = slurm_shards_per_gpu(asking->site, asking->demand->accelerator_type);
     if (per_gpu == 0) {
         quantity all = part * asking->tasks_per_node;
         const char *type = gres_type(asking, "gpu");
@@ -215,7 +310,8 @@ static int ask_parts(struct asking *asking, quantity part) {
         asking->tasks_per_node = fit;
         asking->nodes = (asking->workers + fit - 1) / fit;
     }
-    if (asking->nodes > (int64_t)asking->site->nodes->n ||
+    int64_t all = shards * asking->tasks_per_node;
+    if (asking->nodes > nodes_with_shards(asking, all) ||
         (asking->demand->strategy == PLACE_STRICT_PACK && asking->nodes > 1))
         return ty_fail(
             asking->err, TY_EINFEASIBLE,
@@ -224,8 +320,7 @@ static int ask_parts(struct asking *asking, quantity part) {
             (long long)asking->workers, (long long)shards, (long long)per_gpu, (long long)asking->nodes);
     asking->fixed = true;
     exclude_other_types(asking);
-    long long all = shards * asking->tasks_per_node;
-    buffer_printf(&asking->gres, "%sshard:%lld", asking->gres.size > 0 ? "," : "", all);
+    buffer_printf(&asking->gres, "%sshard:%lld", asking->gres.size > 0 ? "," : "", (long long)all);
     return 0;
 }
 
@@ -249,13 +344,14 @@ static int ask_gres(struct asking *asking, const char *name, quantity each) {
     if (shards && resources_get(&asking->demand->per_worker, "GPU") > 0)
         return ty_fail(asking->err, TY_EUSAGE,
                        "GPU and shard: a job has GPUs or shards of them, not both; write GPU=0.5 for a part");
-    int64_t limit = shards ? slurm_shards_per_gpu(asking->site) : most;
+    int64_t limit = shards ? slurm_shards_per_gpu(asking->site, NULL) : most;
     if (amount > limit)
         return ty_fail(asking->err, TY_EINFEASIBLE,
                        "%s:%lld for a node: %s has %lld, so Slurm would wait for ever", name, (long long)amount,
                        shards ? "a GPU" : "no node has more; the largest", (long long)limit);
     asking->fixed = true;
-    buffer_printf(&asking->gres, "%s%s:%lld", asking->gres.size > 0 ? "," : "", name, (long long)amount);
+    buffer_printf(&asking->gres, "%s%s:%lld", asking->gres.size > 0 ? "," : "",
+                  slurm_gres_spelling(asking->site, name), (long long)amount);
     return 0;
 }
 
@@ -280,7 +376,7 @@ static int ask_custom(struct asking *asking) {
         if (is_licence(asking->site, name))
             result = ask_licence(asking, name, all->items[i].amount);
         else
-            result = ask_gres(asking, str_equal(name, "TPU") ? "tpu" : name, all->items[i].amount);
+            result = ask_gres(asking, name, all->items[i].amount);
         if (result < 0) return result;
     }
     return 0;
@@ -356,9 +452,10 @@ static int ask_nodes(struct asking *asking) {
     int result =
         say(asking, "nodes", placement_strategy_name(demand->strategy), "%lld", (long long)asking->nodes);
     if (result >= 0) result = say(asking, "ntasks", "one for each worker", "%lld", (long long)asking->workers);
-    return result < 0 ? result
-                      : say(asking, "ntasks-per-node", "shared out evenly: Slurm would fill the first node",
-                            "%lld", (long long)asking->tasks_per_node);
+    return result < 0 || asking->uneven
+               ? result
+               : say(asking, "ntasks-per-node", "shared out evenly: Slurm would fill the first node", "%lld",
+                     (long long)asking->tasks_per_node);
 }
 
 static int ask_cpus(struct asking *asking) {
@@ -411,14 +508,39 @@ static int say_lists(struct asking *asking) {
 
 static int check_own_gres(void *context, const struct slurm_gres *gres) {
     struct asking *asking = context;
-    int64_t limit = slurm_shards_per_gpu(asking->site);
+    int64_t limit = slurm_shards_per_gpu(asking->site, NULL);
     if (!str_equal(gres->name, "shard") || gres->count <= limit) return 0;
     return ty_fail(asking->err, TY_EINFEASIBLE,
                    "--slurm-option gres: shard:%lld, but a GPU has %lld, so Slurm would wait for ever",
                    (long long)gres->count, (long long)limit);
 }
 
-/* "partition=x", "exclusive"; dashes before it do not count. */
+/* The letters of sbatch's options, by which a line of that name is replaced as well. */
+static const char *const letters[][2] = {
+    {"A", "account"},       {"B", "extra-node-info"},
+    {"C", "constraint"},    {"D", "chdir"},
+    {"F", "nodefile"},      {"G", "gpus"},
+    {"H", "hold"},          {"J", "job-name"},
+    {"L", "licenses"},      {"M", "clusters"},
+    {"N", "nodes"},         {"O", "overcommit"},
+    {"S", "core-spec"},     {"W", "wait"},
+    {"a", "array"},         {"b", "begin"},
+    {"c", "cpus-per-task"}, {"d", "dependency"},
+    {"e", "error"},         {"i", "input"},
+    {"k", "no-kill"},       {"m", "distribution"},
+    {"n", "ntasks"},        {"o", "output"},
+    {"p", "partition"},     {"q", "qos"},
+    {"s", "oversubscribe"}, {"t", "time"},
+    {"w", "nodelist"},      {"x", "exclude"},
+};
+
+static const char *long_name(const char *name) {
+    for (size_t i = 0; i < ARRAY_SIZE(letters); i++)
+        if (str_equal(letters[i][0], name)) return letters[i][1];
+    return name;
+}
+
+/* "partition=x", "p=x", "exclusive"; dashes before it do not count. */
 static int put_own(struct asking *asking, const char *text) {
     while (*text == '-')
         text++;
@@ -432,7 +554,7 @@ static int put_own(struct asking *asking, const char *text) {
         int result = slurm_each_gres(equals != NULL ? equals + 1 : "", check_own_gres, asking, asking->err);
         if (result < 0) return result;
     }
-    return put_line(asking->request, name, equals != NULL ? equals + 1 : NULL, NULL, asking->err);
+    return put_line(asking->request, long_name(name), equals != NULL ? equals + 1 : NULL, NULL, asking->err);
 }
 
 int slurm_request_make(const struct demand *demand, const struct slurm_site *site, const char *const *own,

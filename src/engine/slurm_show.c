@@ -34,6 +34,7 @@ void slurm_site_done(struct slurm_site *site) {
         free(site->licences[i].name);
     free(site->gres);
     free(site->licences);
+    free(site->shards);
     free(site->partition);
     cluster_destroy(site->nodes);
     *site = (struct slurm_site){0};
@@ -55,16 +56,22 @@ int64_t slurm_most_gres(const struct slurm_site *site, const char *name, const c
     return most;
 }
 
-int64_t slurm_shards_per_gpu(const struct slurm_site *site) {
-    int64_t least = 0;
-    for (size_t i = 0; i < site->n_gres; i++) {
-        const struct slurm_gres *shard = &site->gres[i];
-        if (!str_equal(shard->name, "shard")) continue;
-        int64_t gpus = slurm_most_gres(site, "gpu", shard->type);
-        int64_t each = gpus > 0 ? shard->count / gpus : 0;
-        if (each > 0 && (least == 0 || each < least)) least = each;
+const char *slurm_gres_spelling(const struct slurm_site *site, const char *name) {
+    for (size_t i = 0; i < site->n_gres; i++)
+        if (strcasecmp(site->gres[i].name, name) == 0) return site->gres[i].name;
+    return name;
+}
+
+/* Sites may share GPUs of one type into more parts than those of another. */
+int64_t slurm_shards_per_gpu(const struct slurm_site *site, const char *accelerator_type) {
+    int64_t most = 0;
+    for (size_t i = 0; i < site->n_shards; i++) {
+        const char *type = site->nodes->nodes[i].shape->accelerator_type;
+        bool meant =
+            accelerator_type == NULL || (type != NULL && accelerator_type_matches(accelerator_type, type));
+        if (meant && site->shards[i] > most) most = site->shards[i];
     }
-    return least;
+    return most;
 }
 
 /* A type as its vendor would write the name of the device: "nvidia_a100-sxm4-80gb" is NVIDIA A100-SXM4-80GB. */
@@ -240,6 +247,7 @@ struct node_reader {
     const struct demand *demand;
     struct node_shape shape;
     struct resources used;
+    int64_t shards;
     char type[64];
     ty_error *err;
 };
@@ -255,6 +263,7 @@ static int add_gres(void *context, const struct slurm_gres *gres) {
     struct node_reader *reader = context;
     const char *resource = resource_of(gres->name);
     if (keep_gres(reader->site, gres) < 0) return -ENOMEM;
+    if (str_equal(gres->name, "shard")) reader->shards += gres->count;
     if (resource == NULL) return 0;
     bool device = accelerator_is_device(resource);
     if (device && reader->shape.accelerator_type == NULL && gres->type != NULL) {
@@ -322,11 +331,28 @@ static int find_free(const struct node_reader *reader, const struct node_shape *
     return node_use_create(shape, &left, use, reader->err);
 }
 
-static bool is_in(const char *list, const char *name) {
-    size_t size = strlen(name);
-    for (const char *at = list; at != NULL && *at != '\0';
-         at += strcspn(at, ",") + (at[strcspn(at, ",")] == ','))
-        if (strncmp(at, name, size) == 0 && (at[size] == ',' || at[size] == '\0')) return true;
+/* The next name of a list with commas between, and its size; false at the end. */
+static bool next_name(const char **list, const char **name, size_t *size) {
+    if (*list == NULL || **list == '\0') return false;
+    *name = *list;
+    *size = strcspn(*list, ",");
+    *list += *size + ((*list)[*size] == ',');
+    return true;
+}
+
+static bool is_in(const char *list, const char *name, size_t size) {
+    const char *one;
+    size_t one_size;
+    while (next_name(&list, &one, &one_size))
+        if (one_size == size && strncmp(one, name, size) == 0) return true;
+    return false;
+}
+
+static bool share_a_name(const char *list, const char *other) {
+    const char *name;
+    size_t size;
+    while (next_name(&other, &name, &size))
+        if (is_in(list, name, size)) return true;
     return false;
 }
 
@@ -348,7 +374,11 @@ static int add_node(struct node_reader *reader, const struct node_fields *fields
     for (size_t i = 0; i < reader->used.n; i++)
         idle &= reader->used.items[i].amount == 0;
     if (!usable || !idle) result = find_free(reader, shape, usable, &use);
+    int64_t gpus = resources_get(&shape->total, "GPU") / QUANTITY_ONE;
+    if (result >= 0 && ARRAY_GROW(reader->site->shards, reader->site->n_shards) < 0)
+        result = ty_fail_memory(err);
     if (result >= 0) result = cluster_add_node(reader->site->nodes, fields->name, shape, &use, err);
+    if (result >= 0) reader->site->shards[reader->site->n_shards++] = gpus > 0 ? reader->shards / gpus : 0;
     node_use_destroy(use);
     return result;
 }
@@ -361,7 +391,7 @@ int slurm_read_nodes(char *text, const char *partition, const struct demand *dem
         struct node_reader reader = {.site = &made, .demand = demand, .err = err};
         struct node_fields fields;
         take_fields(line, &fields);
-        if (fields.name == NULL || (partition != NULL && !is_in(fields.partitions, partition))) continue;
+        if (fields.name == NULL || (partition != NULL && !share_a_name(fields.partitions, partition))) continue;
         result = add_node(&reader, &fields);
         if (result < 0) (void)ty_wrap(err, "node %.64s", fields.name);
         node_shape_done(&reader.shape);
@@ -400,21 +430,24 @@ int slurm_read_licences(char *text, struct slurm_site *site, ty_error *err) {
 
 int slurm_read_partition(char *text, const char *wanted, char **partition, ty_error *err) {
     CLEANUP(buffer_done) struct buffer known = {0};
-    const char *found = NULL;
+    const char *found = wanted, *name;
+    size_t size;
     for (char *line; (line = next_line(&text)) != NULL;) {
-        char *name, *value, *own = NULL;
+        char *field, *value, *own = NULL;
         bool standard = false;
-        while (next_field(&line, &name, &value)) {
-            if (own == NULL && str_equal(name, "PartitionName")) own = value;
-            if (str_equal(name, "Default")) standard = str_equal(value, "YES");
+        while (next_field(&line, &field, &value)) {
+            if (own == NULL && str_equal(field, "PartitionName")) own = value;
+            if (str_equal(field, "Default")) standard = str_equal(value, "YES");
         }
         if (own == NULL) continue;
-        buffer_printf(&known, "%s%s", known.size > 0 ? ", " : "", own);
-        if (wanted != NULL ? str_equal(own, wanted) : standard) found = own;
+        buffer_printf(&known, "%s%s", known.size > 0 ? "," : "", own);
+        if (wanted == NULL && standard) found = own;
     }
-    if (found == NULL && wanted != NULL)
-        return ty_fail(err, TY_EUSAGE, "partition %.80s is unknown to Slurm; there are: %.400s", wanted,
-                       known.size > 0 ? known.data : "none");
+    if (known.failed) return ty_fail_memory(err);
+    for (const char *rest = wanted; next_name(&rest, &name, &size);)
+        if (!is_in(known.data, name, size))
+            return ty_fail(err, TY_EUSAGE, "partition %.*s is unknown to Slurm; there are: %.400s",
+                           (int)(size < 80 ? size : 80), name, known.size > 0 ? known.data : "none");
     *partition = found != NULL ? strdup(found) : NULL;
     return found != NULL && *partition == NULL ? ty_fail_memory(err) : 0;
 }
@@ -425,7 +458,6 @@ struct grant_reader {
     const struct slurm_site *all;
     struct hash *index;      /* of its nodes */
     struct node_reader node; /* of the group of nodes that is being read */
-    bool shards;
     ty_error *err;
 };
 
@@ -443,12 +475,16 @@ static struct hash *index_nodes(const struct slurm_site *all) {
 static int add_granted_gres(void *context, const struct slurm_gres *gres) {
     struct grant_reader *reader = context;
     if (!str_equal(gres->name, "shard")) return add_gres(&reader->node, gres);
-    /* All shards of a node lie on one GPU. */
-    int64_t each = reader->all != NULL ? slurm_shards_per_gpu(reader->all) : 0;
-    quantity part = each > gres->count ? gres->count * QUANTITY_ONE / each : QUANTITY_ONE;
-    reader->shards = true;
-    if (resources_set(&reader->node.used, "GPU", QUANTITY_ONE - part) < 0) return -ENOMEM;
+    reader->node.shards += gres->count;
     return resources_set(&reader->node.shape.total, "GPU", QUANTITY_ONE);
+}
+
+/* All shards of a node lie on one GPU, of which they are a part; all of it where nobody knows how it is
+ * shared. */
+static int take_other_shards(struct grant_reader *reader, int64_t each) {
+    int64_t count = reader->node.shards;
+    quantity part = each > count ? count * QUANTITY_ONE / each : QUANTITY_ONE;
+    return resources_set(&reader->node.used, "GPU", QUANTITY_ONE - part);
 }
 
 static int add_granted_node(void *context, const char *name) {
@@ -469,7 +505,12 @@ static int add_granted_node(void *context, const char *name) {
     if (!copied) return ty_fail_memory(reader->err);
     const struct node_shape *kept = cluster_shape(nodes, &shape, reader->err);
     if (kept == NULL) return TY_EUSAGE;
-    int result = reader->shards ? find_free(&reader->node, kept, true, &use) : 0;
+    int result = 0;
+    if (reader->node.shards > 0) {
+        if (take_other_shards(reader, at != NULL ? reader->all->shards[*at] : 0) < 0)
+            return ty_fail_memory(reader->err);
+        result = find_free(&reader->node, kept, true, &use);
+    }
     if (result >= 0) result = cluster_add_node(nodes, name, kept, &use, reader->err);
     node_use_destroy(use);
     return result;
@@ -483,7 +524,6 @@ static int read_group(struct grant_reader *reader, const char *names, const char
     struct slurm_site *site = reader->node.site;
     char count[24];
     reader->node = (struct node_reader){.site = site, .err = reader->err};
-    reader->shards = false;
     int result = idset_parse(&ids, cpus != NULL ? cpus : "", reader->err);
     (void)snprintf(count, sizeof count, "%zu", idset_count(&ids));
     if (result >= 0) result = set_total(&reader->node.shape.total, "CPU", count, QUANTITY_ONE, reader->err);

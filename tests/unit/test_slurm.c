@@ -56,7 +56,7 @@ static void nodes_are_read(void **state) {
     assert_int_equal(available(&site, 0, "fast"), 1);
     assert_string_equal(site.nodes->nodes[0].shape->accelerator_type, "A100");
     assert_non_null(labels_get(&site.nodes->nodes[0].shape->labels, "rack1"));
-    assert_int_equal(slurm_shards_per_gpu(&site), 4);
+    assert_int_equal(slurm_shards_per_gpu(&site, NULL), 4);
     assert_int_equal(slurm_most_gres(&site, "gpu", "a100"), 4);
     slurm_site_done(&site);
 }
@@ -276,7 +276,7 @@ static void licences_and_partitions(void **state) {
     free(partition);
     free(copy);
     assert_int_equal(slurm_read_partition(text, "c", &partition, &err), TY_EUSAGE);
-    assert_string_equal(err.message, "partition c is unknown to Slurm; there are: a, b");
+    assert_string_equal(err.message, "partition c is unknown to Slurm; there are: a,b");
 }
 
 /* -- requests -- */
@@ -291,14 +291,8 @@ struct asked {
 
 #define H100S "gpu:h100:8"
 
-static void ask(struct asked *asked, const char *config, const char *const *own) {
-    static const char six[] = NODE("h1", "MIXED", A100S, IDLE_GPUS) NODE("h2", "MIXED", A100S, IDLE_GPUS)
-        NODE("h3", "MIXED", A100S, IDLE_GPUS)
-            NODE("h4", "MIXED", A100S, IDLE_GPUS) "NodeName=h5 CPUTot=8 ActiveFeatures=h100,rack2 Gres=" H100S
-                                                  " RealMemory=16000 State=IDLE Partitions=main\n"
-                                                  "NodeName=h6 CPUTot=8 ActiveFeatures=h100,rack2 Gres=" H100S
-                                                  " RealMemory=16000 State=IDLE Partitions=main\n";
-    char licences[] = "LicenseName=tpuslice Total=2 Used=0 Free=2\n";
+static void ask_of(struct asked *asked, const char *nodes, char *licences, const char *config,
+                   const char *const *own) {
     struct scaling scaling;
     struct document *document = NULL;
     *asked = (struct asked){0};
@@ -307,11 +301,32 @@ static void ask(struct asked *asked, const char *config, const char *const *own)
     if (scaling_read(&scaling, document_root(document), document, &asked->err) < 0 ||
         scaling_resolve(&scaling, false, &asked->demand, &asked->err) < 0)
         fail_msg("%s: %s", config, asked->err.message);
-    read_nodes(six, "main", &asked->demand, &asked->site);
+    read_nodes(nodes, "main", &asked->demand, &asked->site);
     assert_int_equal(slurm_read_licences(licences, &asked->site, NULL), 0);
     asked->result = slurm_request_make(&asked->demand, &asked->site, own, &asked->request, &asked->err);
     document_destroy(document);
     scaling_done(&scaling);
+}
+
+static void ask(struct asked *asked, const char *config, const char *const *own) {
+    static const char six[] = NODE("h1", "MIXED", A100S, IDLE_GPUS) NODE("h2", "MIXED", A100S, IDLE_GPUS)
+        NODE("h3", "MIXED", A100S, IDLE_GPUS)
+            NODE("h4", "MIXED", A100S, IDLE_GPUS) "NodeName=h5 CPUTot=8 ActiveFeatures=h100,rack2 Gres=" H100S
+                                                  " RealMemory=16000 State=IDLE Partitions=main\n"
+                                                  "NodeName=h6 CPUTot=8 ActiveFeatures=h100,rack2 Gres=" H100S
+                                                  " RealMemory=16000 State=IDLE Partitions=main\n";
+    char licences[] = "LicenseName=tpuslice Total=2 Used=0 Free=2\n";
+    ask_of(asked, six, licences, config, own);
+}
+
+/* "nodes=1 exclusive ...", each line with its reason. */
+static void write_lines(const struct slurm_request *request, struct buffer *out) {
+    for (size_t i = 0; i < request->n; i++) {
+        const struct slurm_line *line = &request->lines[i];
+        assert_non_null(line->why);
+        buffer_printf(out, "%s%s%s%s", i > 0 ? " " : "", line->name, line->value != NULL ? "=" : "",
+                      line->value != NULL ? line->value : "");
+    }
 }
 
 static void asked_done(struct asked *asked) {
@@ -362,12 +377,7 @@ static void requests(void **state) {
         CLEANUP(buffer_done) struct buffer lines = {0};
         ask(&asked, cases[i].config, NULL);
         if (asked.result < 0) fail_msg("%s: %s", cases[i].config, asked.err.message);
-        for (size_t n = 0; n < asked.request.n; n++) {
-            const struct slurm_line *line = &asked.request.lines[n];
-            assert_non_null(line->why);
-            buffer_printf(&lines, "%s%s%s%s", n > 0 ? " " : "", line->name, line->value != NULL ? "=" : "",
-                          line->value != NULL ? line->value : "");
-        }
+        write_lines(&asked.request, &lines);
         assert_string_equal(lines.data, cases[i].lines);
         asked_done(&asked);
     }
@@ -413,14 +423,104 @@ static void what_can_never_be(void **state) {
     }
 }
 
+/* A site of its own, with a demand and what is asked for then; "" in place of lines that cannot be asked for. */
+static void unlike_nodes(void **state) {
+    (void)state;
+#define UNLIKE(name, cpus, gres) \
+    "NodeName=" name " CPUTot=" cpus " Gres=" gres " RealMemory=16000 State=IDLE Partitions=main,a\n"
+#define SMALL(name) UNLIKE(name, "8", "gpu:a100:4,shard:a100:16,fast:2,npu:4")
+#define LARGE(name) UNLIKE(name, "16", "gpu:h100:8,shard:h100:16,fast:6,npu:4")
+    static const char site_text[] = SMALL("s1") SMALL("s2") LARGE("l1");
+    static const struct {
+        const char *config, *lines;
+    } cases[] = {
+        /* the small ones hold less than an even share */
+        {"{num_workers: 14, use_gpu: true, placement_strategy: SPREAD}",
+         "gpus-per-task=1 gpu-bind=per_task:1 nodes=3 ntasks=14 cpus-per-task=1"},
+        {"{num_workers: 6, use_gpu: true, placement_strategy: SPREAD}",
+         "gpus-per-task=1 gpu-bind=per_task:1 nodes=3 ntasks=6 ntasks-per-node=2 cpus-per-task=1"},
+        /* nodes have as much each of a GRES */
+        {"{num_workers: 8, resources_per_worker: {CPU: 1, fast: 1}}", ""},
+        {"{num_workers: 6, resources_per_worker: {CPU: 1, fast: 1}}",
+         "nodes=1 ntasks=6 ntasks-per-node=6 cpus-per-task=1 gres=fast:6"},
+        {"{num_workers: 4, resources_per_worker: {CPU: 3, fast: 1}}",
+         "nodes=1 ntasks=4 ntasks-per-node=4 cpus-per-task=3 gres=fast:4"},
+        {"{num_workers: 6, resources_per_worker: {CPU: 3, fast: 1}}",
+         "nodes=3 ntasks=6 ntasks-per-node=2 cpus-per-task=3 gres=fast:2"},
+        {"{num_workers: [2, 16], use_gpu: true}",
+         "gpus-per-node=4 nodes=1-3 ntasks-per-node=4 cpus-per-task=1"},
+        /* a name is written as the site does */
+        {"{num_workers: 1, resources_per_worker: {CPU: 1, NPU: 2}}",
+         "nodes=1 ntasks=1 ntasks-per-node=1 cpus-per-task=1 gres=npu:2"},
+        /* GPUs of one type are shared into more parts than those of the other */
+        {"{num_workers: 1, use_gpu: true, accelerator_type: A100, resources_per_worker: {GPU: 0.5}}",
+         "nodes=1 ntasks=1 ntasks-per-node=1 cpus-per-task=1 gres=shard:2 exclude=l1"},
+        {"{num_workers: 1, use_gpu: true, accelerator_type: H100, resources_per_worker: {GPU: 0.5}}",
+         "nodes=1 ntasks=1 ntasks-per-node=1 cpus-per-task=1 gres=shard:1 exclude=s1,s2"},
+        {"{num_workers: 1, use_gpu: true, resources_per_worker: {GPU: 0.5}}",
+         "nodes=1 ntasks=1 ntasks-per-node=1 cpus-per-task=1 gres=shard:2"},
+        {"{num_workers: 6, use_gpu: true, resources_per_worker: {GPU: 0.5}}", ""},
+        {"{num_workers: 1, resources_per_worker: {CPU: 1, shard: 4}}",
+         "nodes=1 ntasks=1 ntasks-per-node=1 cpus-per-task=1 gres=shard:4"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct asked asked;
+        CLEANUP(buffer_done) struct buffer lines = {0};
+        char licences[] = "";
+        buffer_text(&lines, "");
+        ask_of(&asked, site_text, licences, cases[i].config, NULL);
+        if ((asked.result < 0) != (cases[i].lines[0] == '\0'))
+            fail_msg("%s: %s", cases[i].config, asked.err.message);
+        write_lines(&asked.request, &lines);
+        assert_string_equal(lines.data, cases[i].lines);
+        asked_done(&asked);
+    }
+}
+
+/* As large a part as the GPUs of that node are shared into. */
+static void granted_shards(void **state) {
+    (void)state;
+    struct slurm_site all = {0}, granted = {0};
+    char text[] =
+        "JobId=4 Nodes=s1 CPU_IDs=0 Mem=0 GRES=shard:1(IDX:0) Nodes=l1 CPU_IDs=0 Mem=0 GRES=shard:1(IDX:0) "
+        "MinCPUsNode=1";
+    read_nodes(SMALL("s1") LARGE("l1"), NULL, NULL, &all);
+    assert_int_equal(slurm_read_job(text, &all, &granted, NULL), 0);
+    assert_int_equal(node_available(&granted.nodes->nodes[0], "GPU"), 2500);
+    assert_int_equal(node_available(&granted.nodes->nodes[1], "GPU"), 5000);
+    slurm_site_done(&granted);
+    slurm_site_done(&all);
+}
+
+/* Nodes of any of several partitions. */
+static void several_partitions(void **state) {
+    (void)state;
+    struct slurm_site site = {0};
+    ty_error err = {0};
+    char *partition = NULL;
+    char text[] = "PartitionName=a Default=NO\nPartitionName=b Default=YES\n", *copy = strdup(text);
+    assert_int_equal(slurm_read_partition(copy, "b,a", &partition, &err), 0);
+    assert_string_equal(partition, "b,a");
+    read_nodes(SMALL("s1") "NodeName=x CPUTot=1 State=IDLE Partitions=b\nNodeName=y CPUTot=1 State=IDLE "
+                           "Partitions=ab\n",
+               partition, NULL, &site);
+    assert_int_equal(site.nodes->n, 2);
+    assert_int_equal(slurm_read_partition(text, "a,c", &partition, &err), TY_EUSAGE);
+    assert_string_equal(err.message, "partition c is unknown to Slurm; there are: a,b");
+    slurm_site_done(&site);
+    free(partition);
+    free(copy);
+}
+
 static void own_options_replace(void **state) {
     (void)state;
-    static const char *const own[] = {"--nodes=3", "exclusive", "comment=a=b", NULL};
+    static const char *const own[] = {"-N=3", "exclusive", "comment=a=b", "p=main", NULL};
     struct asked asked;
     ask(&asked, "num_workers: 3", own);
     assert_int_equal(asked.result, 0);
     assert_string_equal(slurm_request_value(&asked.request, "nodes"), "3");
     assert_string_equal(slurm_request_value(&asked.request, "comment"), "a=b");
+    assert_string_equal(slurm_request_value(&asked.request, "partition"), "main");
     size_t exclusive = 0;
     for (size_t i = 0; i < asked.request.n; i++)
         exclusive += strcmp(asked.request.lines[i].name, "exclusive") == 0;
@@ -462,6 +562,9 @@ int main(void) {
         cmocka_unit_test(licences_and_partitions),
         cmocka_unit_test(requests),
         cmocka_unit_test(what_can_never_be),
+        cmocka_unit_test(unlike_nodes),
+        cmocka_unit_test(granted_shards),
+        cmocka_unit_test(several_partitions),
         cmocka_unit_test(own_options_replace),
         cmocka_unit_test(many_nodes),
     };
