@@ -189,10 +189,17 @@ static int submit_run(const struct arguments *arguments, ty_error *err) {
     if (result >= 0) result = scaling_resolve(&command.scaling.scaling, scaling_train_v1(), &demand, err);
     if (result >= 0) result = slurm_view_look(&command.cluster, &demand, &view, err);
     if (result >= 0 && view.inside)
-        result =
-            ty_fail(err, TY_EUSAGE, "this is an allocation already (job %.20s): `trainyard run` runs on it",
-                    getenv("SLURM_JOB_ID"));
+        result = ty_fail(
+            err, TY_EUSAGE,
+            "this is an allocation already (job %.20s): `trainyard run` runs on it; where that job is over, "
+            "`unset SLURM_JOB_ID`",
+            getenv("SLURM_JOB_ID"));
     if (result >= 0) result = slurm_view_ask(&command.cluster, &demand, &view, err);
+    if (result >= 0 && !command.fit && slurm_request_value(&view.request, "array") != NULL)
+        result =
+            ty_fail(err, TY_EUSAGE,
+                    "--slurm-option array: each job of the array would be the same run: submit them one by "
+                    "one, each with a --name of its own");
     if (result >= 0) result = submit(&command, arguments, &view.request, err);
     slurm_view_done(&view);
     demand_done(&demand);

@@ -149,7 +149,8 @@ static int name_node(void *context, const char *name) {
     int64_t cpus = naming->at < naming->n ? naming->cpus[naming->at] : 1;
     naming->at++;
     buffer_printf(naming->out, "Nodes=%s CPU_IDs=", name);
-    if (cpus > 0) buffer_printf(naming->out, "0-%lld", (long long)cpus - 1);
+    if (cpus > 0) buffer_text(naming->out, "0");
+    if (cpus > 1) buffer_printf(naming->out, "-%lld", (long long)cpus - 1);
     buffer_printf(naming->out, " Mem=%s GRES=%s%s ", naming->memory != NULL ? naming->memory : "0",
                   naming->gpus != NULL ? "gpu:" : "", naming->gpus != NULL ? naming->gpus : "");
     return 0;

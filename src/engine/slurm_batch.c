@@ -73,7 +73,8 @@ static void add_body(const struct slurm_batch *batch, struct buffer *out) {
         "[ $status != 143 ] || [ \"$told\" = TERM ] || status=138\n"
         "if [ $status = 138 ] && [ \"$restarts\" -lt $budget ]; then\n"
         "    echo \"job $SLURM_JOB_ID goes back into the queue ($((restarts + 1)) of $budget times)\" >&2\n"
-        "    scontrol requeue \"$SLURM_JOB_ID\" && sleep 60\n"
+        "    one=${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID} # and not all of its array\n"
+        "    scontrol requeue \"${one:-$SLURM_JOB_ID}\" && sleep 60\n"
         "fi\n"
         "exit $status\n",
         (long long)batch->max_requeues, batch->preempt_signal, batch->command);

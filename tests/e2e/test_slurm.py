@@ -98,6 +98,10 @@ class Requests(Case):
             self.assertEqual(self.storage + "/a b.slurm-" + job + ".out", re.search("StdOut=(.*)", shown)[1])
             self.assertFalse(os.path.exists(self.storage), "printing made something")
             self.slurm.run("head", "scancel", job)
+        with self.subTest("a run is no job array"):
+            refused = self.slurm.trainyard("head", "submit", "--print-script", "--storage-path", self.storage, "--slurm-option", "a=0-3", "--", "prog")
+            self.assert_status(2, refused)
+            self.assert_line(refused, "submit", "--slurm-option array", "--name")
         with self.subTest("a batch script of a program with fit()"):
             fit = ("submit", "--print-script", "-n", "2", "--storage-path", self.storage, "--fit")
             script = self.slurm.trainyard("head", *fit, "--env", "A=it's $B", "--", "prog", "it's").out
@@ -126,6 +130,14 @@ class Without(Case):
             self.assertEqual(1, finished.status, finished)
             self.assert_line(finished, command, "slurm", "scontrol")
         self.assert_nothing_made()
+
+    def test_an_allocation_of_which_scontrol_tells_nothing_is_known_by_the_environment(self):
+        env = {"PATH": self.place, "SLURM_JOB_ID": "9", "SLURM_JOB_NODELIST": "rack[1-2]-n[09-10],x", "SLURM_JOB_CPUS_PER_NODE": "1(x3),2,4", "SLURM_GPUS_PER_NODE": "a100:1"}
+        plan = self.assert_status(0, self.trainyard("plan", "--engine", "slurm", "-n", "5", "--use-gpu", "--placement", "SPREAD", "--format", "json", env=env)).json
+        self.assertEqual({"rack1-n09", "rack1-n10", "rack2-n09", "rack2-n10", "x"}, {worker["node"] for worker in plan["workers"]})
+        refused = self.trainyard("submit", "--", "true", env=env)
+        self.assert_status(2, refused)
+        self.assert_line(refused, "submit", "job 9", "unset SLURM_JOB_ID")
 
 
 if __name__ == "__main__":
