@@ -423,7 +423,7 @@ static void what_can_never_be(void **state) {
     }
 }
 
-/* A site of its own, with a demand and what is asked for then; "" in place of lines that cannot be asked for. */
+/* A site of its own, a demand, and what is asked for then; "" for what cannot be asked for. */
 static void unlike_nodes(void **state) {
     (void)state;
 #define UNLIKE(name, cpus, gres) \
