@@ -10,7 +10,6 @@
 
 #include "base/array.h"
 #include "base/cleanup.h"
-#include "base/hash.h"
 #include "base/idset.h"
 #include "base/str.h"
 #include "view/encode.h"
@@ -44,7 +43,6 @@ struct exposed_run {
     struct view_counts counts;      /* its own: who reads the run next counts on in those that are kept */
     struct exposed_metric *metrics; /* n_metrics, owned */
     size_t n_metrics, omitted;
-    struct hash *places;     /* name -> place + 1 */
     uint64_t *numbers;       /* of the last report of each rank; owned */
     int64_t *ids;            /* of these reports; owned */
     uint64_t common;         /* the last number that all made; 0: none */
@@ -114,9 +112,9 @@ static int find_first(struct exposed_run *run, const char *path, int64_t before,
 
 struct metric_taking {
     struct exposed_run *run;
-    size_t next;      /* the metric that is likely next, as reports name theirs in the same order */
-    bool add, failed; /* names are new */
-    int64_t report;   /* id of the one at hand */
+    size_t found, next; /* of the metrics, in this report; where the next one may stand */
+    bool add, failed;   /* names are new */
+    int64_t report;     /* id of the one at hand */
 };
 
 static bool is_number(const struct value *value) {
@@ -128,52 +126,49 @@ static bool is_name(const struct value *value) {
     return value->name_size == 0 || memchr(value->name, '\0', value->name_size) == NULL;
 }
 
-/* NULL: it is none of those that are shown. */
+/* Reports name theirs in the same order, as a rule. NULL: it is none of those that are shown. */
 static struct exposed_metric *find_metric(struct metric_taking *taking, const struct value *value) {
     const struct exposed_run *run = taking->run;
-    char name[METRIC_NAME_BYTES + 1];
-    size_t next = taking->next;
-    if (next >= run->n_metrics ||
-        !value_is_named(value, run->metrics[next].name, run->metrics[next].name_size)) {
-        const uintptr_t *place = value_name(value, name) ? hash_get(run->places, name) : NULL;
-        if (place == NULL) return NULL;
-        next = *place - 1;
+    for (size_t i = 0; i < run->n_metrics; i++, taking->next++) {
+        if (taking->next >= run->n_metrics) taking->next = 0;
+        struct exposed_metric *metric = &run->metrics[taking->next];
+        if (!value_is_named(value, metric->name, metric->name_size)) continue;
+        taking->next++;
+        return metric;
     }
-    taking->next = next + 1;
-    return &run->metrics[next];
+    return NULL;
 }
 
 /* NULL: there are too many; or memory is short, which `failed` tells. */
 static struct exposed_metric *add_metric(struct metric_taking *taking, const struct value *value) {
     struct exposed_run *run = taking->run;
-    if (run->n_metrics == METRICS_SHOWN || value->name_size > METRIC_NAME_BYTES) {
+    if (run->n_metrics == METRICS_SHOWN) {
         run->omitted++;
         return NULL;
     }
     char *name = ARRAY_GROW(run->metrics, run->n_metrics) < 0
                      ? NULL
                      : strndup(value->name != NULL ? value->name : "", value->name_size);
-    taking->failed = name == NULL || hash_set(run->places, name, run->n_metrics + 1) < 0;
-    if (taking->failed) {
-        free(name);
-        return NULL;
-    }
+    taking->failed = name == NULL;
+    if (name == NULL) return NULL;
     struct exposed_metric *metric = &run->metrics[run->n_metrics++];
     *metric = (struct exposed_metric){.name = name, .name_size = value->name_size, .last = (double)NAN};
     return metric;
 }
 
-/* A value of a report: in rank 0's last one names are added, in those of the common number they are looked
- * up. */
+/* A value of a report: in rank 0's last one names are added, in those of the common number they are looked up.
+ * Of many thousand ranks each may report many more than are shown: behind those that are none is read. */
 static bool take_metric(void *context, const struct value *value) {
     struct metric_taking *taking = context;
+    const struct exposed_run *run = taking->run;
     if (!is_name(value)) return true;
     struct exposed_metric *metric = find_metric(taking, value);
     if (metric == NULL && taking->add && is_number(value)) metric = add_metric(taking, value);
     if (metric == NULL) return !taking->failed;
+    if (metric->report != taking->report) taking->found++;
     metric->report = is_number(value) ? taking->report : 0;
     metric->value = value->number;
-    return true;
+    return taking->add || run->omitted == 0 || taking->found < run->n_metrics;
 }
 
 /* What the report of a rank says of the number that all have made. */
@@ -193,8 +188,6 @@ static void take_common(struct exposed_run *run, const struct journal_report *re
 /* The metrics that are told of are those of rank 0's last report. */
 static int take_names(struct exposed_run *run) {
     struct metric_taking names = {.run = run, .add = true, .report = -1};
-    run->places = hash_create();
-    if (run->places == NULL) return -ENOMEM;
     if (run->first.size > 0) (void)values_each(run->first.data, run->first.size, take_metric, &names);
     for (size_t i = 0; i < run->n_metrics; i++)
         if (run->metrics[i].report == names.report) run->metrics[i].last = run->metrics[i].value;
@@ -277,7 +270,6 @@ void exposed_run_free(struct exposed_run *run) {
     for (size_t i = 0; i < run->n_metrics; i++)
         free(run->metrics[i].name);
     free(run->metrics);
-    hash_destroy(run->places);
     view_usage_done(&run->usage);
     free(run->numbers);
     free(run->ids);

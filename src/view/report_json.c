@@ -88,41 +88,49 @@ static const char *pass_value(const char *at, const char *end, int depth) {
     if (at == end) return NULL;
     if (*at == '"') return pass_string(at, end);
     if (*at == '{' || *at == '[') return pass_members(at, end, depth);
+    if (*at == '-' || (*at >= '0' && *at <= '9')) return pass_number(at, end);
     for (size_t i = 0; i < ARRAY_SIZE(words); i++) {
         size_t size = strlen(words[i]);
         if ((size_t)(end - at) >= size && memcmp(at, words[i], size) == 0) return at + size;
     }
-    return pass_number(at, end);
+    return NULL;
 }
 
 static bool is_object(const char *text, size_t size) {
     const char *end = text + size, *at = skip_blanks(text, end);
     if (at == end || *at != '{') return false;
     at = pass_members(at, end, 0);
-    return at != NULL && skip_blanks(at, end) == end && utf8_valid(text, size);
+    return at != NULL && skip_blanks(at, end) == end;
 }
 
-/* Outside of a string, where it is none of JSON's, the end of a line is a blank like any other. */
-static void append_line(const char *text, size_t size, struct buffer *out) {
-    size_t from = out->size;
-    buffer_append(out, text, size);
-    for (char *at = out->failed ? NULL : out->data + from; at != NULL && at < out->data + out->size; at++)
-        if (*at == '\n' || *at == '\r') *at = ' ';
+/* Whether a character has several bytes, and whether a line ends. */
+static void look_through(const char *text, size_t size, bool *wide, bool *ends) {
+    unsigned char high = 0, end = 0;
+    for (size_t i = 0; i < size; i++) {
+        high |= (unsigned char)text[i];
+        end |= (unsigned char)(text[i] == '\n') | (unsigned char)(text[i] == '\r');
+    }
+    *wide = high >= 0x80;
+    *ends = end != 0;
 }
 
+/* The end of a line stands outside of strings, where it is a blank like any other. */
 bool report_json_append(const struct journal_report *report, struct buffer *out) {
     CLEANUP(buffer_done) struct buffer corrected = {0};
     const char *text = report->metrics;
-    size_t size = report->metrics_size;
-    int result = is_object(text, size) ? 0 : metrics_check(text, size, &corrected, NULL);
+    size_t size = report->metrics_size, from = out->size;
+    bool wide, ends;
+    look_through(text, size, &wide, &ends);
+    bool right = is_object(text, size) && (!wide || utf8_valid(text, size));
+    int result = right ? 0 : metrics_check(text, size, &corrected, NULL);
     out->failed |= result == -ENOMEM;
-    if (result < 0) {
+    if (result < 0)
         buffer_text(out, "{}");
-        return false;
-    }
-    if (result > 0)
-        append_line(corrected.data, corrected.size, out);
+    else if (result > 0)
+        buffer_append(out, corrected.data, corrected.size);
     else
-        append_line(text, size, out);
-    return true;
+        buffer_append(out, text, size);
+    for (size_t i = from; ends && !out->failed && i < out->size; i++)
+        if (out->data[i] == '\n' || out->data[i] == '\r') out->data[i] = ' ';
+    return result >= 0;
 }
