@@ -66,10 +66,6 @@ int metrics_file_main(int argc, char **argv);
 /* `trainyard mpi-worker PROG ...`, what an agent executes with --framework mpi; not for people. */
 int command_mpi_worker_main(int argc, char **argv);
 
-/* Appends a word as a shell reads it. In a script any byte may stand in quotes, on a line for people what is no
- * text is escaped. */
-void cli_quote(const char *word, bool script, struct buffer *out);
-
 /* Puts a tree, which it takes over, in the place of the JSON text that it was read from and added to; NULL, for
  * want of memory, is -ENOMEM. */
 int cli_json_put(json_t *tree, struct buffer *json, ty_error *err);

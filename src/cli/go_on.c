@@ -7,43 +7,17 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/shell.h"
 #include "base/str.h"
-
-void cli_quote(const char *word, bool script, struct buffer *out) {
-    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
-    CLEANUP(buffer_done) struct buffer shown = {0};
-    utf8_escape(word, strlen(word), &shown);
-    bool harmless = !shown.failed && shown.size == strlen(word);
-    if (*word != '\0' && word[strspn(word, plain)] == '\0') {
-        buffer_text(out, word);
-    } else if (harmless || script) {
-        /* The word stands in single quotes, outside of which its own single quotes stand. */
-        buffer_char(out, '\'');
-        for (; *word != '\0'; word++)
-            buffer_printf(out, *word == '\'' ? "'\\%c'" : "%c", *word);
-        buffer_char(out, '\'');
-    } else {
-        /* Bytes that are no text, or would break the line, are written as numbers, for bash and its kin. */
-        buffer_text(out, "$'");
-        for (; *word != '\0'; word++) {
-            unsigned char byte = (unsigned char)*word;
-            if (byte < ' ' || byte >= 127)
-                buffer_printf(out, "\\%03o", byte);
-            else
-                buffer_printf(out, *word == '\'' || *word == '\\' ? "\\%c" : "%c", *word);
-        }
-        buffer_char(out, '\'');
-    }
-}
 
 static void add_word(const char *word, bool script, struct buffer *out) {
     buffer_char(out, ' ');
-    cli_quote(word, script, out);
+    shell_quote(word, script, out);
 }
 
 void go_on_format_line(const struct go_on_line *line, const struct arguments *arguments, const char *name,
                        struct buffer *out) {
-    cli_quote(line->program, line->script, out);
+    shell_quote(line->program, line->script, out);
     buffer_printf(out, " %s%s", line->command, line->more);
     for (size_t i = 0; i < arguments->n_given; i++) {
         const struct option_given *given = &arguments->given[i];

@@ -9,6 +9,7 @@
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/log.h"
+#include "base/shell.h"
 #include "base/str.h"
 #include "cli/command.h"
 #include "cli/run_options.h"
@@ -26,7 +27,7 @@ static void tell_how_to_go_on(const char *command, const struct arguments *argum
     buffer_text(&text, "to go on: ");
     if (python != NULL) {
         buffer_text(&text, "PYTHON_EXEC=");
-        cli_quote(python, false, &text);
+        shell_quote(python, false, &text);
         buffer_char(&text, ' ');
     }
     go_on_format(command, arguments, name, &text);

@@ -9,6 +9,7 @@
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/duration.h"
+#include "base/shell.h"
 #include "cli/command.h"
 #include "controller/run_directory.h"
 #include "controller/run_lock.h"
@@ -55,7 +56,7 @@ static int command_stop_run(const struct arguments *arguments, ty_error *err) {
         buffer_text(&text, name);
         buffer_text(&text,
                     ran ? " has ended; it goes on when its command is given --resume " : " is not running");
-        if (ran) cli_quote(name, false, &text);
+        if (ran) shell_quote(name, false, &text);
         buffer_char(&text, '\n');
         result = cli_print(&text, err);
     }

@@ -13,6 +13,7 @@
 
 #include "base/cleanup.h"
 #include "base/file.h"
+#include "base/shell.h"
 #include "base/str.h"
 #include "cli/command.h"
 #include "cli/run_options.h"
@@ -75,7 +76,7 @@ static int tell(const struct submit_command *command, const struct arguments *ar
     CLEANUP(buffer_done) struct buffer run = {0};
     const char *kept = options_value(arguments, "storage-path");
     if (kept != NULL) buffer_text(&run, "--storage-path ");
-    if (kept != NULL) cli_quote(kept, false, &run);
+    if (kept != NULL) shell_quote(kept, false, &run);
     buffer_printf(&run, "%s%s", kept != NULL ? " " : "", command->name);
     buffer_printf(&text, "job %lld%s%s\n", (long long)job_id, command->fit ? "" : ", run ",
                   command->fit ? "" : command->name);
@@ -129,11 +130,11 @@ static int write_fit(const struct arguments *arguments, struct buffer *line, ty_
     for (size_t i = 0; i < variables.n; i++) {
         const char *value = strchr(variables.items[i], '=') + 1;
         buffer_printf(line, " %.*s", (int)(value - variables.items[i]), variables.items[i]);
-        cli_quote(value, true, line);
+        shell_quote(value, true, line);
     }
     for (size_t i = 0; i < arguments->n_words; i++) {
         buffer_char(line, ' ');
-        cli_quote(arguments->words[i], true, line);
+        shell_quote(arguments->words[i], true, line);
     }
     return line->failed ? ty_fail_memory(err) : 0;
 }

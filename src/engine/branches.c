@@ -22,6 +22,7 @@
 #include "base/kernel.h"
 #include "base/module.h"
 #include "base/program.h"
+#include "base/shell.h"
 #include "base/str.h"
 #include "cluster/hosts.h"
 
@@ -62,16 +63,6 @@ struct branches {
 
 /* -- words */
 
-static void quote(struct buffer *out, const char *text) {
-    buffer_char(out, '\'');
-    for (; *text != '\0'; text++)
-        if (*text == '\'')
-            buffer_text(out, "'\\''");
-        else
-            buffer_char(out, *text);
-    buffer_char(out, '\'');
-}
-
 bool branches_is_here(const char *host) {
     static const char *const names[] = {"localhost", "127.0.0.1", "::1"};
     char own[256] = "";
@@ -84,7 +75,7 @@ static void add_words(const struct branch *branch, struct buffer *out) {
     const struct branches_config *config = &branch->all->config;
     const struct branch_node *head = &branch->nodes[0];
     buffer_text(out, branch->n > 1 ? "agent --branches " : "agent --rendezvous ");
-    quote(out, config->rendezvous);
+    shell_quote(config->rendezvous, true, out);
     if (branch->n > 1) {
         buffer_text(out, config->copy ? " --copy" : "");
         return;
@@ -101,7 +92,7 @@ static char *make_script(const struct branch *branch) {
     if (branch->nodes[0].here) {
         /* What is executed here in place of ssh. */
         buffer_text(&script, "exec ");
-        quote(&script, branch->all->command);
+        shell_quote(branch->all->command, true, &script);
         buffer_char(&script, ' ');
         add_words(branch, &script);
         return buffer_take(&script);
@@ -117,7 +108,7 @@ static char *make_script(const struct branch *branch) {
     } else {
         /* The same path as here, else what the host's PATH names. */
         buffer_text(&script, "c=");
-        quote(&script, branch->all->command);
+        shell_quote(branch->all->command, true, &script);
         buffer_text(&script,
                     "; command -v \"$c\" >/dev/null 2>&1 || c=trainyard; command -v \"$c\" >/dev/null 2>&1 || "
                     "{ echo \"there is no trainyard on this host: install it, or use --copy\" >&2; exit 127; "
@@ -126,7 +117,7 @@ static char *make_script(const struct branch *branch) {
     add_words(branch, &script);
     if (script.failed) return NULL;
     buffer_text(&line, "exec sh -c "); /* whatever shell the user has there */
-    quote(&line, script.data);
+    shell_quote(script.data, true, &line);
     return buffer_take(&line);
 }
 

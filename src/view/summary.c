@@ -13,6 +13,7 @@
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/metrics.h"
+#include "base/shell.h"
 #include "base/str.h"
 #include "controller/controller.h"
 #include "controller/run_lock.h"
@@ -51,20 +52,11 @@ struct reading {
     const struct view_facts *facts; /* whose replay is taken; NULL: all events are read */
 };
 
-/* As a shell takes it: a quote within quotes ends them, stands by itself, and begins them again. */
 static char *join_command(const struct event_texts *argv) {
     struct buffer line = {0};
     for (size_t i = 0; i < argv->n; i++) {
-        const char *text = argv->items[i];
-        bool plain = *text != '\0' && text[strcspn(text, " \t\n'\"\\$`;&|<>*?()")] == '\0';
         buffer_text(&line, i == 0 ? "" : " ");
-        buffer_text(&line, plain ? "" : "'");
-        for (const char *at = text; *at != '\0'; at++)
-            if (*at == '\'')
-                buffer_text(&line, "'\\''");
-            else
-                buffer_char(&line, *at);
-        buffer_text(&line, plain ? "" : "'");
+        shell_quote(argv->items[i], false, &line);
     }
     return buffer_take(&line);
 }

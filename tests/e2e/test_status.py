@@ -57,7 +57,7 @@ class Status(RunCase):
 
     def test_words_that_are_no_text(self):
         self.assert_status(0, self.run_workers("--name", "odd", "--", "true", os.fsdecode(b"\xff\xfe"), "caf\u00e9"))
-        self.assertEqual("true '\\xff\\xfe' caf\u00e9", self.status("odd")["command"])
+        self.assertEqual("true '\\xff\\xfe' 'caf\u00e9'", self.status("odd")["command"])
 
     def test_where_the_start_went(self):
         self.run_workers("--name", "good", "-n", "4", *shell("@ report a=1"))

@@ -632,10 +632,14 @@ static void test_a_command_with_quotes(void **state) {
     view_world_make(path);
     struct journal *journal = view_world_open(path, 1);
     view_world_event(journal, 0, EVENT_RUN, 0, -1,
-                     "{\"argv\": [\"echo\", \"it's\", \"\", \"a b\", \"'\", \"plain\"]}");
+                     "{\"argv\": [\"echo\", \"it's\", \"\", \"a b\", \"'\", \"plain\", \"~\", \"#1\", \"[a]\", "
+                     "\"{a,b}\", \"a!b\", "
+                     "\"a\\rb\", \"--lr=1e-3\"]}");
     view_world_close(journal);
     assert_int_equal(view_summary_read("r", path, &summary, NULL), 0);
-    assert_string_equal(summary.command, "echo 'it'\\''s' '' 'a b' ''\\''' plain");
+    assert_string_equal(
+        summary.command,
+        "echo 'it'\\''s' '' 'a b' ''\\''' plain '~' '#1' '[a]' '{a,b}' 'a!b' $'a\\015b' --lr=1e-3");
     view_summary_done(&summary);
     view_world_remove(path);
 }
