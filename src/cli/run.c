@@ -17,6 +17,7 @@
 #include "controller/controller.h"
 #include "controller/prepare.h"
 #include "controller/sink.h"
+#include "engine/local.h"
 #include "engine/slurm.h"
 #include "worker/driver.h"
 
@@ -122,12 +123,18 @@ static int start(const struct run_options *options, const struct scaling_options
     };
     const struct engine *engine = NULL;
     const char *job = getenv("SLURM_JOB_ID"), *nodes = getenv("SLURM_JOB_NODELIST"); /* without them: refused */
+    const char *tasks = getenv("TRAINYARD_RUN") == NULL ? slurm_is_one_of() : NULL;
     bool silent = options->settings.quiet || options->settings.progress == PROGRESS_NONE;
-    if (!silent && prepare_engine(&request, &engine, NULL) >= 0 && engine == &engine_slurm && nodes != NULL) {
-        CLEANUP(buffer_done) struct buffer text = {0};
+    CLEANUP(buffer_done) struct buffer text = {0};
+    if (!silent && prepare_engine(&request, &engine, NULL) >= 0 && engine == &engine_slurm && nodes != NULL)
         buffer_printf(&text, "engine slurm: on the nodes of job %.20s, %.200s", job != NULL ? job : "?", nodes);
-        if (!text.failed) terminal_error(command_run.name, text.data);
-    }
+    else if (engine == &engine_local && cluster->engine == NULL && tasks != NULL)
+        buffer_printf(
+            &text,
+            "srun starts %.20s tasks, and this one is a run of its own: one run on all nodes begins without "
+            "srun; --engine local says that each is meant",
+            tasks);
+    if (text.size > 0 && !text.failed) terminal_error(command_run.name, text.data);
     return run_to_its_end(command_run.name, &request, arguments, err);
 }
 

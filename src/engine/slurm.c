@@ -365,10 +365,14 @@ static int prepare(const struct engine_options *options, struct rendezvous_confi
     return 0;
 }
 
-bool slurm_is_chosen(void) {
+const char *slurm_is_one_of(void) {
     const char *tasks = getenv("SLURM_STEP_NUM_TASKS");
+    return str_equal(tasks, "1") ? NULL : tasks;
+}
+
+bool slurm_is_chosen(void) {
     int64_t nodes = 0;
-    if (getenv("TRAINYARD_RUN") != NULL || (tasks != NULL && !str_equal(tasks, "1"))) return false;
+    if (getenv("TRAINYARD_RUN") != NULL || slurm_is_one_of() != NULL) return false;
     const char *components = getenv("SLURM_HET_SIZE");
     return slurm_inside(&nodes) && (nodes > 1 || (components != NULL && !str_equal(components, "1")));
 }

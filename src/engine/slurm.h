@@ -157,5 +157,7 @@ extern const struct engine engine_slurm;
 /* Whether "auto" is slurm: in an allocation of several nodes or components, unless this process is a task of a
  * step of several, or a worker of a run. */
 bool slurm_is_chosen(void);
+/* Of how many tasks of one step this process is one, "2"; NULL: of none, or of one. */
+const char *slurm_is_one_of(void);
 
 #endif

@@ -159,6 +159,11 @@ class SlurmRuns(Case):
             finished = self.assert_status(0, self.run_in(["-N2", "--ntasks-per-node=1"], "-n", "2", "--placement", "SPREAD", "--", "sh", "-c", "echo $RANK $HERE",
                                                          env={"SLURM_EXPORT_ENV": "NONE", "HERE": "there"}))
             self.assertEqual([["0", "there"], ["1", "there"]], self.lines(finished), finished)
+        with self.subTest("of a step of several tasks each is a run of its own, which is told"):
+            step = ["salloc", "--quiet", "-N2", "--ntasks-per-node=1", "srun", COMMAND, "run", "--storage-path", self.storage]
+            for args, times in ((["--", "true"], 2), (["--engine", "local", "--", "true"], 0)):
+                finished = self.assert_status(0, self.slurm.run("head", *step, *args))
+                self.assertEqual(times, finished.err.count("srun starts 2 tasks, and this one is a run of its own"), finished)
         with self.subTest("it is told which nodes"):
             finished = self.finish(self.slurm.start("head", "salloc", "--quiet", "-N2", COMMAND, "run", "--storage-path", self.storage, "-n", "2", "--", "true"))
             self.assertIn("engine slurm: on the nodes of job", finished.err)

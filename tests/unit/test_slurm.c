@@ -477,6 +477,39 @@ static void unlike_nodes(void **state) {
     }
 }
 
+/* A host of TPU chips for each task, slices on a switch each, and the licence that a site may have for them. */
+static void slices(void **state) {
+    (void)state;
+#define HOST(name) UNLIKE(name, "8", "tpu:4")
+    static const char site_text[] =
+        HOST("t1") HOST("t2") HOST("t3") HOST("t4") HOST("t5") HOST("t6") HOST("t7") HOST("t8");
+    static const struct {
+        const char *config, *lines;
+    } cases[] = {
+        {"{num_workers: 4, use_tpu: true, topology: 4x4, accelerator_type: TPU-V6E}",
+         "nodes=4 ntasks=4 ntasks-per-node=1 cpus-per-task=1 switches=1 gres=tpu:4 licenses=tpuslice-v6e-16:1"},
+        {"{num_workers: 8, use_tpu: true, topology: 4x4, accelerator_type: TPU-V6E}",
+         "nodes=8 ntasks=8 ntasks-per-node=1 cpus-per-task=1 switches=2 gres=tpu:4 licenses=tpuslice-v6e-16:2"},
+        {"{num_workers: 4, use_tpu: true, topology: 2x2x2, accelerator_type: TPU-V4}",
+         "nodes=4 ntasks=4 ntasks-per-node=1 cpus-per-task=1 switches=2 gres=tpu:4"},
+        {"{num_workers: 8, use_tpu: true, topology: 4x8, accelerator_type: TPU-V6E}",
+         "nodes=8 ntasks=8 ntasks-per-node=1 cpus-per-task=1 switches=1 gres=tpu:4"},
+        {"{num_workers: 16, use_tpu: true, topology: 4x4, accelerator_type: TPU-V6E}", ""},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct asked asked;
+        CLEANUP(buffer_done) struct buffer lines = {0};
+        char licences[] = "LicenseName=tpuslice-v6e-16 Total=9 Used=0 Free=9\n";
+        buffer_text(&lines, "");
+        ask_of(&asked, site_text, licences, cases[i].config, NULL);
+        if ((asked.result < 0) != (cases[i].lines[0] == '\0'))
+            fail_msg("%s: %s", cases[i].config, asked.err.message);
+        write_lines(&asked.request, &lines);
+        assert_string_equal(lines.data, cases[i].lines);
+        asked_done(&asked);
+    }
+}
+
 /* As large a part as the GPUs of that node are shared into. */
 static void granted_shards(void **state) {
     (void)state;
@@ -563,6 +596,7 @@ int main(void) {
         cmocka_unit_test(requests),
         cmocka_unit_test(what_can_never_be),
         cmocka_unit_test(unlike_nodes),
+        cmocka_unit_test(slices),
         cmocka_unit_test(granted_shards),
         cmocka_unit_test(several_partitions),
         cmocka_unit_test(own_options_replace),
