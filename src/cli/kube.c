@@ -23,7 +23,7 @@
 #include "engine/kubernetes.h"
 #include "wire/key.h"
 
-enum { GRACE_BESIDE_S = 10, PORT_MAX = 65535, PODS_MAX = 100000 };
+enum { GRACE_BESIDE_S = 10, PORT_MAX = 65535 };
 
 struct kube_command {
     struct scaling_options scaling;
@@ -37,7 +37,7 @@ struct kube_command {
 static int set_number(const struct option_spec *option, void *target, const char *value, ty_error *err) {
     int64_t *number = (void *)((char *)target + option->offset);
     bool port = number == &((struct kube_command *)target)->request.port;
-    return option_whole(value, 1, port ? PORT_MAX : PODS_MAX, number, err);
+    return option_whole(value, 1, port ? PORT_MAX : KUBERNETES_PODS_MAX, number, err);
 }
 
 /* NAME=VALUE; the text is kept for the life of the process. Of a toleration the value may be left out. */

@@ -120,6 +120,11 @@ int kubernetes_lay_out(const struct kubernetes_request *request, const struct de
     bool tpu = demand->tpu.workers_per_slice > 0;
     result = tpu ? lay_out_slices(request, demand, &made, err) : lay_out_pods(request, demand, &made, err);
     if (result < 0) return result;
+    if (made.pods_per_slice > KUBERNETES_PODS_MAX)
+        return ty_fail(
+            err, TY_EUSAGE,
+            "%lld pods: a Job of Kubernetes has %d at most; put more workers into each with --nnodes",
+            (long long)made.pods_per_slice, KUBERNETES_PODS_MAX);
     made.workers_per_pod = (int64_t)demand->max_workers / made.pods;
     result = check_object_name(request->name, &made, err);
     if (result >= 0) *layout = made;

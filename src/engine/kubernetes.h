@@ -19,7 +19,11 @@ struct kubernetes_pairs {
     size_t n;
 };
 
-enum { KUBERNETES_PORT = 29400, KUBERNETES_PREEMPTED = 128 + 15 /* a pod is told to end by SIGTERM */ };
+enum {
+    KUBERNETES_PORT = 29400,
+    KUBERNETES_PREEMPTED = 128 + 15, /* a pod is told to end by SIGTERM */
+    KUBERNETES_PODS_MAX = 100000     /* of an Indexed Job that run at once */
+};
 
 /* What Kubernetes has to be told beside the demand; borrowed during the call. Zero-initialised is the default
  * but for `name`, `image`, `key` and `words`. */

@@ -64,13 +64,17 @@ int kubernetes_add(json_t *list, json_t *value) {
     return json_array_append_new(list, value) < 0 ? -ENOMEM : 0;
 }
 
-/* The plugin's name of a device resource, NULL for one that Kubernetes has none for. */
-static const char *plugin_name(const char *resource, const char *type) {
-    const char *vendor = NULL;
+static const char *vendor_of(const char *type) {
     size_t n = 0;
     const struct accelerator_type *types = accelerator_types(&n);
-    for (size_t i = 0; type != NULL && i < n && vendor == NULL; i++)
-        if (str_equal(types[i].type, type)) vendor = types[i].vendor;
+    for (size_t i = 0; i < n; i++)
+        if (str_equal(types[i].type, type)) return types[i].vendor;
+    return NULL;
+}
+
+/* The plugin's name of a device resource, NULL for one that Kubernetes has none for. */
+static const char *plugin_name(const char *resource, const char *type) {
+    const char *vendor = vendor_of(type);
     for (size_t i = 0; i < ARRAY_SIZE(plugins); i++) {
         bool same = str_equal(plugins[i].resource, resource);
         if (same && (vendor == NULL || str_equal(vendor, plugins[i].vendor))) return plugins[i].name;
@@ -180,6 +184,12 @@ static int add_type(const struct kubernetes_request *request, const struct deman
     for (size_t i = 0; i < ARRAY_SIZE(gke_types) && found == NULL; i++)
         if (str_equal(gke_types[i].type, type)) found = &gke_types[i];
     if (found == NULL && request->selectors.n > 0) return 0; /* the user names the nodes */
+    if (found == NULL && !str_equal(vendor_of(type), "nvidia"))
+        return ty_fail(
+            err, TY_EUSAGE,
+            "--accelerator-type %.80s: no label of Kubernetes nodes is known for it; name yours with "
+            "--node-selector LABEL=VALUE",
+            type);
     if (found == NULL)
         return ty_fail(
             err, TY_EUSAGE,

@@ -237,6 +237,8 @@ class Refused(KubeCase):
             (["--use-gpu", "--resources", "GPU=0.5", "-n", "3", "--placement", "STRICT_PACK"], ("GPU", "whole")),
             (["-n", "2:4"], ("--num-workers 2:4", "fixed")),
             (["-n", "0"], ("--num-workers 0",)),
+            (["-n", "100001"], ("100001 pods", "100000 at most", "--nnodes")),
+            (["--use-gpu", "--accelerator-type", "AMD-Instinct-MI300X-OAM"], ("AMD-Instinct-MI300X-OAM", "--node-selector LABEL=VALUE")),
             (["-n", "3", "--nnodes", "2"], ("--nnodes 2", "evenly")),
             (["-n", "2", "--nnodes", "4"], ("--nnodes 4",)),
             (["-n", "4", "--nnodes", "2", "--placement", "STRICT_SPREAD"], ("STRICT_SPREAD", "--nnodes 4")),
