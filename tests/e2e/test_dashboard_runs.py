@@ -360,6 +360,21 @@ class Runs(DashboardCase):
         self.assertEqual({"actions": False, "groups": []}, server.json(base + "/stacks"))
         self.assertEqual(404, server.ask(base + "/logs/rank-0")[0])
 
+    def test_what_is_kept_of_a_run_goes_with_it(self):
+        for name in ("a", "b"):
+            seen.write_c(self.storage, name, 1000)
+        server = self.serve()
+        ids = server.ids()
+        kept = {name: os.path.join(self.place, "cache", "trainyard", "index", id + ".db") for name, id in ids.items()}
+        for name, id in ids.items():
+            server.json(f"/api/series?run={id}&metric=loss")
+            self.wait_for(lambda: os.path.exists(kept[name]), "its index is kept", server.process)
+        os.rename(os.path.join(self.storage, "a"), os.path.join(self.place, "away"))
+        self.assertEqual(410, server.ask("/api/runs/" + ids["a"])[0])
+        self.wait_for(lambda: not os.path.exists(kept["a"]), "its index goes", server.process)
+        self.assert_status(0, self.trainyard("rm", "--storage-path", self.storage, "b", env={"XDG_CACHE_HOME": os.path.join(self.place, "cache")}))
+        self.assertFalse(os.path.exists(kept["b"]))
+
     # -- one file
 
     def test_a_run_as_one_file(self):
