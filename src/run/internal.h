@@ -98,12 +98,12 @@ enum resize_phase {
     RESIZE_NONE,
     RESIZE_PROBING,  /* agents of nodes that may have come back are started */
     RESIZE_AWAITING, /* for a checkpoint, so that little is done twice */
+    RESIZE_DUE,      /* it is whole: the workers are stopped once those that wait for it are answered */
     RESIZE_STOPPING  /* the workers were told to stop */
 };
 
 struct run_resize {
     enum resize_phase phase;
-    bool due;            /* the checkpoint that it waited for is there */
     char text[512];      /* "resize: 2 -> 4 workers" */
     nanoseconds saved;   /* monotonic: the last checkpoint, or the launch */
     nanoseconds stopped; /* monotonic: when the workers were told to stop */

@@ -87,7 +87,6 @@ void run_resize_node(struct run *run) {
 /* What would fit may have gone again meanwhile. */
 static void carry_out(struct run *run) {
     struct run_layout layout = {0};
-    run->resize.due = false;
     run->ops->layout(run->context, 0, &layout);
     if (layout.n_workers == 0 || layout.n_workers == run->config.n_workers) {
         look_later(run);
@@ -105,7 +104,7 @@ void run_on_resize(struct run *run, const struct run_input *input) {
     if (!is_elastic(run)) return;
     if (run->resize.phase == RESIZE_NONE)
         look(run, true);
-    else if (run->resize.phase == RESIZE_AWAITING)
+    else if (run->resize.phase == RESIZE_AWAITING || run->resize.phase == RESIZE_DUE)
         carry_out(run);
 }
 
@@ -114,11 +113,11 @@ void run_on_resize(struct run *run, const struct run_input *input) {
 void run_resize_committed(struct run *run, uint64_t number) {
     run->resize.saved = run->ops->now(run->context);
     run->resize.saved_number = number;
-    run->resize.due = run->resize.phase == RESIZE_AWAITING;
+    if (run->resize.phase == RESIZE_AWAITING) run->resize.phase = RESIZE_DUE;
 }
 
 void run_resize_after_report(struct run *run) {
-    if (run->resize.due && run->resize.phase == RESIZE_AWAITING) carry_out(run);
+    if (run->resize.phase == RESIZE_DUE) carry_out(run);
 }
 
 /* -- between attempts */
@@ -135,7 +134,6 @@ bool run_resize_end(struct run *run) {
     bool stopping = run->resize.phase == RESIZE_STOPPING;
     if (is_elastic(run)) run->ops->set_timer(run->context, TIMER_RESIZE, -1);
     run->resize.phase = RESIZE_NONE;
-    run->resize.due = false;
     if (!stopping || run->failure.outcome != OUTCOME_NONE || run->interrupts > 0) return false;
     bool finished = true; /* all workers came to an end of their own before they heard that they are to stop */
     for (uint32_t rank = 0; rank < run->config.n_workers; rank++) {
