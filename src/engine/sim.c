@@ -88,7 +88,7 @@ static void set_timer(void *context, enum run_timer timer, nanoseconds delay) {
  * what the storage has done are put off until then. */
 static void record(void *context, const struct run_event *event) {
     struct sim *sim = context;
-    sim->hooks->record(sim->context, event);
+    if (sim->hooks->record != NULL) sim->hooks->record(sim->context, event);
     nanoseconds synced = loop_now(sim->loop) + (sim->hooks->sync != NULL ? sim->hooks->sync(sim->context) : 0);
     if (synced > sim->busy_until) sim->busy_until = synced;
 }
@@ -337,9 +337,7 @@ int sim_create(const struct run_config *config, const struct sim_hooks *hooks, v
     }
     sim->published = (struct loop_timer){.callback = on_published, .context = sim};
     sim->checked = (struct loop_timer){.callback = on_checked, .context = sim};
-    sim->ops = sim_ops;
-    if (sim->hooks->record == NULL) sim->ops.record = NULL;
-    result = run_create(&sim->config, &sim->ops, sim, &sim->run, err);
+    result = run_create(&sim->config, &sim_ops, sim, &sim->run, err);
     if (result < 0)
         sim_destroy(sim);
     else
@@ -404,7 +402,7 @@ int sim_restart(struct sim *sim, const struct run_config *config, ty_error *err)
     sim_network_drop(sim);
     take_config(sim, config);
     sort_ranks(sim);
-    return run_create(config, &sim->ops, sim, &sim->run, err);
+    return run_create(config, &sim_ops, sim, &sim->run, err);
 }
 
 static void ring(void *context) {

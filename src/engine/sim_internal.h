@@ -102,7 +102,6 @@ struct sim {
     const struct sim_hooks *hooks;
     void *context;
     struct loop *loop;
-    struct run_ops ops;
     struct run *run;
     struct sim_agent *agents;
     struct sim_worker *workers;

@@ -20,7 +20,7 @@ static void save_stacks(struct run *run) {
     run->ops->set_timer(run->context, TIMER_STACKS, STACKS_LIMIT);
     for (uint32_t node = 0; node < run->config.n_nodes; node++) {
         struct node_slot *slot = &run->nodes[node];
-        if (run->ops->stacks == NULL || slot->state != NODE_LAUNCHED || slot->n_alive == 0) continue;
+        if (slot->state != NODE_LAUNCHED || slot->n_alive == 0) continue;
         slot->saves_stacks = true;
         run->hang.n_awaited++;
         run->ops->stacks(run->context, node);

@@ -7,7 +7,6 @@
 #include "run/internal.h"
 
 static void record(struct run *run, struct run_event *event) {
-    if (run->ops->record == NULL) return;
     event->attempt = run->attempt;
     if (event->time == 0) event->time = run->ops->wall(run->context);
     run->ops->record(run->context, event);

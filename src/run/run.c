@@ -318,7 +318,7 @@ static void end_attempt(struct run *run) {
     for (uint32_t node = 0; node < run->config.n_nodes; node++) /* one that connects has not said hello yet */
         if (run->nodes[node].state == NODE_LAUNCHED) (void)move_node(run, node, NODE_UP);
     bool pauses = run->pause > 0;
-    bool checks = run->ops->check != NULL && run->ops->check(run->context);
+    bool checks = run->ops->check(run->context);
     if (checks) set_storage_timer(run);
     if (pauses) run->ops->set_timer(run->context, TIMER_PAUSE, run->pause);
     if (pauses || checks)

@@ -116,7 +116,7 @@ enum layout_flags {
     LAYOUT_CLAIM = 2,    /* the next attempt runs so: devices are claimed, it goes on record */
 };
 
-/* Carried out by the controller. None may call back into the run; events follow later. */
+/* Carried out by the controller, all of them. None may call back into the run; events follow later. */
 struct run_ops {
     nanoseconds (*wall)(void *context);
     nanoseconds (*now)(void *context); /* monotonic */
@@ -129,7 +129,7 @@ struct run_ops {
     /* Tells the workers of a node to end, or kills them. The end of each is heard of as any; `reason` is
      * borrowed, and for people. */
     void (*stop)(void *context, uint32_t node, bool kill, const char *reason);
-    /* Saves the stacks of a node's workers: run_node_stacks follows. NULL: there are none. */
+    /* Saves the stacks of a node's workers: run_node_stacks follows. */
     void (*stacks)(void *context, uint32_t node);
     /* The run is over for a node: run_node_bye follows, or run_node_lost. */
     void (*finish)(void *context, uint32_t node);
@@ -138,7 +138,7 @@ struct run_ops {
     void (*abandon)(void *context, uint32_t node);
     /* run_timer_fired follows after so long, once, unless the timer is set anew before; negative: cancel. */
     void (*set_timer)(void *context, enum run_timer timer, nanoseconds delay);
-    void (*record)(void *context, const struct run_event *event); /* NULL: nobody keeps events */
+    void (*record)(void *context, const struct run_event *event);
     /* Makes a checkpoint of what the ranks wrote: `*path` (malloc'd) or the error; 1: run_published follows. */
     int (*publish)(void *context, const struct run_commit *commit, char **path, ty_error *err);
     /* The same for one that is still to follow, since nobody can wait any longer: not 1, and at once. */
@@ -146,7 +146,7 @@ struct run_ops {
     /* What the ranks wrote for a checkpoint that can never be whole goes. */
     void (*discard)(void *context, uint64_t number, int attempt);
     /* Before another attempt: begins to look whether the latest checkpoint is whole. True: run_checked
-     * follows. NULL: nobody does. */
+     * follows. */
     bool (*check)(void *context);
     /* Answers a rank that waits for a commit. `path` NULL: it failed, see `error`. */
     void (*answer)(void *context, uint32_t node, uint32_t channel, uint64_t number, const char *path,
