@@ -61,9 +61,8 @@ void leftovers_tell(struct outbox *outbox, const char *who, const struct idset *
 enum { CHILDREN_MAX = 64, DEPTH_MAX = 16 };
 
 struct listeners {
-    int signal_number;
-    pid_t *pids;
-    size_t n, max;
+    pid_t *pids; /* LISTENERS_MAX at most */
+    size_t n;
 };
 
 static bool is_shell(pid_t pid) {
@@ -76,9 +75,9 @@ static bool is_shell(pid_t pid) {
  * well. True: it is a wrapper. */
 static bool look_at(struct listeners *listeners, pid_t pid, int depth) {
     pid_t children[CHILDREN_MAX];
-    bool handles = process_catches(pid, listeners->signal_number);
+    bool handles = process_catches(pid, SIGTERM);
     bool wraps = is_shell(pid) || (!handles && process_waits_for_child(pid));
-    if (handles && listeners->n < listeners->max) listeners->pids[listeners->n++] = pid;
+    if (handles && listeners->n < LISTENERS_MAX) listeners->pids[listeners->n++] = pid;
     int n = wraps && depth < DEPTH_MAX ? process_children(pid, children, CHILDREN_MAX) : 0;
     for (int i = 0; i < n; i++)
         (void)look_at(listeners, children[i], depth + 1);
@@ -87,7 +86,7 @@ static bool look_at(struct listeners *listeners, pid_t pid, int depth) {
 
 bool listeners_take_term_alone(pid_t worker) {
     pid_t pids[LISTENERS_MAX];
-    size_t n = listeners_find(worker, SIGTERM, pids, LISTENERS_MAX), n_handle = 0;
+    size_t n = listeners_find(worker, pids), n_handle = 0;
     for (size_t i = 0; i < n; i++) {
         /* Not the worker alone, nor what a shell had just begun, which has its handlers until it executes. */
         if (!process_catches(pids[i], SIGTERM)) continue;
@@ -98,9 +97,9 @@ bool listeners_take_term_alone(pid_t worker) {
     return n_handle > 0;
 }
 
-size_t listeners_find(pid_t worker, int signal_number, pid_t *pids, size_t max) {
-    struct listeners listeners = {.signal_number = signal_number, .pids = pids, .max = max};
+size_t listeners_find(pid_t worker, pid_t pids[LISTENERS_MAX]) {
+    struct listeners listeners = {.pids = pids};
     bool wraps = look_at(&listeners, worker, 0);
-    if (listeners.n == 0 && !wraps && max > 0) pids[listeners.n++] = worker;
+    if (listeners.n == 0 && !wraps) pids[listeners.n++] = worker;
     return listeners.n;
 }

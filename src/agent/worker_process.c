@@ -411,7 +411,7 @@ static void begin_stop(struct worker_process *worker, enum worker_process_stop h
         signal_all(worker, SIGINT);
     } else {
         pid_t pids[LISTENERS_MAX];
-        size_t n = listeners_find(worker->pid, SIGTERM, pids, LISTENERS_MAX);
+        size_t n = listeners_find(worker->pid, pids);
         for (size_t i = 0; i < n; i++)
             (void)kill(pids[i], SIGTERM);
         if (n == 0) signal_all(worker, SIGTERM);

@@ -222,16 +222,15 @@ void leftovers_of_group(pid_t group, struct idset *pids);
 void leftovers_tell(struct outbox *outbox, const char *who, const struct idset *pids, nanoseconds linger,
                     enum face face);
 
-/* Which of a worker's processes are told to stop. A worker that handles the signal is told alone, so that what
- * it has started, as the loaders of its data, goes on working while it saves. A shell, or another process that
- * does no more than wait for a child, does not pass a signal on: the processes that it started are looked at in
- * its place, down to the first on each branch that handles the signal. */
-
-/* The first `max` of them; how many. 0: the worker is a wrapper and nobody below it handles the signal, so that
- * the whole group may be told. A worker that is no wrapper is the one that is found, whether it handles the
- * signal or is to end by it. */
-size_t listeners_find(pid_t worker, int signal_number, pid_t *pids, size_t max);
 enum { LISTENERS_MAX = 64 }; /* more than any worker has */
+
+/* Which of a worker's processes are told to stop (SIGTERM), and how many. A worker that handles the signal is
+ * told alone, so that what it has started, as the loaders of its data, goes on working while it saves. A shell,
+ * or another process that does no more than wait for a child, does not pass a signal on: the processes that it
+ * started are looked at in its place, down to the first on each branch that handles the signal. 0: the worker
+ * is such a wrapper and nobody below it handles the signal, so that the whole group may be told. A worker that
+ * is no wrapper is the one that is found, whether it handles the signal or is to end by it. */
+size_t listeners_find(pid_t worker, pid_t pids[LISTENERS_MAX]);
 
 /* True of a worker that was made to be stopped by SIGTERM and would die of SIGINT: who is found handles the
  * first and not the second. */
