@@ -4,7 +4,6 @@
 #include "agent/stacks.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,11 +28,11 @@ static void answer(struct looks *looks, uint32_t ticket, const struct buffer *se
 
 /* The process is this very program; what it finds lies in memory, and is read when the process was reaped. */
 static int start(struct looks *looks, const Wire__Look *order, const struct worker_process *workers, size_t n) {
-    CLEANUP_FD int null = open("/dev/null", O_RDWR | O_CLOEXEC), found = kernel_memory_file("trainyard-looks");
+    CLEANUP_FD int found = kernel_memory_file("trainyard-looks");
     CLEANUP_FREE char **argv = calloc(WORDS + n + 1, sizeof *argv);
     CLEANUP_FREE char(*words)[PAIR_SIZE] = calloc(n + 2, sizeof *words);
     size_t n_asked = 0;
-    if (null < 0 || found < 0 || argv == NULL || words == NULL) return -ENOMEM;
+    if (found < 0 || argv == NULL || words == NULL) return -ENOMEM;
     memcpy(argv, (char *[]){"trainyard", "agent", "--looks", words[0], words[1]}, WORDS * sizeof *argv);
     (void)snprintf(words[0], PAIR_SIZE, "%llu", (unsigned long long)order->length);
     (void)snprintf(words[1], PAIR_SIZE, "%llu", (unsigned long long)order->period);
@@ -47,13 +46,8 @@ static int start(struct looks *looks, const Wire__Look *order, const struct work
         n_asked++;
     }
     if (n_asked == 0) return -ESRCH;
-    struct spawn spawn = {
-        .path = "/proc/self/exe", .argv = argv, .envp = environ, .fds = {null, found, null, -1, -1}};
-    int result = spawn_start(&spawn, &looks->pid, NULL);
-    if (result < 0) {
-        looks->pid = 0;
-        return result;
-    }
+    int result = spawn_own(argv, -1, found, &looks->pid, NULL);
+    if (result < 0) return result;
     looks->fd = TAKE_FD(found);
     looks->ticket = order->ticket;
     return 0;

@@ -4,7 +4,6 @@
 #include "agent/node_run.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -108,27 +107,23 @@ static void on_sample(void *context, unsigned events) {
 }
 
 static int start(struct sampling *sampling, ty_error *err) {
-    CLEANUP_FD int null = open("/dev/null", O_RDWR | O_CLOEXEC), theirs = -1;
+    CLEANUP_FD int theirs = -1;
     char period[24];
     int pair[2];
     (void)snprintf(period, sizeof period, "%lld", (long long)(sampling->period / NS_PER_MS));
     char *argv[] = {"trainyard", "agent", "--sample", period, NULL};
-    if (null < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         return ty_fail(err, -errno, "cannot open a socket: %s", strerror(errno));
     sampling->fd = pair[0];
     theirs = pair[1];
     send_targets(sampling);
-    struct spawn spawn = {
-        .path = "/proc/self/exe", .argv = argv, .envp = environ, .fds = {theirs, null, null, -1, -1}};
-    int result = spawn_start(&spawn, &sampling->pid, err);
+    int result = spawn_own(argv, theirs, -1, &sampling->pid, err);
     if (result == 0) {
         sampling->watch = (struct loop_watch){.callback = on_sample, .context = sampling};
         int code = loop_watch_start(sampling->loop, &sampling->watch, sampling->fd, LOOP_READABLE);
         if (code == 0) return 0;
         (void)kill(sampling->pid, SIGKILL);
         result = ty_fail(err, code, "cannot watch a socket: %s", strerror(-code));
-    } else {
-        sampling->pid = 0;
     }
     (void)close(TAKE_FD(sampling->fd));
     return result;

@@ -216,6 +216,18 @@ int spawn_start(const struct spawn *spawn, pid_t *pid, ty_error *err) {
     return result;
 }
 
+int spawn_own(char *const *argv, int input, int output, pid_t *pid, ty_error *err) {
+    CLEANUP_FD int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    const struct spawn spawn = {.path = "/proc/self/exe",
+                                .argv = argv,
+                                .envp = environ,
+                                .fds = {input >= 0 ? input : null, output >= 0 ? output : null, null, -1, -1}};
+    int result = null < 0 ? ty_fail(err, -errno, "cannot open /dev/null: %s", strerror(errno))
+                          : spawn_start(&spawn, pid, err);
+    if (result < 0) *pid = 0;
+    return result;
+}
+
 /* As execvp: the first entry of the PATH that may be executed; where there is none, one that is there but may
  * not be is what the message is about. */
 static char *search_path(const char *name, const char *search, const char *directory, ty_error *err) {

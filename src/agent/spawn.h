@@ -36,6 +36,10 @@ struct spawn {
  * by /bin/sh, as execvp does. All other descriptors must be close-on-exec. */
 int spawn_start(const struct spawn *spawn, pid_t *pid, ty_error *err);
 
+/* Starts this very program for work that the caller's loop must not wait for, with these words, standard input
+ * and output (-1: /dev/null) and no standard error. As spawn_start; after a failure `*pid` is 0. */
+int spawn_own(char *const *argv, int input, int output, pid_t *pid, ty_error *err);
+
 /* From now on this process, where it becomes ready to run, waits for its turn (SCHED_BATCH) and interrupts
  * nobody: a worker that has sent it something goes on. What it starts has the policy from before. Another
  * policy than the usual one (chrt) stays as it is, as all do where the system refuses the change. */

@@ -4,7 +4,6 @@
 #include "agent/stacks.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,16 +20,14 @@
 static int start_job(const struct stacks *stacks, const struct worker_process *worker, struct stacks_job *job,
                      ty_error *err) {
     char process[16], rank[16], attempt[16];
-    CLEANUP_FD int null = open("/dev/null", O_RDWR | O_CLOEXEC), found = kernel_memory_file("trainyard-stack");
-    if (null < 0 || found < 0) return ty_fail(err, -errno, "no descriptor: %s", strerror(errno));
+    CLEANUP_FD int found = kernel_memory_file("trainyard-stack");
+    if (found < 0) return ty_fail(err, -errno, "no descriptor: %s", strerror(errno));
     (void)snprintf(process, sizeof process, "%d", worker->pid);
     (void)snprintf(rank, sizeof rank, "%u", worker->rank);
     (void)snprintf(attempt, sizeof attempt, "%u", stacks->launch->body->attempt);
     char *argv[] = {"trainyard", "agent", "--stacks", process, rank, attempt, worker->hung ? "hung" : "other",
                     NULL};
-    struct spawn spawn = {
-        .path = "/proc/self/exe", .argv = argv, .envp = environ, .fds = {null, found, null, -1, -1}};
-    int result = spawn_start(&spawn, &job->pid, err);
+    int result = spawn_own(argv, -1, found, &job->pid, err);
     job->worker = worker;
     job->fd = result < 0 ? -1 : TAKE_FD(found);
     return result;
@@ -77,7 +74,6 @@ static void go_on(struct stacks *stacks) {
             ty_error err = {0};
             if (worker->stage != PROCESS_RUNNING || worker->hung != hung) continue;
             if (start_job(stacks, worker, job, &err) == 0) continue;
-            job->pid = 0;
             log_warning("agent", "rank %u: its stack cannot be saved: %s", worker->rank, err.message);
         }
     }
