@@ -195,33 +195,6 @@ static const struct field request_fields[] = {
     {"environment", read_environment, 0},
     {"events", read_events, 0},
 };
-static const char *const sections[] = {"failure_config", "checkpoint_config"};
-
-/* The settings of `section` (NULL: of the run itself) that `map` gives. */
-static int read_settings(struct request *request, const json_t *map, const char *section, ty_error *err) {
-    for (size_t i = 0; i < settings_count; i++) {
-        const struct setting *setting = &settings_table[i];
-        const json_t *value = json_object_get(map, setting->key);
-        char subject[64];
-        if (value == NULL || !str_equal(setting->section, section)) continue;
-        (void)snprintf(subject, sizeof subject, "`%s`", setting->key);
-        int result = setting_set_json(setting, &request->run.settings, value, subject, err);
-        if (result < 0) return result;
-    }
-    return 0;
-}
-
-/* Refuses a map that is none, or has a key that is not among the settings of its section and `others`. */
-static int check_map(const char *what, const json_t *map, const char *section, const char *const *others,
-                     size_t n_others, ty_error *err) {
-    const char *known[SETTINGS_KEYS];
-    size_t n = 0;
-    if (!json_is_object(map)) return ty_fail(err, TY_EUSAGE, "%s must be a map of fields", what);
-    for (; n < n_others; n++)
-        known[n] = others[n];
-    n = settings_keys(section, false, known, n);
-    return document_check_keys(NULL, map, what, known, n, err);
-}
 
 /* What only a run needs, or only this form can get wrong; a request that is merely checked (ty_run_check) may
  * lack a program. */
@@ -248,8 +221,6 @@ static int check_whole(const struct request *request, ty_error *err) {
         "give one of the two");
 }
 
-/* Unknown keys first: a mistyped one is told with the nearest that there is, before anything is said of
- * values. */
 static int fill(struct request *request, const char *json, ty_error *err) {
     json_error_t problem;
     scaling_init(&request->scaling);
@@ -265,24 +236,14 @@ static int fill(struct request *request, const char *json, ty_error *err) {
     if (request->root == NULL)
         return ty_fail(err, TY_EUSAGE, "the request is no JSON: line %d, column %d: %s", problem.line,
                        problem.column, problem.text);
-    enum { N_FIELDS = ARRAY_SIZE(request_fields), N_SECTIONS = ARRAY_SIZE(sections) };
-    const char *others[N_FIELDS + N_SECTIONS];
-    for (size_t i = 0; i < N_FIELDS; i++)
+    const char *others[ARRAY_SIZE(request_fields)];
+    for (size_t i = 0; i < ARRAY_SIZE(others); i++)
         others[i] = request_fields[i].name;
-    for (size_t i = 0; i < N_SECTIONS; i++)
-        others[N_FIELDS + i] = sections[i];
-    result = check_map("the request", request->root, NULL, others, ARRAY_SIZE(others), err);
-    for (size_t i = 0; i < N_FIELDS && result >= 0; i++) {
+    result = settings_read(&request->run.settings, request->root, NULL, others, ARRAY_SIZE(others), err);
+    for (size_t i = 0; i < ARRAY_SIZE(others) && result >= 0; i++) {
         const json_t *value = json_object_get(request->root, request_fields[i].name);
         if (value != NULL && !json_is_null(value))
             result = request_fields[i].read(request, &request_fields[i], value, err);
-    }
-    if (result >= 0) result = read_settings(request, request->root, NULL, err);
-    for (size_t i = 0; i < N_SECTIONS && result >= 0; i++) {
-        const json_t *part = json_object_get(request->root, sections[i]);
-        if (part == NULL || json_is_null(part)) continue;
-        result = check_map(sections[i], part, sections[i], NULL, 0, err);
-        if (result >= 0) result = read_settings(request, part, sections[i], err);
     }
     if (result >= 0) result = settings_finish(&request->run.settings, FACE_FIELDS, err);
     request->run.argv = request->argv;

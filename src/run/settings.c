@@ -44,7 +44,7 @@ const struct setting settings_table[] = {
 };
 const size_t settings_count = ARRAY_SIZE(settings_table);
 
-enum { WORDS_MAX = 8, WORD_SIZE = 24, GIVEN_SHOWN = 40, NAME_MAX_BYTES = 200 };
+enum { WORDS_MAX = 8, WORD_SIZE = 24, GIVEN_SHOWN = 40, NAME_MAX_BYTES = 200, KEYS_MAX = 64 };
 
 static void *member_of(const struct setting *setting, struct run_settings *settings) {
     return (char *)settings + setting->offset;
@@ -75,15 +75,6 @@ const struct setting *setting_find(const char *section, const char *key) {
         if (str_equal(settings_table[i].section, section) && str_equal(settings_table[i].key, key))
             return &settings_table[i];
     return NULL;
-}
-
-size_t settings_keys(const char *section, bool options, const char *keys[SETTINGS_KEYS], size_t n) {
-    for (size_t i = 0; i < settings_count && n < SETTINGS_KEYS; i++) {
-        const struct setting *setting = &settings_table[i];
-        if (str_equal(setting->section, section) && (!options || setting->option != NULL))
-            keys[n++] = setting->key;
-    }
-    return n;
 }
 
 /* -- what is allowed */
@@ -377,22 +368,33 @@ int setting_set_json(const struct setting *setting, struct run_settings *setting
     return given == NULL ? ty_fail_memory(err) : refuse_for(setting, subject, given, &why, err);
 }
 
+/* Unknown keys first: a mistyped one is told with the nearest that there is, before anything is said of
+ * values. */
 static int read_section(struct run_settings *settings, const json_t *map, const char *section,
                         const struct document *document, const char *const *others, size_t n_others,
                         ty_error *err) {
-    const char *what = section == NULL ? "run_config" : section;
-    const char *known[SETTINGS_KEYS];
+    const char *what = section != NULL ? section : document != NULL ? "run_config" : "the request";
+    const char *known[KEYS_MAX];
+    size_t n = n_others;
+    if (!json_is_object(map) && document == NULL)
+        return ty_fail(err, TY_EUSAGE, "%s must be a map of fields", what);
     if (!json_is_object(map))
         return ty_fail(err, TY_EUSAGE, "%s: %s must be a map", document_where(document, map), what);
     if (n_others > 0) memcpy(known, others, n_others * sizeof *known);
-    size_t n = settings_keys(section, true, known, n_others);
+    for (size_t i = 0; i < settings_count && n < KEYS_MAX; i++)
+        if (str_equal(settings_table[i].section, section) &&
+            (document == NULL || settings_table[i].option != NULL))
+            known[n++] = settings_table[i].key;
     int result = document_check_keys(document, map, what, known, n, err);
-    for (size_t i = n_others; i < n && result >= 0; i++) {
-        const json_t *value = json_object_get(map, known[i]);
-        if (value == NULL) continue;
-        CLEANUP_FREE char *subject = str_format("%s: %s", document_where(document, value), known[i]);
+    for (size_t i = 0; i < settings_count && result >= 0; i++) {
+        const struct setting *setting = &settings_table[i];
+        const json_t *value = json_object_get(map, setting->key);
+        if (value == NULL || !str_equal(setting->section, section)) continue;
+        CLEANUP_FREE char *subject = document == NULL
+                                         ? str_format("`%s`", setting->key)
+                                         : str_format("%s: %s", document_where(document, value), setting->key);
         if (subject == NULL) return ty_fail_memory(err);
-        result = setting_set_json(setting_find(section, known[i]), settings, value, subject, err);
+        result = setting_set_json(setting, settings, value, subject, err);
     }
     return result;
 }
@@ -400,10 +402,10 @@ static int read_section(struct run_settings *settings, const json_t *map, const 
 int settings_read(struct run_settings *settings, const json_t *map, const struct document *document,
                   const char *const *others, size_t n_others, ty_error *err) {
     static const char *const sections[] = {SECTION_FAILURE, SECTION_CHECKPOINT};
-    const char *known[SETTINGS_KEYS];
-    memcpy(known, sections, sizeof sections);
-    if (n_others > 0) memcpy(known + ARRAY_SIZE(sections), others, n_others * sizeof *others);
-    int result = read_section(settings, map, NULL, document, known, ARRAY_SIZE(sections) + n_others, err);
+    const char *known[KEYS_MAX];
+    if (n_others > 0) memcpy(known, others, n_others * sizeof *others);
+    memcpy(known + n_others, sections, sizeof sections);
+    int result = read_section(settings, map, NULL, document, known, n_others + ARRAY_SIZE(sections), err);
     for (size_t i = 0; i < ARRAY_SIZE(sections) && result >= 0; i++) {
         const json_t *part = json_object_get(map, sections[i]);
         if (part != NULL && !json_is_null(part))

@@ -145,14 +145,9 @@ const char *setting_spelled(enum setting_member member, enum face face, char tex
 /* The row of a key in a section (NULL: of the run itself), or NULL. */
 const struct setting *setting_find(const char *section, const char *key);
 
-/* Adds the keys of a section to the first `n` of `keys`, which has room for SETTINGS_KEYS; of those that are
- * options alone where `options`. How many there are then. */
-enum { SETTINGS_KEYS = 64 };
-size_t settings_keys(const char *section, bool options, const char *keys[SETTINGS_KEYS], size_t n);
-
 /* `run_config` of a file: the settings that are options, with those of `failure_config` and
  * `checkpoint_config` in maps of their own. Keys among `others` are the caller's. A message begins with the
- * place in the file. */
+ * place in the file. Without a document (NULL): a request, which may have all settings. */
 int settings_read(struct run_settings *settings, const json_t *map, const struct document *document,
                   const char *const *others, size_t n_others, ty_error *err);
 
