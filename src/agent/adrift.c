@@ -288,10 +288,6 @@ static void on_message(void *context, const Wire__Message *message) {
     }
 }
 
-static void on_output(void *context, uint32_t rank, int stream, const uint8_t *bytes, size_t size) {
-    (void)context, (void)rank, (void)stream, (void)bytes, (void)size;
-}
-
 static void on_closed(void *context, const ty_error *reason) {
     struct node_run *run = context;
     nanoseconds proven = channel_proven_at(run->adrift.channel);
@@ -300,8 +296,7 @@ static void on_closed(void *context, const ty_error *reason) {
 }
 
 static void on_there(void *context, struct transport *transport) {
-    static const struct channel_events events = {
-        .message = on_message, .output = on_output, .closed = on_closed};
+    static const struct channel_events events = {.message = on_message, .closed = on_closed};
     struct node_run *run = context;
     struct adrift *adrift = &run->adrift;
     if (run->service->leased == NULL) { /* once it has said something its end is waited for */

@@ -156,10 +156,6 @@ static void turn_ended(void *context) {
     if (run->phase == NODE_RUN_OVER && told) loop_stop(run->loop);
 }
 
-static void on_output(void *context, uint32_t rank, int stream, const uint8_t *bytes, size_t size) {
-    (void)context, (void)rank, (void)stream, (void)bytes, (void)size; /* nothing that an agent takes */
-}
-
 static void on_drained(void *context) {
     struct node_run *run = context;
     outbox_wake(&run->outbox);
@@ -259,7 +255,7 @@ static void say_hello(struct node_run *run, const char *refusal) {
 }
 
 static const struct channel_events run_events = {
-    .message = orders_take, .output = on_output, .drained = on_drained, .closed = on_closed};
+    .message = orders_take, .drained = on_drained, .closed = on_closed};
 
 void node_run_follow(struct node_run *run, struct channel *channel) {
     run->outbox.channel = channel;

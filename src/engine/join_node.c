@@ -244,10 +244,6 @@ static void on_message(void *context, const Wire__Message *message) {
     }
 }
 
-static void on_output(void *context, uint32_t rank, int stream, const uint8_t *bytes, size_t size) {
-    (void)context, (void)rank, (void)stream, (void)bytes, (void)size;
-}
-
 static void on_closed(void *context, const ty_error *reason) {
     struct resting *resting = context;
     channel_destroy(TAKE(resting->channel));
@@ -257,8 +253,7 @@ static void on_closed(void *context, const ty_error *reason) {
                        reason->code != 0 ? ": " : "", reason->code != 0 ? reason->message : "");
 }
 
-static const struct channel_events resting_events = {
-    .message = on_message, .output = on_output, .closed = on_closed};
+static const struct channel_events resting_events = {.message = on_message, .closed = on_closed};
 
 /* With `node` it joins first. Until a Start, whose transport is then handed on, or the end. */
 static int rest(const struct join_node *node, bool swept, struct transport *transport, struct resting *resting,

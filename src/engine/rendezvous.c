@@ -79,10 +79,6 @@ static void on_message(void *context, const Wire__Message *message) {
     if (message->body_case == WIRE__MESSAGE__BODY_TRIED) rendezvous_tried(context, message->tried);
 }
 
-void slot_output(void *context, uint32_t rank, int stream, const uint8_t *bytes, size_t size) {
-    (void)context, (void)rank, (void)stream, (void)bytes, (void)size;
-}
-
 void slot_closed(void *context, const ty_error *reason) {
     struct slot *slot = context;
     struct rendezvous *rendezvous = slot->rendezvous;
@@ -101,8 +97,7 @@ void slot_closed(void *context, const ty_error *reason) {
     if (rendezvous->changed != NULL) rendezvous->changed(rendezvous->context);
 }
 
-static const struct channel_events waiting_events = {
-    .message = on_message, .output = slot_output, .closed = slot_closed};
+static const struct channel_events waiting_events = {.message = on_message, .closed = slot_closed};
 
 static int check(const struct rendezvous *rendezvous, const Wire__Join *join, ty_error *err) {
     const struct rendezvous_config *config = &rendezvous->config;

@@ -128,8 +128,7 @@ static bool await_greeting(struct rendezvous *rendezvous, nanoseconds time) {
 
 /* 0: there is a channel to whoever listens in the name of the agent. */
 static int knock(struct rendezvous *rendezvous) {
-    static const struct channel_events events = {
-        .message = on_greeting, .output = slot_output, .closed = slot_closed};
+    static const struct channel_events events = {.message = on_greeting, .closed = slot_closed};
     struct slot *slot = &rendezvous->slots[0];
     CLEANUP_FD int fd = adrift_connect(rendezvous->config.run_path, rendezvous->local->nodes[0].name);
     if (fd < 0) return fd;

@@ -114,8 +114,7 @@ void rendezvous_say_goodbye(struct channel *channel, int status, const char *why
 /* Of a node that is this machine: slot 0. NULL: no such node was ever there. */
 struct slot *rendezvous_slot_of(const struct rendezvous *rendezvous, const char *node_name);
 void slot_set_state(struct slot *slot, enum slot_state state);
-/* For channels that are ours: output, of which there is none, and the end. */
-void slot_output(void *context, uint32_t rank, int stream, const uint8_t *bytes, size_t size);
+/* The end of a channel that is ours. */
 void slot_closed(void *context, const ty_error *reason);
 
 /* -- what an earlier controller left */

@@ -172,7 +172,7 @@ static int handle_one(struct channel *channel) {
         result = handle_beat(channel, &frame);
     else if (!channel->greeted || frame_output(&frame, &rank, &stream, &bytes, &output_size) < 0)
         result = fail(channel, TY_EPROTOCOL, "a frame of output from the peer cannot be understood");
-    else
+    else if (channel->events.output != NULL)
         channel->events.output(channel->context, rank, stream, bytes, output_size);
     return result < 0 ? result : 1;
 }

@@ -60,7 +60,8 @@ enum { CHANNEL_HIGH = 1 << 20, CHANNEL_LOW = 256 << 10 };
 
 struct channel_events {
     void (*message)(void *context, const Wire__Message *message); /* borrowed during the call */
-    void (*output)(void *context, uint32_t rank, int stream, const uint8_t *bytes, size_t size);
+    void (*output)(void *context, uint32_t rank, int stream, const uint8_t *bytes,
+                   size_t size);    /* NULL: passed over */
     void (*drained)(void *context); /* may be NULL */
     void (*closed)(void *context,
                    const ty_error *reason); /* once: peer's end (code 0) or an error; may destroy it */
