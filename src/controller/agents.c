@@ -610,29 +610,32 @@ static void on_drained(void *context) {
 static const struct channel_events peer_events = {
     .message = on_message, .output = on_output, .drained = on_drained, .closed = on_closed};
 
+/* What any agent is told of its part, whoever starts it. `log` outlives the message. */
+static int describe_part(const struct peer *peer, struct buffer *log, Wire__Start *start) {
+    buffer_printf(log, "%s/logs/agent-%s.log", peer->run->path, peer->name);
+    start->node = peer->node;
+    start->node_name = peer->name;
+    start->log_path = log->data;
+    return log->failed ? -ENOMEM : 0;
+}
+
 /* A node elsewhere that is not there just now (TY_ENODE) is no failure: it stays connecting, and is tried again
  * when some node has joined (on_nodes_changed), as long as the start limit lasts. */
 int peer_start(struct peer *peer, ty_error *err) {
     struct ty_run *run = peer->run;
     struct prepared *prepared = &run->prepared;
     peer->adopted = false;
-    struct engine_agent agent = {
-        .node = peer->cluster_node,
-        .node_name = peer->name,
-        .node_rank = peer->node,
-        .copied = is_copied(run),
-        .once = !agents_rest(run),
-        .rendezvous = prepared->rendezvous,
-    };
     CLEANUP(buffer_done) struct buffer log = {0};
     Wire__Start start = WIRE__START__INIT;
-    buffer_printf(&log, "%s/logs/agent-%s.log", run->path, agent.node_name);
-    if (log.failed) return ty_fail_memory(err);
+    const struct engine_agent agent = {.start = &start,
+                                       .copied = is_copied(run),
+                                       .once = !agents_rest(run),
+                                       .rendezvous = prepared->rendezvous};
+    if (describe_part(peer, &log, &start) < 0) return ty_fail_memory(err);
     int result = peer_is_remote(peer) ? starting_fill(run, peer, &start, err) : 0;
-    agent.start = &start;
     peer->asked = clock_wall();
     int lease = prepared->lease == NULL ? -1 : lease_fd(prepared->lease);
-    if (result == 0) result = prepared->engine->start_agent(&agent, lease, log.data, &peer->handle, err);
+    if (result == 0) result = prepared->engine->start_agent(&agent, lease, &peer->handle, err);
     claims_free(start.claims, start.n_claims);
     bool told = peer->awaited;
     peer->awaited = result == TY_ENODE;
@@ -655,11 +658,7 @@ static void adopt(struct peer *peer) {
     struct ty_run *run = peer->run;
     CLEANUP(buffer_done) struct buffer log = {0};
     Wire__Start start = WIRE__START__INIT;
-    buffer_printf(&log, "%s/logs/agent-%s.log", run->path, peer->name);
-    if (log.failed) return;
-    start.node = peer->node;
-    start.node_name = peer->name;
-    start.log_path = log.data;
+    if (describe_part(peer, &log, &start) < 0) return;
     start.run = run->name;
     start.adopt = true;
     peer->asked = clock_wall();

@@ -14,14 +14,10 @@
 #include "engine/rendezvous.h"
 
 struct engine_agent {
-    uint32_t node;         /* index in the cluster */
-    const char *node_name; /* borrowed */
-    uint32_t node_rank;
+    const Wire__Start *start;      /* what it is told, all but whether a lease comes with it; borrowed */
     bool copied;                   /* the one that was made with a copy of this process (engine/local.h) */
     bool once;                     /* for this run alone: none of those that rest, nor to rest behind it */
     struct rendezvous *rendezvous; /* of an engine that has one, else NULL; borrowed */
-    const Wire__Start
-        *start; /* what one that joined is to claim and to look for; NULL for one of this machine; borrowed */
 };
 
 /* An agent that was started: the controller's end of its channel, and its process where it is one of ours (else
@@ -65,10 +61,9 @@ struct engine {
      * REASON with tabs between. Waits for another program, so that it is called in a thread. NULL: there is no
      * scheduler. */
     int (*ask)(struct buffer *out, ty_error *err);
-    /* Starts one agent, or takes one that rests. `lease_fd` may be -1; it stays the caller's. `log_path`: file
-     * for the agent's own messages. */
-    int (*start_agent)(const struct engine_agent *agent, int lease_fd, const char *log_path,
-                       struct engine_handle *handle, ty_error *err);
+    /* Starts one agent, or takes one that rests. `lease_fd` may be -1; it stays the caller's. */
+    int (*start_agent)(const struct engine_agent *agent, int lease_fd, struct engine_handle *handle,
+                       ty_error *err);
     /* Takes back an agent that was sent Finish with keep and has said a clean Bye: it may serve a later
      * start_agent of this process, for any node. Takes over the handle's descriptors (the channel's from
      * channel_release) and clears it; whether the agent still lives need not be known. NULL: agents of this

@@ -149,16 +149,13 @@ static int prepare(const struct engine_options *options, struct rendezvous_confi
 
 /* One that joined has its process elsewhere, and its devices are claimed where it is: the lease of this machine
  * is for the agent of this machine. */
-int join_start_agent(const struct engine_agent *agent, int lease_fd, const char *log_path,
-                     struct engine_handle *handle, ty_error *err) {
-    if (rendezvous_is_local(agent->rendezvous, agent->node_name))
-        return engine_local.start_agent(agent, lease_fd, log_path, handle, err);
-    Wire__Start start = *agent->start;
+int join_start_agent(const struct engine_agent *agent, int lease_fd, struct engine_handle *handle,
+                     ty_error *err) {
+    const Wire__Start *start = agent->start;
+    if (rendezvous_is_local(agent->rendezvous, start->node_name))
+        return engine_local.start_agent(agent, lease_fd, handle, err);
     struct engine_handle made = {.channel_fd = -1, .pid = -1, .pidfd = -1};
-    start.node = agent->node_rank;
-    start.node_name = (char *)agent->node_name;
-    start.log_path = (char *)log_path;
-    int result = rendezvous_take(agent->rendezvous, agent->node_name, &start, &made.channel, err);
+    int result = rendezvous_take(agent->rendezvous, start->node_name, start, &made.channel, err);
     if (result == 0) *handle = made;
     return result;
 }

@@ -9,8 +9,8 @@
 extern const struct engine engine_join, engine_ssh;
 
 /* An agent over a rendezvous, for engines whose nodes all come over one; the local node's is started here. */
-int join_start_agent(const struct engine_agent *agent, int lease_fd, const char *log_path,
-                     struct engine_handle *handle, ty_error *err);
+int join_start_agent(const struct engine_agent *agent, int lease_fd, struct engine_handle *handle,
+                     ty_error *err);
 
 /* What --nnodes, --node-rank and --rendezvous, or --hosts or --hostfile say where nothing else says where a run
  * goes; workers do not find them. */

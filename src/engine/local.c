@@ -44,21 +44,18 @@ static int start_process(const char *command, struct engine_handle *handle, ty_e
     return 0;
 }
 
-static int start_agent(const struct engine_agent *agent, int lease_fd, const char *log_path,
-                       struct engine_handle *handle, ty_error *err) {
+static int start_agent(const struct engine_agent *agent, int lease_fd, struct engine_handle *handle,
+                       ty_error *err) {
+    Wire__Start start = *agent->start;
     const char *command = module_command(err);
-    if (command == NULL) return ty_wrap(err, "node %s", agent->node_name);
+    if (command == NULL) return ty_wrap(err, "node %s", start.node_name);
     const bool pooled = !agent->copied && !agent->once;
     const uint64_t inheritance = pooled ? pool_inheritance() : 0;
-    Wire__Start start = WIRE__START__INIT;
-    start.node = agent->node_rank;
-    start.node_name = (char *)agent->node_name;
-    start.log_path = (char *)log_path;
     start.has_lease = lease_fd >= 0;
     struct engine_handle made = {.channel = NULL};
     if (agent->copied && !copy_take(&made)) /* a copy serves this run only: it is of this moment */
         return ty_fail(err, TY_ESTART, "node %s: there is no copy of this process to fork workers from",
-                       agent->node_name);
+                       start.node_name);
     while (pooled && pool_take(command, inheritance, &made)) {
         if (start_send(made.channel_fd, &start, lease_fd, NULL) == 0) {
             *handle = made;
@@ -71,7 +68,7 @@ static int start_agent(const struct engine_agent *agent, int lease_fd, const cha
         result = start_send(made.channel_fd, &start, lease_fd, err);
         if (result < 0) pool_drop(&made);
     }
-    if (result < 0) return ty_wrap(err, "node %s", agent->node_name);
+    if (result < 0) return ty_wrap(err, "node %s", start.node_name);
     made.inheritance = inheritance;
     *handle = made;
     return 0;

@@ -31,8 +31,10 @@ const char *__wrap_module_command(ty_error *err) {
 typedef long fail_after(long n, bool for_good);
 
 static int start(bool copied, struct engine_handle *handle, ty_error *err) {
-    const struct engine_agent agent = {.node_name = "n1", .copied = copied};
-    return engine_local.start_agent(&agent, -1, "", handle, err);
+    Wire__Start part = WIRE__START__INIT;
+    const struct engine_agent agent = {.start = &part, .copied = copied};
+    part.node_name = (char *)"n1";
+    return engine_local.start_agent(&agent, -1, handle, err);
 }
 
 static void expect_told(const ty_error *err) {
