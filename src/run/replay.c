@@ -1,6 +1,6 @@
-/* What the events of a run come to: the one fold that the live run, a resume, `status` and the page go by. One
- * event after the other. Whatever a journal holds, ranks, nodes and sizes are looked at before they are used:
- * it may be damaged, or somebody else's. */
+/* What the events of a run come to: the one fold that the live run, a resume, `status` and the page go by, and
+ * that the simulation holds against the run itself. One event after the other. Whatever a journal holds, ranks,
+ * nodes and sizes are looked at before they are used: it may be damaged, or somebody else's. */
 #include "run/replay.h"
 
 #include <limits.h>
@@ -55,7 +55,7 @@ static void begin_attempt(struct run_replay *replay, const struct run_event *eve
     const struct event_attempt *told = &event->of.attempt;
     size_t n = told->workers > 0 && told->workers <= WORKERS_MAX ? (size_t)told->workers : 0;
     forget(&replay->wait);
-    replay->lost_node = false;
+    replay->lost_node = replay->stops = false;
     forget(&replay->last_start.node);
     replay->last_start = (struct replay_start){
         .began = event->time, .planned = replay->plan_waits, .plan_seconds = replay->plan_waits_seconds};
@@ -160,6 +160,29 @@ static void note_worker(struct replay_worker *worker, const struct run_event *ev
     }
 }
 
+/* To each worker of the attempt its orders were sent. */
+static void launch(struct run_replay *replay, const struct run_event *event) {
+    const struct ty_attempt_info *attempt = current(replay);
+    if (replay->last_start.launched == 0) replay->last_start.launched = event->time;
+    size_t n = attempt != NULL ? (size_t)attempt->num_workers : 0;
+    for (size_t rank = 0; rank < n && rank < replay->n_workers; rank++)
+        if (replay->workers[rank].state == WORKER_PLANNED) replay->workers[rank].state = WORKER_LAUNCHED;
+}
+
+/* A node takes its workers with it, and nobody is left there who could tell of each. */
+static void lose_node(struct run_replay *replay, int node) {
+    const struct event_numbers *node_of = &replay->plan.event.of.plan.ranks;
+    if (current(replay) == NULL) return;
+    replay->lost_node = true;
+    for (size_t rank = 0; rank < node_of->n && rank < replay->n_workers; rank++) {
+        struct replay_worker *worker = &replay->workers[rank];
+        bool there = worker->state != WORKER_PLANNED && worker->state != WORKER_GONE;
+        if (node < 0 || node_of->items[rank] != (uint32_t)node || !there) continue;
+        if (worker->state != WORKER_EXITED) *(replay->stops ? &worker->stopped : &worker->failed) = true;
+        worker->state = WORKER_GONE;
+    }
+}
+
 /* -- the run */
 
 static void note_plan(struct run_replay *replay, const struct run_event *event) {
@@ -210,13 +233,16 @@ void replay_note(struct run_replay *replay, const struct run_event *event) {
         note_node(replay, event);
         break;
     case EVENT_NODE_LOST:
-        if (current(replay) != NULL) replay->lost_node = true;
+        lose_node(replay, event->node);
         break;
     case EVENT_ADOPTED:
         go_on(replay, event);
         break;
     case EVENT_LAUNCHED:
-        if (replay->last_start.launched == 0) replay->last_start.launched = event->time;
+        launch(replay, event);
+        break;
+    case EVENT_STOP:
+        replay->stops = true;
         break;
     case EVENT_ATTEMPT_END:
         end_attempt(replay, event);

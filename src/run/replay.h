@@ -20,7 +20,7 @@ struct kept_event {
 /* A worker in the last attempt; one that only an earlier attempt had stands as that one left it. */
 struct replay_worker {
     enum worker_state state;
-    bool stopped, failed; /* how it ended; neither: with 0 */
+    bool stopped, failed; /* how it ended; neither: with 0. With its node: as was told before, else failed */
     int64_t pid;          /* 0: not told */
     struct worker_start {
         nanoseconds started, ready, rendezvous; /* wall; 0: not yet */
@@ -49,6 +49,7 @@ struct run_replay {
     size_t n_attempts;
     struct kept_event attempt_run; /* the last `run` before the last attempt: of who began that one */
     bool lost_node;                /* the last attempt lost one, whatever ended it */
+    bool stops;                    /* it was told to end */
     int attempt;                   /* the highest number of any event */
     int64_t nodes;                 /* of the last attempt */
     struct replay_worker *workers; /* n_workers: as many as any attempt had; owned */

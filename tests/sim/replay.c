@@ -1,18 +1,34 @@
-/* One event after another; what goes without an event of its own is told by the one that brings it about: a
- * node takes its workers with it, and the end of an attempt finds them all gone. */
+/* One event after another. */
 #include "replay.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-void replay_begin(struct replay *replay, const struct run_config *config) {
-    *replay = (struct replay){.config = config, .state = RUN_IDLE, .attempt = config->first_attempt - 1};
+/* What is not the core's to tell: a plan, and a controller before this one whose last attempt died with it. */
+static void tell(struct replay *replay, enum run_event_kind kind, int attempt) {
+    struct run_event event = run_event_new(kind);
+    const struct run_config *config = replay->config;
+    event.time = 1;
+    event.attempt = attempt;
+    if (kind == EVENT_PLAN) event.of.plan.ranks = (struct event_numbers){config->node_of, config->n_workers};
+    if (kind == EVENT_ATTEMPT) event.of.attempt.workers = config->n_workers;
+    replay_note(&replay->fold, &event);
 }
 
-static void set_workers(struct replay *replay, int node, enum worker_state state) {
-    for (uint32_t rank = 0; rank < replay->config->n_workers; rank++)
-        if (node < 0 || replay->config->node_of[rank] == (uint32_t)node) replay->workers[rank] = state;
+void replay_begin(struct replay *replay, const struct run_config *config) {
+    replay_done(&replay->fold);
+    *replay = (struct replay){.config = config, .state = RUN_IDLE};
+    if (config->first_attempt > 1) {
+        tell(replay, EVENT_ATTEMPT, config->first_attempt - 1);
+        tell(replay, EVENT_LAUNCHED, config->first_attempt - 1);
+        tell(replay, EVENT_RUN, 0);
+    }
+    replay_plan(replay);
+}
+
+void replay_plan(struct replay *replay) {
+    tell(replay, EVENT_PLAN, 0);
 }
 
 void replay_row(struct replay *replay, const char *checkpoint) {
@@ -27,27 +43,18 @@ static void end_attempt(struct replay *replay, const struct event_attempt_end *e
     replay->unsaid = end->outcome == NULL;
     replay->retries = !isnan(end->retry);
     replay->state = replay->retries ? RUN_PAUSING : RUN_FINISHING;
-    set_workers(replay, -1, WORKER_GONE);
-}
-
-static void lose_node(struct replay *replay, int node) {
-    replay->node_up[node] = false;
-    if (replay->state == RUN_RUNNING || replay->state == RUN_STOPPING) set_workers(replay, node, WORKER_GONE);
 }
 
 void replay_event(struct replay *replay, const struct run_event *event) {
-    switch (event->kind) {
+    replay_note(&replay->fold, event);
+    switch ((int)event->kind) {
     case EVENT_ATTEMPT:
-        replay->attempt = event->attempt;
         replay->state = RUN_STARTING;
-        set_workers(replay, -1, WORKER_PLANNED);
         break;
     case EVENT_NODE:
         replay->node_up[event->node] = true;
         break;
     case EVENT_NODE_LOST:
-        lose_node(replay, event->node);
-        break;
     case EVENT_CLEAN:
         replay->node_up[event->node] = false;
         break;
@@ -55,24 +62,9 @@ void replay_event(struct replay *replay, const struct run_event *event) {
         for (uint32_t rank = 0; rank < replay->config->n_workers; rank++)
             replay->node_up[replay->config->node_of[rank]] = true;
         replay->state = RUN_RUNNING;
-        set_workers(replay, -1, WORKER_LAUNCHED);
         break;
     case EVENT_LAUNCHED:
         replay->state = RUN_RUNNING;
-        set_workers(replay, -1, WORKER_LAUNCHED);
-        break;
-    case EVENT_STARTED:
-        replay->workers[event->rank] = WORKER_STARTED;
-        break;
-    case EVENT_READY:
-        replay->workers[event->rank] = WORKER_READY;
-        break;
-    case EVENT_EXITED:
-        replay->workers[event->rank] = WORKER_EXITED;
-        break;
-    case EVENT_GONE:
-    case EVENT_START_FAILED:
-        replay->workers[event->rank] = WORKER_GONE;
         break;
     case EVENT_STOP:
         replay->state = RUN_STOPPING;
@@ -94,10 +86,19 @@ void replay_event(struct replay *replay, const struct run_event *event) {
     }
 }
 
+static enum worker_state told_of(const struct replay *replay, uint32_t rank) {
+    return rank < replay->fold.n_workers ? replay->fold.workers[rank].state : WORKER_PLANNED;
+}
+
 static bool all_gone(const struct replay *replay) {
     for (uint32_t rank = 0; rank < replay->config->n_workers; rank++)
-        if (replay->workers[rank] != WORKER_GONE) return false;
+        if (told_of(replay, rank) != WORKER_GONE) return false;
     return true;
+}
+
+/* One that was never launched is gone without a word. */
+static bool same_worker(enum worker_state told, enum worker_state live) {
+    return told == live || (told == WORKER_PLANNED && live == WORKER_GONE);
 }
 
 /* A pause that is given up ends the run without a word until all agents have gone; an attempt whose last
@@ -119,19 +120,21 @@ const char *replay_differs(const struct replay *replay, const struct run *run) {
     if (!same_state(replay, run_state_of(run)))
         (void)snprintf(text, sizeof text, "the run is %s, its journal says %s",
                        run_state_name(run_state_of(run)), run_state_name(replay->state));
-    if (replay->attempt != run_attempt(run))
-        (void)snprintf(text, sizeof text, "attempt %d, its journal says %d", run_attempt(run), replay->attempt);
+    if (replay->fold.attempt != run_attempt(run))
+        (void)snprintf(text, sizeof text, "attempt %d, its journal says %d", run_attempt(run),
+                       replay->fold.attempt);
     if (strcmp(replay->checkpoint, checkpoint) != 0)
         (void)snprintf(text, sizeof text, "the last checkpoint is '%s', its journal says '%s'", checkpoint,
                        replay->checkpoint);
+    if (replay->fold.failed) (void)snprintf(text, sizeof text, "the fold of its journal is not whole");
     for (uint32_t node = 0; node < replay->config->n_nodes; node++)
         if (replay->node_up[node] != is_up(run_node_state(run, node)))
             (void)snprintf(text, sizeof text, "node %u is %s, its journal says %s", node,
                            node_state_name(run_node_state(run, node)), replay->node_up[node] ? "up" : "away");
     for (uint32_t rank = 0; rank < replay->config->n_workers; rank++)
-        if (replay->workers[rank] != run_worker(run, rank)->state)
+        if (!same_worker(told_of(replay, rank), run_worker(run, rank)->state))
             (void)snprintf(text, sizeof text, "rank %u is %s, its journal says %s", rank,
                            worker_state_name(run_worker(run, rank)->state),
-                           worker_state_name(replay->workers[rank]));
+                           worker_state_name(told_of(replay, rank)));
     return text[0] == '\0' ? NULL : text;
 }

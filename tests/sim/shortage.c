@@ -1,11 +1,12 @@
 /* What the simulation does for the controller, called from within its decisions, is left out: messages and
- * timers. */
+ * timers, and what it makes of events. */
 #include "shortage.h"
 
 #include <stddef.h>
 
 #include "../unit/failing_memory.h"
 #include "engine/sim_internal.h"
+#include "run/replay.h"
 
 static struct {
     long (*draw)(void *context, bool *for_good);
@@ -26,6 +27,8 @@ void __wrap_run_published(struct run *run, uint64_t number, char *path, const ch
 void __wrap_run_checked(struct run *run);
 void __wrap_sim_send(struct sim *sim, const struct sim_message *message);
 int __wrap_loop_timer_start(struct loop *loop, struct loop_timer *timer, nanoseconds delay);
+void __real_replay_note(struct run_replay *replay, const struct run_event *event);
+void __wrap_replay_note(struct run_replay *replay, const struct run_event *event);
 
 void shortage_begin(long (*draw)(void *context, bool *for_good), void *context) {
     shortage.draw = draw;
@@ -84,4 +87,10 @@ int __wrap_loop_timer_start(struct loop *loop, struct loop_timer *timer, nanosec
     int result = __real_loop_timer_start(loop, timer, delay);
     (void)memory_fails_after(left, shortage.for_good);
     return result;
+}
+
+void __wrap_replay_note(struct run_replay *replay, const struct run_event *event) {
+    long left = memory_fails_after(-1, false);
+    __real_replay_note(replay, event);
+    (void)memory_fails_after(left, shortage.for_good);
 }

@@ -70,9 +70,12 @@ struct world {
     bool hasty;                   /* workers do not wait for their last checkpoint, which takes long */
     struct run_config config;
     struct sim *sim;
-    struct replay replay,
-        durable; /* as of now, as of the last step: the journal is committed at the end of each */
-    int dying;   /* steps that the controller still has; 0: it lives on */
+    struct replay replay;
+    struct {
+        int attempt;
+        char checkpoint[64];
+    } durable;                   /* as of the last step: the journal is committed at the end of each */
+    int dying;                   /* steps that the controller still has; 0: it lives on */
     uint64_t used, acknowledged; /* numbers: of a report, of a checkpoint that a rank was told of */
     uint32_t node_of[RANKS], looked_at[RANKS];
     uint32_t room[NODES], least; /* of an elastic run; least 0: the size is fixed */
@@ -323,6 +326,7 @@ static uint32_t layout(void *context, unsigned flags, const uint32_t **node_of) 
     memcpy(claims ? world->node_of : world->looked_at, found, n * sizeof *found);
     if (claims) world->result->resizes += world->config.n_workers != n;
     if (claims) world->config.n_workers = n;
+    if (claims) replay_plan(&world->replay);
     return n;
 }
 
@@ -631,23 +635,27 @@ static void adopt_in_vain(struct world *world, const struct run_config *config) 
         if (run_node_state(run, node) == NODE_LAUNCHED) run_node_lost(run, node, "it went as it was adopted");
 }
 
+static void commit(struct world *world) {
+    world->durable.attempt = world->replay.fold.attempt;
+    memcpy(world->durable.checkpoint, world->replay.checkpoint, sizeof world->durable.checkpoint);
+}
+
 static void restart(struct world *world) {
     struct run_config config = world->config;
     bool torn = dice_chance(&world->dice, 0.5);
-    if (torn)
-        world->replay =
-            world->durable; /* nothing of the last step came to the disk, and nothing left for an agent */
+    /* Torn: nothing of the last step came to the disk, and nothing left for an agent. */
+    if (!torn) commit(world);
     char checkpoint[sizeof world->latest];
-    memcpy(checkpoint, world->replay.checkpoint, sizeof checkpoint);
+    memcpy(checkpoint, world->durable.checkpoint, sizeof checkpoint);
     trace(world, "the controller dies%s in attempt %d, checkpoint '%s'", torn ? " amid a step" : "",
-          world->replay.attempt, checkpoint);
+          world->durable.attempt, checkpoint);
     world->committed = 0;
     (void)sscanf(checkpoint, "checkpoint_%" SCNu64, &world->committed);
     memcpy(world->latest, checkpoint, sizeof checkpoint);
     if (world->committed < world->acknowledged)
         found(world, "checkpoint %llu was acknowledged, the journal knows '%s'",
               (unsigned long long)world->acknowledged, checkpoint);
-    config.first_attempt = world->replay.attempt + 1;
+    config.first_attempt = world->durable.attempt + 1;
     /* The journal holds those that were heard: some of those that were made. */
     uint64_t unheard = world->used > world->committed ? world->used - world->committed : 0;
     config.report_base = world->committed + dice_below(&world->dice, unheard + 1);
@@ -813,6 +821,7 @@ static void tear_down(struct world *world) {
         loop_timer_stop(loop, &world->heal[node]);
     loop_timer_stop(loop, &world->fault);
     sim_destroy(world->sim);
+    replay_done(&world->replay.fold);
 }
 
 const char *world_live(uint64_t seed, int tracing, struct world_result *result) {
@@ -827,14 +836,14 @@ const char *world_live(uint64_t seed, int tracing, struct world_result *result) 
     go_astray(&world);
     run_start(sim_run(world.sim));
     check(&world);
-    world.durable = world.replay;
+    commit(&world);
     while (world.wrong[0] == '\0' && run_state_of(sim_run(world.sim)) != RUN_ENDED &&
            loop_now(sim_loop(world.sim)) < WORLD_END && sim_step(world.sim)) {
         result->steps++;
         if (world.dying > 0 && --world.dying == 0) restart(&world);
         go_astray(&world);
         check(&world);
-        world.durable = world.replay;
+        commit(&world);
     }
     go_astray(&world);
     if (world.wrong[0] == '\0') check(&world);

@@ -134,6 +134,32 @@ static void workers_stand_as_they_were_told(void **state) {
     assert_true(replay.workers[1].pid == 8 && start->started == 21 * NS_PER_S && start->ready == 0);
 }
 
+static void a_node_takes_its_workers_along(void **state) {
+    (void)state;
+    happen(EVENT_PLAN, 1, 0, -1, "{\"nodes\": [\"n1\", \"n2\"], \"ranks\": [0, 1, 1, 1, 1, 0]}");
+    happen(EVENT_ATTEMPT, 2, 1, -1, "{\"workers\": 6}");
+    happen(EVENT_LAUNCHED, 3, 1, -1, NULL);
+    for (int rank = 0; rank < 4; rank++)
+        happen(EVENT_STARTED, 4, 1, rank, "{\"pid\": 7}");
+    happen(EVENT_READY, 5, 1, 2, NULL);
+    happen(EVENT_EXITED, 5, 1, 3, "{\"code\": 0}");
+    struct run_event lost = {.time = 6 * NS_PER_S, .kind = EVENT_NODE_LOST, .attempt = 1, .rank = -1};
+    for (lost.node = -1; lost.node < 3; lost.node += 2) /* none, and the second */
+        replay_note(&replay, &lost);
+    happen(EVENT_STOP, 7, 1, -1, NULL);
+    lost.node = 0;
+    replay_note(&replay, &lost);
+    static const struct {
+        bool stopped, failed;
+    } wanted[] = {{true, false}, {false, true}, {false, true}, {false, false}, {false, true}, {true, false}};
+    for (int rank = 0; rank < 6; rank++) {
+        assert_int_equal(replay.workers[rank].state, WORKER_GONE);
+        assert_int_equal(replay.workers[rank].stopped, wanted[rank].stopped);
+        assert_int_equal(replay.workers[rank].failed, wanted[rank].failed);
+    }
+    assert_true(replay.lost_node);
+}
+
 static void a_wait_lasts_until_an_attempt_or_another_controller(void **state) {
     (void)state;
     happen(EVENT_WAIT, 1, 0, -1, "{\"reason\": \"busy\", \"holders\": [{\"run\": \"r\", \"pid\": 7}]}");
@@ -194,6 +220,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_run_that_dies_and_is_resumed, begin, end),
         cmocka_unit_test_setup_teardown(an_attempt_that_goes_on_behind_another_controller, begin, end),
         cmocka_unit_test_setup_teardown(workers_stand_as_they_were_told, begin, end),
+        cmocka_unit_test_setup_teardown(a_node_takes_its_workers_along, begin, end),
         cmocka_unit_test_setup_teardown(a_wait_lasts_until_an_attempt_or_another_controller, begin, end),
         cmocka_unit_test_setup_teardown(nothing_is_taken_for_granted, begin, end),
         cmocka_unit_test(a_cause_names_its_node_or_not),
