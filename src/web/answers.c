@@ -226,12 +226,17 @@ static int answer_ranks(struct api_call *call, ty_error *err) {
 }
 
 static int answer_usage_lasts(struct api_call *call, const char *node, ty_error *err) {
+    struct facts_kept *kept = index_facts(call->run->index);
     struct view_summary summary = {0};
     struct view_usage usage = {0};
-    int result = view_summary_read(call->run->name, call->run->path, &summary, err);
+    const struct view_facts *facts;
+    int result = facts_take(call->run->path, kept, NULL, &facts, err);
     if (result < 0) return result;
+    result = view_summary_read_of(call->run->name, call->run->path, facts, &summary, err);
     nanoseconds now = summary.ended > 0 ? 0 : clock_wall();
     view_summary_done(&summary);
+    facts_give_back(kept, NULL);
+    if (result < 0) return result;
     result = view_usage_read(call->run->path, now, &usage, err);
     if (result == -ENOENT) result = 0; /* none were kept */
     if (result >= 0) view_usage_encode(&usage, node, &call->out);
