@@ -36,6 +36,7 @@ struct srun_launch {
     struct loop_watch ended, printed;
     struct buffer line;
     char said[400]; /* its last line */
+    bool failed;    /* a node was named that it could not start at */
 };
 
 struct slurm_starter {
@@ -171,6 +172,22 @@ static int make_words(struct srun_words *words, const struct srun_launch *launch
 
 /* -- what it prints, and its end */
 
+/* "Task launch for StepId=4.0 failed on node h4: Communication connection failure": that node cannot take part,
+ * and what srun says of the others follows from it. */
+static void find_failed_node(struct srun_launch *launch, const char *line) {
+    static const char before[] = " failed on node ";
+    const char *name = strstr(line, before);
+    if (name == NULL) return;
+    name += strlen(before);
+    size_t size = strcspn(name, ":");
+    for (uint32_t i = launch->first; i < launch->first + launch->n; i++) {
+        const char *own = launch->starter->names[i];
+        if (strlen(own) != size || strncmp(own, name, size) != 0) continue;
+        launch->failed = true;
+        rendezvous_give_up(launch->rendezvous, i, line);
+    }
+}
+
 static void on_print(void *context, unsigned events) {
     struct srun_launch *launch = context;
     char bytes[4096];
@@ -190,8 +207,9 @@ static void on_print(void *context, unsigned events) {
         const char *line = launch->line.failed ? "" : launch->line.data;
         if (*line != '\0' && strstr(line, "lacks support for cpu binding") == NULL) {
             (void)snprintf(launch->said, sizeof launch->said, "%.399s", line);
-            for (uint32_t node = 0; node < launch->n; node++)
+            for (uint32_t node = 0; node < launch->n && !launch->failed; node++)
                 rendezvous_note(launch->rendezvous, launch->first + node, launch->said);
+            find_failed_node(launch, launch->said);
         }
         buffer_clear(&launch->line);
     }
@@ -204,7 +222,8 @@ static void stop_watching(struct srun_launch *launch) {
     descriptors_close(&launch->output);
 }
 
-/* Nodes that have joined are heard of by their channels; the others will not come. */
+/* Nodes that have joined are heard of by their channels; the others will not come, because of one that has been
+ * named already or of what srun said last. */
 static void on_end(void *context, unsigned events) {
     struct srun_launch *launch = context;
     int status = 0;
@@ -221,7 +240,7 @@ static void on_end(void *context, unsigned events) {
     descriptors_close(&launch->pidfd);
     launch->pid = -1;
     (void)snprintf(why, sizeof why, "srun ended%s%s", launch->said[0] != '\0' ? ": " : "", launch->said);
-    for (uint32_t i = 0; i < launch->n; i++)
+    for (uint32_t i = 0; i < launch->n && !launch->failed; i++)
         rendezvous_give_up(launch->rendezvous, launch->first + i, why);
 }
 

@@ -288,6 +288,18 @@ class SlurmRuns(Case):
             self.wait_for(lambda: not self.agents(), "the end of all agents")
             self.mend(nodes[1])
 
+        with self.subTest("one that is dead before the run begins is named"):
+            at = os.path.join(self.place, "four")
+            script = ': >"$AT-in"; until [ -e "$AT-goes" ]; do sleep 0.05; done; exec "$0" run --storage-path "$1" --progress none -n 2 --placement SPREAD -- true'
+            process = self.slurm.start("head", "salloc", "--quiet", "-N2", "-w", "h3,h4", "sh", "-c", script, COMMAND, self.storage, env={"AT": at})
+            self.wait_for(lambda: os.path.exists(at + "-in"), "the allocation", process)
+            self.assert_status(0, self.slurm.run("h4", "sh", "-c", "kill -KILL $(cat /run/slurmd.pid)"))
+            self.write("four-goes", "")
+            finished = self.assert_status(4, self.finish(process))
+            self.assertRegex(finished.err, r"\ntrainyard run: h4 cannot take part: srun: error: Task launch for .* failed on node h4: ")
+            self.wait_for(lambda: not self.agents(), "the end of all agents")
+            self.mend("h4")
+
     def mend(self, node):
         self.assert_status(0, self.slurm.run(node, "sh", "-c", "exec slurmd -N %s >/dev/null 2>&1" % node))
         self.slurm.run("head", "scontrol", "update", "NodeName=" + node, "State=RESUME")
