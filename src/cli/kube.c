@@ -512,11 +512,14 @@ static int apply_and_follow(const struct kubernetes_request *request, const stru
     return result;
 }
 
-/* Whether the run's directory lies in the volume that pods mount. */
+/* Whether the run's directory lies in the volume that pods mount, whose path may end with slashes. */
 static bool is_kept(const char *claim, const char *storage) {
-    const char *rest, *place = claim != NULL ? strchr(claim, ':') + 1 : NULL;
-    if (place == NULL || storage == NULL || !str_prefix(storage, place, &rest)) return false;
-    return *rest == '\0' || *rest == '/' || rest[-1] == '/';
+    if (claim == NULL || storage == NULL) return false;
+    const char *place = strchr(claim, ':') + 1;
+    size_t size = strlen(place);
+    while (size > 0 && place[size - 1] == '/')
+        size--;
+    return strncmp(storage, place, size) == 0 && (storage[size] == '\0' || storage[size] == '/');
 }
 
 static int check(struct kube_command *command, ty_error *err) {
@@ -532,6 +535,7 @@ static int check(struct kube_command *command, ty_error *err) {
     command->request.grace_s = (int64_t)(settings->grace / NS_PER_S) + GRACE_BESIDE_S;
     command->request.max_restarts =
         settings->failures.max_failures < 0 ? INT32_MAX : settings->failures.max_failures;
+    command->request.kept = is_kept(command->request.claim, settings->storage_path);
     return 0;
 }
 
@@ -546,7 +550,6 @@ static int kube_run(const struct arguments *arguments, ty_error *err) {
     result = options_apply(
         arguments, (void *[]){&command, &command.scaling, &command.run, &command.run, &command.format}, err);
     if (result >= 0) result = check(&command, err);
-    command.request.kept = is_kept(command.request.claim, options_value(arguments, "storage-path"));
     if (result >= 0 && command.request.fit) result = fit_check(arguments, groups, err);
     if (result >= 0) result = scaling_resolve(&command.scaling.scaling, scaling_train_v1(), &demand, err);
     if (result >= 0 && demand.deprecation != NULL) terminal_warning("kube", demand.deprecation);

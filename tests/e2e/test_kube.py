@@ -146,6 +146,11 @@ class Layout(KubeCase):
         self.assertEqual({"action": "FailJob", "onPodConditions": [],
                           "onExitCodes": {"containerName": container["name"], "operator": "NotIn", "values": [143]}}, rule)
         self.assertEqual(2**31 - 1, self.kube(*kept, "--max-failures", "-1", "--", "prog")["Job"]["spec"]["backoffLimit"])
+        config = self.write("kept.yaml", "scaling_config: {num_workers: 2}\nrun_config: {storage_path: /data/runs, failure_config: {max_failures: 3}}\n")
+        for args in (("--config", config, "--claim", "data:/data"),
+                     ("-n", "2", "--max-failures", "3", "--claim", "data:/data/", "--storage-path", "/data"),
+                     ("-n", "2", "--max-failures", "3", "--claim", "data:/", "--storage-path", "/data")):
+            self.assertEqual(3, self.kube(*args, "--", "prog")["Job"]["spec"].get("backoffLimitPerIndex"), args)
         for args in (kept, ("-n", "2", "--max-failures", "3"), ("-n", "2", "--max-failures", "3", "--claim", "data:/data"),
                      ("-n", "2", "--max-failures", "3", "--claim", "data:/data", "--storage-path", "/database")):
             job = self.kube(*args, "--", "prog")["Job"]["spec"]
