@@ -126,6 +126,16 @@ void quantity_format(quantity amount, struct buffer *out) {
     buffer_printf(out, ".%0*u", digits, rest);
 }
 
+/* The hundredths that are left are cut, so that no text says more than there is. */
+void bytes_format(uint64_t bytes, struct buffer *out) {
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    unsigned unit = 0;
+    while (bytes >> 10 * unit >= 1024)
+        unit++;
+    quantity_format((quantity)((uint128)bytes * 100 >> 10 * unit) * (QUANTITY_ONE / 100), out);
+    buffer_printf(out, " %s", units[unit]);
+}
+
 bool quantity_multiply(quantity amount, int64_t n, quantity *product) {
     return !__builtin_mul_overflow(amount, n, product);
 }

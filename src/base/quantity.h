@@ -27,8 +27,9 @@ double quantity_to_double(quantity amount);
 
 /* Shortest decimal form: "4", "0.5", "0.0001". */
 void quantity_format(quantity amount, struct buffer *out);
-/* An amount of bytes in the largest unit that leaves at least one of it, two decimals at most: "12.5 MiB". */
-void bytes_format(quantity amount, struct buffer *out);
+/* Bytes in the largest unit that leaves at least one of it, two decimals at most: "12.5 MiB". A file system may
+ * hold more of them than a quantity counts, which is why they are none. */
+void bytes_format(uint64_t bytes, struct buffer *out);
 
 /* a * n without overflow; false when it would. */
 bool quantity_multiply(quantity amount, int64_t n, quantity *product);

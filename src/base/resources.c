@@ -112,21 +112,10 @@ void resources_format_json(const struct resources *resources, struct buffer *out
     buffer_char(out, '}');
 }
 
-void bytes_format(quantity amount, struct buffer *out) {
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
-    size_t unit = 0;
-    quantity factor = 1;
-    while (unit + 1 < ARRAY_SIZE(units) && amount / QUANTITY_ONE / factor >= 1024) {
-        factor *= 1024;
-        unit++;
-    }
-    quantity_format(unit == 0 ? amount : amount / factor / 100 * 100, out);
-    buffer_printf(out, " %s", units[unit]);
-}
-
+/* A part of a byte takes a whole one: what is asked for is never said to be nothing. */
 void resources_format_amount(const struct resource *item, struct buffer *out) {
     if (strcmp(item->name, "memory") == 0 || strcmp(item->name, "object_store_memory") == 0)
-        bytes_format(item->amount, out);
+        bytes_format(((uint64_t)item->amount + QUANTITY_ONE - 1) / QUANTITY_ONE, out);
     else
         quantity_format(item->amount, out);
 }

@@ -14,6 +14,7 @@
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/duration.h"
+#include "base/quantity.h"
 #include "base/str.h"
 #include "checkpoint/checkpoint.h"
 #include "cli/command.h"
@@ -82,7 +83,7 @@ static int rm_run(const struct arguments *arguments, ty_error *err) {
         if (result >= 0) result = run_remove(path, err);
         if (result < 0) return result;
         buffer_printf(&text, "removed %s: ", name);
-        terminal_size(disk.bytes, &text);
+        bytes_format(disk.bytes, &text);
         buffer_char(&text, '\n');
         (void)cli_print(&text, err);
     }
@@ -281,7 +282,7 @@ static int tell(const struct prune *prune, size_t *n, ty_error *err) {
         table_cell(&table, run_standing_name(candidate->standing));
         duration_format(clock_wall() - candidate->ended, &text);
         table_take(&table, &text);
-        terminal_size(candidate->bytes, &text);
+        bytes_format(candidate->bytes, &text);
         table_take(&table, &text);
     }
     *n = count(prune, GOES, &bytes);
@@ -289,7 +290,7 @@ static int tell(const struct prune *prune, size_t *n, ty_error *err) {
            theirs = count(prune, STAYS_PROTECTED, &nothing);
     if (*n > 0) table_format(&table, &text);
     buffer_printf(&text, "%zu run%s to remove, ", *n, *n == 1 ? "" : "s");
-    terminal_size(bytes, &text);
+    bytes_format(bytes, &text);
     if (kept > 0)
         buffer_printf(&text, "; %zu kept, as %s a checkpoint (--force)", kept,
                       kept == 1 ? "it holds" : "each holds");
@@ -340,7 +341,7 @@ static int remove_all(struct prune *prune, ty_error *err) {
     }
     size_t removed = count(prune, WENT, &freed);
     buffer_printf(&text, "removed %zu run%s: ", removed, removed == 1 ? "" : "s");
-    terminal_size(freed, &text);
+    bytes_format(freed, &text);
     buffer_char(&text, '\n');
     int printed = cli_print(&text, result < 0 ? NULL : err);
     return result < 0 ? result : printed;

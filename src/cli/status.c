@@ -9,6 +9,7 @@
 #include "base/cleanup.h"
 #include "base/document.h"
 #include "base/duration.h"
+#include "base/quantity.h"
 #include "base/str.h"
 #include "cli/command.h"
 #include "cli/terminal.h"
@@ -203,11 +204,11 @@ static void run_text(const struct view_summary *summary, struct buffer *out) {
     struct run_disk disk;
     if (run_disk_read(summary->path, &disk, NULL) >= 0) { /* parts of it may be another user's alone */
         label("disk", out);
-        terminal_size(disk.bytes, out);
+        bytes_format(disk.bytes, out);
         buffer_text(out, ": checkpoints ");
-        terminal_size(disk.checkpoints, out);
+        bytes_format(disk.checkpoints, out);
         buffer_text(out, ", logs ");
-        terminal_size(disk.logs, out);
+        bytes_format(disk.logs, out);
         buffer_char(out, '\n');
     }
     line("command", summary->command, out);

@@ -10,7 +10,6 @@
 #include <wchar.h>
 
 #include "base/cleanup.h"
-#include "base/quantity.h"
 #include "base/str.h"
 #include "controller/sink.h"
 
@@ -56,16 +55,6 @@ size_t terminal_columns(uint32_t character) {
     int width = wcwidth((wchar_t)character);
     if (before != (locale_t)0) (void)uselocale(before);
     return width >= 0 ? (size_t)width : 1;
-}
-
-void terminal_size(uint64_t bytes, struct buffer *out) {
-    static const uint64_t pebibyte = (uint64_t)1 << 50;
-    if (bytes <= QUANTITY_MAX / QUANTITY_ONE)
-        bytes_format((quantity)bytes * QUANTITY_ONE, out);
-    else if (bytes < pebibyte)
-        buffer_printf(out, "%.2f TiB", (double)bytes / (double)(pebibyte >> 10));
-    else
-        buffer_printf(out, "%.2f PiB", (double)bytes / (double)pebibyte);
 }
 
 static size_t width(const char *text) {

@@ -17,9 +17,6 @@ bool terminal_colour(int fd);
  * for those that join others. */
 size_t terminal_columns(uint32_t character);
 
-/* Bytes of storage, "12.5 MiB". A file system may hold more of them than a quantity counts (419 TiB). */
-void terminal_size(uint64_t bytes, struct buffer *out);
-
 /* "trainyard run: message" on standard error, one line; `command` may be NULL. */
 void terminal_error(const char *command, const char *message);
 /* "trainyard run: warning: message". */

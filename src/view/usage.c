@@ -179,13 +179,13 @@ double view_usage_total(const struct view_usage_last *last) {
 void view_usage_text(enum usage_what what, double value, struct buffer *out) {
     const struct usage_about *about = &usage_table[what];
     const char *per = about->kind == USAGE_COUNTER ? "/s" : "";
-    quantity bytes;
     if (!isfinite(value))
         buffer_text(out, "-");
     else if (str_equal(about->unit, "ratio"))
         buffer_printf(out, "%.0f %%", value * 100);
-    else if (str_equal(about->unit, "bytes") && quantity_from_double(round(value), "", &bytes, NULL) == 0) {
-        bytes_format(bytes, out);
+    else if (str_equal(about->unit, "bytes")) {
+        /* A kept value may be anything: one that no counter of bytes can have is the nearest that it can. */
+        bytes_format(value < 0 ? 0 : value < 0x1p64 ? (uint64_t)round(value) : UINT64_MAX, out);
         buffer_text(out, per);
     } else if (str_equal(about->unit, "hertz"))
         buffer_printf(out, "%.0f MHz", value / 1e6);

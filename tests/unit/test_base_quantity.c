@@ -169,6 +169,36 @@ static void formats_the_shortest(void **state) {
     }
 }
 
+static void bytes_have_units(void **state) {
+    (void)state;
+    static const struct {
+        uint64_t bytes;
+        const char *expected;
+    } cases[] = {{0, "0 B"},
+                 {1, "1 B"},
+                 {1023, "1023 B"},
+                 {1024, "1 KiB"},
+                 {1536, "1.5 KiB"},
+                 {1047576, "1023.02 KiB"},
+                 {(1 << 20) - 1, "1023.99 KiB"},
+                 {1 << 20, "1 MiB"},
+                 {(uint64_t)419 << 40, "419 TiB"},
+                 {QUANTITY_MAX / QUANTITY_ONE, "419.43 TiB"},
+                 {QUANTITY_MAX / QUANTITY_ONE + 1, "419.43 TiB"},
+                 {(uint64_t)900 << 40, "900 TiB"},
+                 {((uint64_t)1 << 50) - 1, "1023.99 TiB"},
+                 {(uint64_t)7 << 49, "3.5 PiB"},
+                 {((uint64_t)1 << 60) - 1, "1023.99 PiB"},
+                 {(uint64_t)1 << 60, "1 EiB"},
+                 {INT64_MAX, "7.99 EiB"},
+                 {UINT64_MAX, "15.99 EiB"}};
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        CLEANUP(buffer_done) struct buffer out = {0};
+        bytes_format(cases[i].bytes, &out);
+        assert_string_equal(out.data, cases[i].expected);
+    }
+}
+
 static void products_do_not_overflow(void **state) {
     (void)state;
     quantity product = 42;
@@ -185,7 +215,7 @@ int main(void) {
         cmocka_unit_test(doubles_that_are_refused), cmocka_unit_test(doubles_become_counts),
         cmocka_unit_test(ten_tenths_are_one),       cmocka_unit_test(texts_that_are_refused),
         cmocka_unit_test(texts_become_counts),      cmocka_unit_test(formats_the_shortest),
-        cmocka_unit_test(products_do_not_overflow),
+        cmocka_unit_test(bytes_have_units),         cmocka_unit_test(products_do_not_overflow),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -60,8 +60,8 @@ static void bytes_for_people(void **state) {
     (void)state;
     static const struct {
         const char *amount, *expected;
-    } cases[] = {{"0", "0 B"},          {"1023", "1023 B"},   {"1024", "1 KiB"},
-                 {"1.5GiB", "1.5 GiB"}, {"1G", "953.67 MiB"}, {"300TiB", "300 TiB"}};
+    } cases[] = {{"0", "0 B"},         {"1023", "1023 B"},    {"1024", "1 KiB"}, {"1.5GiB", "1.5 GiB"},
+                 {"1G", "953.67 MiB"}, {"300TiB", "300 TiB"}, {"0.5", "1 B"}};
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         CLEANUP(resources_done) struct resources resources = {0};
         CLEANUP(buffer_done) struct buffer out = {0};

@@ -155,25 +155,12 @@ static void test_table(void **state) {
     assert_string_equal(out.data, "NAME  N   NOTE\ngr\xc3\xbcn  10\na     2   x\\x0ay\n");
 }
 
-/* As a quantity, 3 PiB are less than nothing. */
-static void test_size(void **state) {
-    (void)state;
-    CLEANUP(buffer_done) struct buffer out = {0};
-    static const uint64_t sizes[] = {0, 1536, (uint64_t)419 << 40, (uint64_t)900 << 40, (uint64_t)3 << 50};
-    for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
-        terminal_size(sizes[i], &out);
-        buffer_char(&out, ';');
-    }
-    buffer_char(&out, '\0');
-    assert_string_equal(out.data, "0 B;1.5 KiB;419 TiB;900.00 TiB;3.00 PiB;");
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_options_refused), cmocka_unit_test(test_options_taken),
         cmocka_unit_test(test_options_rest),    cmocka_unit_test(test_options_value_like_an_option),
         cmocka_unit_test(test_options_help),    cmocka_unit_test(test_escape),
-        cmocka_unit_test(test_table),           cmocka_unit_test(test_size),
+        cmocka_unit_test(test_table),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

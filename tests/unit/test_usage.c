@@ -520,6 +520,23 @@ static void lasts_and_rates(void **state) {
     assert_int_equal(view_usage_lines_read(*state, &query, &lines, &err), TY_EUSAGE);
 }
 
+/* A kept value may be anything. */
+static void words(void **state) {
+    (void)state;
+    static const struct {
+        enum usage_what what;
+        double value;
+        const char *expected;
+    } cases[] = {{USAGE_NODE_MEMORY, 1536, "1.5 KiB"},       {USAGE_NODE_MEMORY, 0x1p50, "1 PiB"},
+                 {USAGE_NODE_MEMORY, 1e300, "15.99 EiB"},    {USAGE_NODE_MEMORY, -1, "0 B"},
+                 {USAGE_NODE_MEMORY, (double)INFINITY, "-"}, {USAGE_NODE_RECEIVE, 3e15, "2.66 PiB/s"}};
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        CLEANUP(buffer_done) struct buffer out = {0};
+        view_usage_text(cases[i].what, cases[i].value, &out);
+        assert_string_equal(out.data, cases[i].expected);
+    }
+}
+
 /* 300 nodes of two devices: the lines that there are room for, and bands over all of them. */
 static void bands_over_nodes(void **state) {
     static struct usage_sample sample;
@@ -586,6 +603,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(damaged_begins_anew, make_directory, remove_directory),
         cmocka_unit_test_setup_teardown(totals, make_directory, remove_directory),
         cmocka_unit_test_setup_teardown(lasts_and_rates, make_directory, remove_directory),
+        cmocka_unit_test(words),
         cmocka_unit_test_setup_teardown(bands_over_nodes, make_directory, remove_directory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -201,7 +201,7 @@ export function seconds(value) {
 
 export function bytes(value) {
   if (value === null || value === undefined) return "-";
-  const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+  const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
   let at = 0;
   for (; value >= 1024 && at < units.length - 1; at++) value /= 1024;
   return (at ? +value.toPrecision(3) : value) + " " + units[at];
