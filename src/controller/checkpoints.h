@@ -53,9 +53,10 @@ void checkpoints_listen(struct checkpoints *checkpoints,
 
 /* Begins to commit what the ranks wrote: the listener hears how it ended. `metrics` are the last known of rank
  * 0, where its report of this number is not on record. One at a time. Behind a row that failed nothing gets
- * into its place any more. */
+ * into its place any more. Of one that fails, here or later, the staging directory stays. */
 int checkpoints_publish(struct checkpoints *checkpoints, const struct run_commit *commit, const char *metrics,
                         ty_error *err);
+/* The staging directory of one that failed, or can never be whole, goes. */
 void checkpoints_discard(struct checkpoints *checkpoints, uint64_t number, int attempt);
 /* When the workers of an attempt are gone: what it had begun to write, or was given, goes, and nothing of a
  * later one. */

@@ -53,7 +53,7 @@ static void free_publication(struct storage_job *job) {
 }
 
 /* Files that lie in a place of a user's are not moved, only looked at; those that some ranks wrote into the
- * staging directory join them there. */
+ * staging directory join them there. What failed is left as it is: checkpoints_discard follows. */
 static void publish(struct storage_job *job) {
     struct publication *publication = (struct publication *)job;
     struct published *made = &publication->made;
@@ -80,7 +80,7 @@ static void publish(struct storage_job *job) {
         made->result = checkpoint_add_to_place(publication->staging, place, &made->error);
     if (place != NULL && made->result >= 0 && (made->path = strdup(place)) == NULL)
         made->result = ty_fail_memory(&made->error);
-    if (place != NULL || made->result < 0) checkpoint_drop(publication->staging);
+    if (place != NULL && made->result >= 0) checkpoint_drop(publication->staging);
 }
 
 /* -- on the loop */
@@ -278,10 +278,7 @@ static int fill(struct publication *publication, const struct checkpoints *check
 int checkpoints_publish(struct checkpoints *checkpoints, const struct run_commit *commit, const char *metrics,
                         ty_error *err) {
     const ty_error *failure = records_error(checkpoints->records);
-    if (failure->code != 0) {
-        checkpoints_discard(checkpoints, commit->number, commit->attempt);
-        return fail_unrecorded(commit->number, failure, err);
-    }
+    if (failure->code != 0) return fail_unrecorded(commit->number, failure, err);
     struct publication *publication = calloc(1, sizeof *publication);
     if (publication == NULL) return ty_fail_memory(err);
     *publication = (struct publication){

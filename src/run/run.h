@@ -143,7 +143,7 @@ struct run_ops {
     int (*publish)(void *context, const struct run_commit *commit, char **path, ty_error *err);
     /* The same for one that is still to follow, since nobody can wait any longer: not 1, and at once. */
     int (*settle)(void *context, uint64_t number, char **path, ty_error *err);
-    /* What the ranks wrote for a checkpoint that can never be whole goes. */
+    /* What the ranks wrote for a checkpoint that can never be whole, or whose publishing failed, goes. */
     void (*discard)(void *context, uint64_t number, int attempt);
     /* Before another attempt: begins to look whether the latest checkpoint is whole. True: run_checked
      * follows. */
