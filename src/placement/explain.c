@@ -342,18 +342,20 @@ static void explain_together(struct view *view) {
 /* ---- all workers ---- */
 
 /* Sums are clipped, not refused: a sentence about what is short must come of any amounts. */
+static quantity add_clipped(quantity a, quantity b) {
+    return b > QUANTITY_MAX - a ? QUANTITY_MAX : a + b;
+}
+
 static quantity total_need(const struct demand *demand, const char *name, size_t n) {
     quantity need, trainer = resources_get(&demand->trainer, name);
     if (!quantity_multiply(resources_get(&demand->per_worker, name), (int64_t)n, &need)) return QUANTITY_MAX;
-    return need > QUANTITY_MAX - trainer ? QUANTITY_MAX : need + trainer;
+    return need > QUANTITY_MAX ? QUANTITY_MAX : add_clipped(need, trainer);
 }
 
 static quantity sum_of(const struct view *view, const char *name) {
     quantity sum = 0;
-    for (uint32_t i = 0; i < view->proposal->cluster->n; i++) {
-        quantity here = is_candidate(view, i) ? free_on(view, i, name) : 0;
-        sum = here > QUANTITY_MAX - sum ? QUANTITY_MAX : sum + here;
-    }
+    for (uint32_t i = 0; i < view->proposal->cluster->n; i++)
+        if (is_candidate(view, i)) sum = add_clipped(sum, free_on(view, i, name));
     return sum;
 }
 
@@ -433,16 +435,18 @@ static bool explain_sums(struct view *view, size_t n, int64_t most) {
     return said;
 }
 
-/* Enough in sum, but in pieces that no worker can use. Told of the resource that holds fewest workers. */
+/* Enough in sum, but in pieces that no worker can use. Told of the resource that holds fewest workers; counts of
+ * workers are clipped as sums are. */
 static void explain_pieces(struct view *view, size_t n, int64_t most) {
     const struct resources *wanted = view->wanted;
     const struct resource *scarce = NULL;
     int64_t fewest = INT64_MAX;
     for (size_t i = 0; i < wanted->n; i++) {
         int64_t holds = 0;
-        for (uint32_t node = 0; node < view->proposal->cluster->n; node++)
-            if (is_candidate(view, node))
-                holds += free_on(view, node, wanted->items[i].name) / wanted->items[i].amount;
+        for (uint32_t node = 0; node < view->proposal->cluster->n; node++) {
+            quantity here = is_candidate(view, node) ? free_on(view, node, wanted->items[i].name) : 0;
+            holds = add_clipped(holds, here / wanted->items[i].amount);
+        }
         if (holds >= fewest) continue;
         fewest = holds;
         scarce = &wanted->items[i];

@@ -109,6 +109,13 @@ static void test_refusals_of_all_workers(void **state) {
         "3 workers of 3 CPU do not fit on single nodes, only 2 do: use at most 2 workers or less CPU per "
         "worker",
         "CPU 9/6");
+    /* As many as a quantity counts, on each of two nodes: more workers than a number holds. */
+    expect_refusal(
+        CLUSTER({"a", "x=5,CPU=461168601842738"}, {"b", "x=5,CPU=461168601842738"}),
+        (struct ask){.min = 3, .per_worker = "x=3,CPU=0.0001"}, PLAN_INFEASIBLE,
+        "3 workers of 3 x, 0.0001 CPU do not fit on single nodes, only 2 do: use at most 2 workers or less x "
+        "per worker",
+        "x 9/6");
     expect_refusal(
         CLUSTER({"a", "CPU=8"}, {"b", "CPU=8"}),
         (struct ask){.min = 9, .per_worker = "CPU=1", .strategy = PLACE_STRICT_PACK}, PLAN_INFEASIBLE,
