@@ -42,10 +42,12 @@ static struct resources parse(const char *text) {
 static void add_node(struct cluster *cluster, const char *total) {
     ty_error err = {0};
     struct node_shape shape = {.total = parse(total)};
-    const struct node_shape *shared = cluster_shape(cluster, &shape, &err);
+    const struct node_shape *shared = NULL;
     char name[32];
     (void)snprintf(name, sizeof name, "node%zu", cluster->n);
-    if (!shared || cluster_add_node(cluster, name, shared, NULL, &err) < 0) stop_on(&err);
+    if (cluster_shape(cluster, &shape, &shared, &err) < 0 ||
+        cluster_add_node(cluster, name, shared, NULL, &err) < 0)
+        stop_on(&err);
 }
 
 /* `unlike`: every node has its own amount of memory, as real machines do. */

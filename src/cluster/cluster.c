@@ -152,30 +152,34 @@ void cluster_destroy(struct cluster *cluster) {
 
 /* The shape goes into the list before it goes into the index, whose hash and comparison look there; it counts
  * only when both have it. */
-const struct node_shape *cluster_shape(struct cluster *cluster, struct node_shape *shape, ty_error *err) {
-    if (node_shape_complete(shape, err) < 0) return NULL;
+int cluster_shape(struct cluster *cluster, struct node_shape *shape, const struct node_shape **kept,
+                  ty_error *err) {
+    int result = node_shape_complete(shape, err);
+    if (result < 0) return result;
     struct cluster_names *names = cluster->names;
     struct slots_of of = by_content(cluster);
     int64_t found = slots_find(&names->shapes, &of, node_shape_hash(shape), shape);
     if (found != SLOTS_NONE) {
         node_shape_done(shape);
-        return names->shape_list[found];
+        *kept = names->shape_list[found];
+        return 0;
     }
-    if (ARRAY_GROW(names->shape_list, names->n_shapes) < 0) return (void)ty_fail_memory(err), NULL;
-    struct node_shape *kept = malloc(sizeof *kept);
-    if (kept == NULL) return (void)ty_fail_memory(err), NULL;
-    *kept = *shape;
-    names->shape_list[names->n_shapes] = kept;
+    if (ARRAY_GROW(names->shape_list, names->n_shapes) < 0) return ty_fail_memory(err);
+    struct node_shape *made = malloc(sizeof *made);
+    if (made == NULL) return ty_fail_memory(err);
+    *made = *shape;
+    names->shape_list[names->n_shapes] = made;
     of = by_content(cluster);
     if (slots_add(&names->shapes, &of, (uint32_t)names->n_shapes) < 0) {
-        free(kept);
-        return (void)ty_fail_memory(err), NULL;
+        free(made);
+        return ty_fail_memory(err);
     }
     names->n_shapes++;
-    kept->next = cluster->shapes;
-    cluster->shapes = kept;
+    made->next = cluster->shapes;
+    cluster->shapes = made;
     *shape = (struct node_shape){0};
-    return kept;
+    *kept = made;
+    return 0;
 }
 
 /* A copy of `name` in the blocks. Taken back by the next call when `*block` is not charged with it. */

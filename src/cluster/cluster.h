@@ -78,12 +78,13 @@ struct cluster {
 struct cluster *cluster_create(void);
 void cluster_destroy(struct cluster *cluster);
 
-/* Takes over what `*shape` holds (it is left empty) and answers the cluster's own; an equal shape is found
- * again. NULL on failure: the shape is still the caller's. Adds what follows from the rest
+/* Takes over what `*shape` holds (it is left empty); `*kept` is the cluster's own, an equal shape is found again.
+ * On failure (TY_EUSAGE, -ENOMEM) the shape is still the caller's. Adds what follows from the rest
  * (docs/spec/accelerators.md 1.1, 2.7): accelerator_type:<T> and the label ray.io/accelerator-type, the slice
  * and head resources of a TPU host, and devices for the device resources in `total` that have none. Checks
  * (1.4): whole, non-negative amounts; zero entries are dropped. */
-const struct node_shape *cluster_shape(struct cluster *cluster, struct node_shape *shape, ty_error *err);
+int cluster_shape(struct cluster *cluster, struct node_shape *shape, const struct node_shape **kept,
+                  ty_error *err);
 /* `use` (may be NULL) is taken over. A name that is there already is TY_EUSAGE. */
 int cluster_add_node(struct cluster *cluster, const char *name, const struct node_shape *shape,
                      struct node_use **use, ty_error *err);

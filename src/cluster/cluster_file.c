@@ -188,8 +188,8 @@ static int read_contents(struct cluster *cluster, json_t *node, const char *name
     if (rc == 0) rc = get_map(node, "available", &available, err);
     if (rc < 0) return rc;
     struct file_entry entry = {.cluster = cluster, .err = err};
-    entry.shape = cluster_shape(cluster, &shape, err);
-    return entry.shape == NULL ? err->code : add_nodes(&entry, names, available);
+    rc = cluster_shape(cluster, &shape, &entry.shape, err);
+    return rc < 0 ? rc : add_nodes(&entry, names, available);
 }
 
 static int read_node(struct cluster *cluster, json_t *node, ty_error *err) {

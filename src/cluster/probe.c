@@ -143,9 +143,7 @@ static int fill_shape(struct node_shape *shape, const struct inventory *inventor
     for (size_t i = 0; rc == 0 && i < n; i++)
         if (inventories[i].n > 0 && resources_get(&shape->total, inventories[i].vendor->resource) > 0) {
             rc = add_type(shape, &inventories[i], err);
-            const struct labels *labels = &inventories[i].labels;
-            for (size_t j = 0; rc == 0 && j < labels->n; j++)
-                rc = labels_set(&shape->labels, labels->items[j].key, labels->items[j].value, err);
+            if (rc == 0 && labels_copy(&shape->labels, &inventories[i].labels) < 0) rc = ty_fail_memory(err);
             for (size_t j = 0; rc == 0 && j < inventories[i].extra.n; j++)
                 rc = set(&shape->total, inventories[i].extra.items[j].name,
                          inventories[i].extra.items[j].amount, err);
@@ -188,8 +186,9 @@ int cluster_probe(const struct cluster_overrides *overrides, struct cluster **cl
     if (gethostname(name, sizeof name) < 0 || name[0] == '\0') (void)snprintf(name, sizeof name, "localhost");
     struct cluster *made = cluster_create();
     if (made == NULL) return ty_fail_memory(err);
-    const struct node_shape *shared = cluster_shape(made, &shape, err);
-    rc = shared == NULL ? err->code : cluster_add_node(made, name, shared, NULL, err);
+    const struct node_shape *shared = NULL;
+    rc = cluster_shape(made, &shape, &shared, err);
+    if (rc == 0) rc = cluster_add_node(made, name, shared, NULL, err);
     if (rc == 0)
         *cluster = made;
     else

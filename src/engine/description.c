@@ -263,11 +263,10 @@ static int read_use(const Wire__Join *join, const struct node_shape *shape, stru
 int description_add(const Wire__Join *join, const char *name, struct cluster *cluster, ty_error *err) {
     CLEANUP(node_shape_done) struct node_shape shape = {0};
     struct node_use *use = NULL;
+    const struct node_shape *shared = NULL;
     int result = read_shape(join, &shape, err);
-    if (result < 0) return result;
-    const struct node_shape *shared = cluster_shape(cluster, &shape, err);
-    if (shared == NULL) return err != NULL && err->code < 0 ? err->code : TY_EUSAGE;
-    result = read_use(join, shared, &use, err);
+    if (result == 0) result = cluster_shape(cluster, &shape, &shared, err);
+    if (result == 0) result = read_use(join, shared, &use, err);
     if (result == 0) result = cluster_add_node(cluster, name, shared, &use, err);
     node_use_destroy(use);
     return result;

@@ -431,22 +431,20 @@ static int merge_node(const struct node *granted, const struct node *said, const
     CLEANUP(node_shape_done) struct node_shape shape = {0};
     const struct node_devices *seen = NULL;
     const char *type = granted->shape->accelerator_type;
-    const struct labels *labels = &granted->shape->labels;
     for (size_t i = 0; i < said->shape->n_devices && seen == NULL; i++)
         if (str_equal(said->shape->devices[i].resource, "GPU")) seen = &said->shape->devices[i];
     int result = check_devices(granted->name, granted->shape, seen, demand, err);
     if (result < 0) return result;
-    bool copied = resources_copy(&shape.total, &granted->shape->total) >= 0;
+    bool copied = resources_copy(&shape.total, &granted->shape->total) == 0 &&
+                  labels_copy(&shape.labels, &granted->shape->labels) == 0;
     quantity gpus = seen != NULL ? (quantity)seen->n * QUANTITY_ONE : 0;
-    copied = copied && resources_set(&shape.total, "GPU", gpus) >= 0;
-    for (size_t i = 0; i < labels->n && copied; i++)
-        copied = labels_set(&shape.labels, labels->items[i].key, labels->items[i].value, NULL) != -ENOMEM;
+    copied = copied && resources_set(&shape.total, "GPU", gpus) == 0;
     if (copied && type != NULL) copied = (shape.accelerator_type = strdup(type)) != NULL;
     if (!copied || copy_devices(seen, &shape) < 0) return ty_fail_memory(err);
-    const struct node_shape *kept = cluster_shape(made, &shape, err);
+    const struct node_shape *kept = NULL;
     struct node_use *use = NULL;
-    if (kept == NULL) return TY_EUSAGE;
-    if (granted->use != NULL && seen != NULL)
+    result = cluster_shape(made, &shape, &kept, err);
+    if (result >= 0 && granted->use != NULL && seen != NULL)
         result = node_use_create(kept, &granted->use->available, &use, err);
     if (result >= 0) result = cluster_add_node(made, granted->name, kept, &use, err);
     node_use_destroy(use);

@@ -368,13 +368,13 @@ static int add_node(struct node_reader *reader, const struct node_fields *fields
     if (result >= 0) result = slurm_each_gres(fields->used_gres, add_used_gres, reader, err);
     if (result >= 0 && fields->features != NULL) result = str_split(fields->features, ',', add_feature, reader);
     if (result < 0) return result == -ENOMEM ? ty_fail_memory(err) : result;
-    const struct node_shape *shape = cluster_shape(reader->site->nodes, &reader->shape, err);
-    if (shape == NULL) return TY_EUSAGE;
+    const struct node_shape *shape = NULL;
+    result = cluster_shape(reader->site->nodes, &reader->shape, &shape, err);
     bool usable = takes_jobs(fields->state), idle = true;
     for (size_t i = 0; i < reader->used.n; i++)
         idle &= reader->used.items[i].amount == 0;
-    if (!usable || !idle) result = find_free(reader, shape, usable, &use);
-    int64_t gpus = resources_get(&shape->total, "GPU") / QUANTITY_ONE;
+    if (result >= 0 && (!usable || !idle)) result = find_free(reader, shape, usable, &use);
+    int64_t gpus = result < 0 ? 0 : resources_get(&shape->total, "GPU") / QUANTITY_ONE;
     if (result >= 0 && ARRAY_GROW(reader->site->shards, reader->site->n_shards) < 0)
         result = ty_fail_memory(err);
     if (result >= 0) result = cluster_add_node(reader->site->nodes, fields->name, shape, &use, err);
@@ -499,14 +499,11 @@ static int add_granted_node(void *context, const char *name) {
     /* The type and the labels that the node has beside what was granted of it. */
     if (type == NULL && own != NULL && resources_get(&shape.total, "GPU") > 0) type = own->accelerator_type;
     if (copied && type != NULL) copied = (shape.accelerator_type = strdup(type)) != NULL;
-    for (size_t i = 0; own != NULL && i < own->labels.n && copied; i++)
-        copied =
-            labels_set(&shape.labels, own->labels.items[i].key, own->labels.items[i].value, NULL) != -ENOMEM;
+    if (copied && own != NULL) copied = labels_copy(&shape.labels, &own->labels) == 0;
     if (!copied) return ty_fail_memory(reader->err);
-    const struct node_shape *kept = cluster_shape(nodes, &shape, reader->err);
-    if (kept == NULL) return TY_EUSAGE;
-    int result = 0;
-    if (reader->node.shards > 0) {
+    const struct node_shape *kept = NULL;
+    int result = cluster_shape(nodes, &shape, &kept, reader->err);
+    if (result >= 0 && reader->node.shards > 0) {
         if (take_other_shards(reader, at != NULL ? reader->all->shards[*at] : 0) < 0)
             return ty_fail_memory(reader->err);
         result = find_free(&reader->node, kept, true, &use);

@@ -90,6 +90,13 @@ int labels_set(struct labels *labels, const char *key, const char *value, ty_err
     return 0;
 }
 
+int labels_copy(struct labels *labels, const struct labels *from) {
+    int result = 0;
+    for (size_t i = 0; i < from->n && result == 0; i++)
+        result = labels_set(labels, from->items[i].key, from->items[i].value, NULL);
+    return result;
+}
+
 const char *labels_get(const struct labels *labels, const char *key) {
     bool there;
     size_t at = find_place(labels, key, &there);

@@ -26,6 +26,8 @@ struct labels {
 void labels_done(struct labels *labels);
 /* Adds or replaces, after a check of the syntax: TY_EUSAGE, or -ENOMEM. */
 int labels_set(struct labels *labels, const char *key, const char *value, ty_error *err);
+/* Adds or replaces all of `from`, which were checked when they got there; -ENOMEM. */
+int labels_copy(struct labels *labels, const struct labels *from);
 const char *labels_get(const struct labels *labels, const char *key); /* NULL when absent */
 
 enum label_operator { LABEL_IN, LABEL_NOT_IN };

@@ -35,8 +35,8 @@ void add_node(struct cluster *cluster, const struct node_text *node) {
     struct node_shape shape = {.total = parse_resources(node->total)};
     if (node->type) shape.accelerator_type = strdup(node->type);
     if (node->labels) set_labels(&shape, node->labels);
-    const struct node_shape *shared = cluster_shape(cluster, &shape, &err);
-    if (!shared) fail_msg("%s: %s", node->total, err.message);
+    const struct node_shape *shared = NULL;
+    if (cluster_shape(cluster, &shape, &shared, &err) < 0) fail_msg("%s: %s", node->total, err.message);
     struct node_use *use = NULL;
     if (node->available) {
         struct resources available = parse_resources(node->available);

@@ -2,6 +2,7 @@
  * failing_calls.h fails once, and from there on, when an agent is started, taken from the pool, or made with a
  * copy of this process. It runs, or why not was told; no process and no descriptor is left. This program is the
  * command, too. */
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,7 +18,9 @@
 #include "agent/agent.h"
 #include "agent_controller.h"
 #include "descriptors.h"
+#include "engine/description.h"
 #include "engine/local.h"
+#include "engine/slurm.h"
 #include "failing_calls.h"
 #include "failing_memory.h"
 
@@ -151,6 +154,61 @@ static int run_agent(int argc, char **argv) {
     return agent_main(3, argc > 5 ? (pid_t)strtol(argv[5], NULL, 10) : 0);
 }
 
+/* -- nodes that others describe: a want of memory is told as one, whether the caller wants the message or not */
+
+static int add_description(ty_error *err) {
+    Wire__Amount amount = WIRE__AMOUNT__INIT;
+    Wire__Amount *amounts[] = {&amount};
+    Wire__Label label = WIRE__LABEL__INIT;
+    Wire__Label *labels[] = {&label};
+    Wire__Devices devices = WIRE__DEVICES__INIT;
+    Wire__Devices *kinds[] = {&devices};
+    Wire__Join join = WIRE__JOIN__INIT;
+    int64_t half = QUANTITY_ONE / 2;
+    amount.name = devices.resource = (char *)"GPU";
+    amount.amount = QUANTITY_ONE;
+    label.key = label.value = (char *)"zone";
+    devices.number = 1;
+    devices.n_free = 1;
+    devices.free = &half;
+    join.accelerator_type = (char *)"A100";
+    join.n_resources = join.n_labels = join.n_devices = 1;
+    join.resources = amounts;
+    join.labels = labels;
+    join.devices = kinds;
+    struct cluster *cluster = cluster_create();
+    int result = cluster == NULL ? ty_fail_memory(err) : description_add(&join, "a", cluster, err);
+    cluster_destroy(cluster);
+    return result;
+}
+
+static int read_nodes(ty_error *err) {
+    char text[] = "NodeName=a CfgTRES=cpu=4 CPUTot=4 CPUAlloc=1 RealMemory=16000 AllocMem=0 State=MIXED "
+                  "ActiveFeatures=a100,rack1 Gres=gpu:a100:4 GresUsed=gpu:a100:1 Partitions=main\n";
+    struct slurm_site site = {0};
+    int result = slurm_read_nodes(text, NULL, NULL, &site, err);
+    if (result >= 0) assert_int_equal(site.nodes->n, 1);
+    if (result >= 0) slurm_site_done(&site);
+    return result;
+}
+
+static void expect_want_of_memory(int (*try)(ty_error *err)) {
+    for (long k = 0, left = -1; left < 0; k++) {
+        ty_error err = {0};
+        (void)memory_fails_after(k / 2, false);
+        int result = try(k % 2 == 0 ? &err : NULL);
+        left = memory_fails_after(-1, false);
+        assert_int_equal(result, left < 0 ? -ENOMEM : 0);
+        if (k % 2 == 0) assert_int_equal(err.code, result);
+    }
+}
+
+static void nodes_are_added(void **state) {
+    (void)state;
+    expect_want_of_memory(add_description);
+    expect_want_of_memory(read_nodes);
+}
+
 int main(int argc, char **argv) {
     if (argc > 3 && strcmp(argv[1], "agent") == 0) return run_agent(argc, argv);
     if (readlink("/proc/self/exe", controller_worker, sizeof controller_worker - 1) < 0) return 1;
@@ -159,6 +217,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(starts_fail),
         cmocka_unit_test(starts_of_the_pool_fail),
         cmocka_unit_test(copies_fail),
+        cmocka_unit_test(nodes_are_added),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

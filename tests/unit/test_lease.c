@@ -599,7 +599,8 @@ static struct cluster *four_devices(bool known) {
             shape.devices[0].bus_ids[i] = text(i == 1 ? "0000:3b:00.0" : "");
         }
     }
-    const struct node_shape *shared = cluster_shape(cluster, &shape, NULL);
+    const struct node_shape *shared = NULL;
+    assert_int_equal(cluster_shape(cluster, &shape, &shared, NULL), 0);
     assert_int_equal(cluster_add_node(cluster, "here", shared, NULL, NULL), 0);
     return cluster;
 }

@@ -69,8 +69,8 @@ static struct cluster *named_devices(const char *const *ids, size_t n, size_t ta
     for (size_t i = 0; i < n; i++)
         shape.devices->ids[i] = strdup(ids[i]);
     ty_error err = {0};
-    const struct node_shape *shared = cluster_shape(cluster, &shape, &err);
-    assert_non_null(shared);
+    const struct node_shape *shared = NULL;
+    assert_int_equal(cluster_shape(cluster, &shape, &shared, &err), 0);
     struct resources available = {0};
     assert_int_equal(resources_set(&available, "GPU", (quantity)(n - taken) * QUANTITY_ONE), 0);
     struct node_use *use = NULL;
