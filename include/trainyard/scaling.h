@@ -52,6 +52,10 @@ typedef struct ty_scaling_config {
     const ty_label *label_selector;    /* for every worker */
     size_t n_labels;
     double elastic_resize_monitor_interval_s; /* between two looks at the size of an elastic run; 0: 60 */
+    const ty_label *topology_strategy; /* in place of placement_strategy: {"gpu-domain", "STRICT_PACK"} is
+                                               * nodes that share one value of the label, {"node-id", "SPREAD"}
+                                               * how workers lie on them */
+    size_t n_topologies;
 } ty_scaling_config;
 
 /* The same, given and answered as JSON with the field names of Python's ScalingConfig.

@@ -133,6 +133,8 @@ class ScalingConfig:
     label_selector: labels that a worker's node must have; a list gives one map for each worker.
     use_tpu, topology: workers on TPU slices, such as topology="4x4".
     elastic_resize_monitor_interval_s: the least time between two looks at whether more workers would fit.
+    topology_strategy: in place of placement_strategy: {"gpu-domain": "STRICT_PACK", "node-id": "SPREAD"} is nodes that share
+        one value of the label, and a node for each worker there.
     trainer_resources: deprecated; reserved beside rank 0.
     """
 
@@ -146,6 +148,7 @@ class ScalingConfig:
     use_tpu: bool = False
     topology: str | None = None
     elastic_resize_monitor_interval_s: float = 60.0
+    topology_strategy: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
         resolved = self._resolved()

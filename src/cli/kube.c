@@ -161,7 +161,8 @@ static int make_line(const struct kube_command *command, const struct demand *de
                      struct words *line, ty_error *err) {
     /* A pod's nodes are chosen already: what is said of them here is not said there, where the labels are not
      * known. */
-    static const char *const here[] = {"label-selector", "placement", "name", "resume", "config"};
+    static const char *const here[] = {"label-selector", "placement", "topology-strategy",
+                                       "name",           "resume",    "config"};
     int result = say_share(line, demand, layout, err);
     if (result >= 0 && command->request.config != NULL) result = say(line, "--config", KUBERNETES_CONFIG, err);
     for (size_t i = 0; i < arguments->n_given && result >= 0; i++) {
@@ -193,7 +194,10 @@ static int leave_out_labels(struct buffer *config, ty_error *err) {
     int result = document_parse(config->data, config->size, "config", &document, err);
     if (result < 0) return result;
     json_t *root = document_root(document), *scaling = json_object_get(root, "scaling_config");
-    if (json_object_del(scaling != NULL ? scaling : root, "label_selector") == 0) {
+    json_t *fields = scaling != NULL ? scaling : root;
+    bool selector = json_object_del(fields, "label_selector") == 0;
+    bool domain = json_object_del(fields, "topology_strategy") == 0;
+    if (selector || domain) {
         json_t *list = json_pack("[O]", root);
         buffer_clear(config);
         result = list != NULL ? document_write(list, config, err) : ty_fail_memory(err);
@@ -215,7 +219,8 @@ static int make_text(struct kube_command *command, const struct arguments *argum
     json_t *objects = NULL;
     int result = kubernetes_lay_out(&command->request, demand, layout, err);
     if (result >= 0 && path != NULL) result = file_read(path, CONFIG_FILE_MAX, &config, err);
-    if (result >= 0 && path != NULL && demand->n_selectors > 0) result = leave_out_labels(&config, err);
+    bool labels = demand->n_selectors > 0 || demand->domain != NULL;
+    if (result >= 0 && path != NULL && labels) result = leave_out_labels(&config, err);
     if (path != NULL) command->request.config = config.size > 0 ? config.data : "";
     if (result >= 0 && command->request.fit) result = fit_variables(arguments, &variables, err);
     command->request.variables = (const char *const *)variables.items;

@@ -3,6 +3,7 @@
  * scaling. */
 #include "cli/run_options.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -53,6 +54,29 @@ static int set_placement(const struct option_spec *option, void *target, const c
     (void)option;
     return placement_strategy_parse(value, &((struct scaling_options *)target)->scaling.placement_strategy,
                                     err);
+}
+
+struct topology_reader {
+    struct scaling *scaling;
+    ty_error *err;
+};
+
+static int add_topology(void *context, char *piece) {
+    struct topology_reader *reader = context;
+    char *equals = strchr(piece, '=');
+    if (equals == NULL)
+        return ty_fail(reader->err, TY_EUSAGE,
+                       "must be LABEL=STRICT_PACK, as in gpu-domain=STRICT_PACK,node-id=SPREAD");
+    *equals = '\0';
+    return scaling_add_topology(reader->scaling, piece, equals + 1, reader->err);
+}
+
+static int set_topology(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    (void)option;
+    struct topology_reader reader = {&((struct scaling_options *)target)->scaling, err};
+    scaling_forget_topology(reader.scaling);
+    int result = str_split(value, ',', add_topology, &reader);
+    return result == -ENOMEM ? ty_fail_memory(err) : result;
 }
 
 /* One selector for all workers: a list of them, one each, can stand in a file alone, and is dropped with what
@@ -110,6 +134,11 @@ static const struct option_spec scaling_specs[] = {
     {"placement", 0, "PACK|SPREAD|STRICT_PACK|STRICT_SPREAD",
      "workers together on few nodes or apart on many; STRICT refuses what cannot be so (default: PACK)",
      set_placement, 0, strategies},
+    {"topology-strategy", 0, "LABEL=STRICT_PACK[,node-id=STRATEGY]",
+     "only nodes that share one value of the label, as one rack; node-id says how workers lie on them, in "
+     "place "
+     "of --placement (default: PACK)",
+     set_topology, 0, NULL},
     {"label-selector", 0, "KEY=VALUE[,...]",
      "only nodes with these labels; VALUE may be !v, in(a,b) or !in(a,b)", set_labels, 0, NULL},
     {"elastic-resize-monitor-interval", 0, "DURATION",

@@ -240,14 +240,17 @@ static int add_neighbours(const struct kubernetes_request *request, const struct
     if (layout->pods == 1 || layout->set) return 0; /* a JobSet has its slices to itself */
     if (demand->tpu.workers_per_slice > 0)
         return kubernetes_set(affinity, "podAffinity", demand_it(near(request, GKE_POOL)));
-    switch (demand->strategy) {
-    case PLACE_STRICT_SPREAD:
-        return kubernetes_set(affinity, "podAntiAffinity", demand_it(near(request, HOST_NAME)));
-    case PLACE_SPREAD:
-        return kubernetes_set(affinity, "podAntiAffinity", prefer(near(request, HOST_NAME)));
-    default:
-        return kubernetes_set(affinity, "podAffinity", prefer(near(request, HOST_NAME)));
-    }
+    bool apart = demand->strategy == PLACE_SPREAD || demand->strategy == PLACE_STRICT_SPREAD;
+    json_t *term = near(request, HOST_NAME);
+    int result = kubernetes_set(affinity, apart ? "podAntiAffinity" : "podAffinity",
+                                demand->strategy == PLACE_STRICT_SPREAD ? demand_it(term) : prefer(term));
+    if (result < 0 || demand->domain == NULL) return result;
+    json_t *together = demand_it(near(request, demand->domain));
+    if (apart) return kubernetes_set(affinity, "podAffinity", together);
+    result =
+        together == NULL ? -ENOMEM : json_object_update(json_object_get(affinity, "podAffinity"), together);
+    json_decref(together);
+    return result < 0 ? -ENOMEM : 0;
 }
 
 /* Nodes with devices keep others away by a taint. */

@@ -424,6 +424,11 @@ static int ask_labels(struct asking *asking) {
         return ty_fail(asking->err, TY_EUSAGE,
                        "a label selector for each worker takes a heterogeneous job, which is not asked for "
                        "here; give one for all");
+    if (demand->domain != NULL)
+        return ty_fail(asking->err, TY_EUSAGE,
+                       "nodes that share a value of %.80s are not asked for here, as features of Slurm have no "
+                       "values; give --slurm-option switches=1, or segment=N",
+                       demand->domain);
     for (size_t i = 0; demand->n_selectors == 1 && i < demand->selectors[0].n && result >= 0; i++)
         result = ask_label(asking, &demand->selectors[0].items[i]);
     return result;

@@ -435,8 +435,8 @@ static bool explain_sums(struct view *view, size_t n, int64_t most) {
     return said;
 }
 
-/* Enough in sum, but in pieces that no worker can use. Told of the resource that holds fewest workers; counts of
- * workers are clipped as sums are. */
+/* Enough in sum, but in pieces that no worker can use. Told of the resource that holds fewest workers; counts
+ * of workers are clipped as sums are. */
 static void explain_pieces(struct view *view, size_t n, int64_t most) {
     const struct resources *wanted = view->wanted;
     const struct resource *scarce = NULL;
@@ -462,6 +462,29 @@ static void explain_pieces(struct view *view, size_t n, int64_t most) {
         add_short(view, scarce->name, total_need(view->proposal->demand, scarce->name, n), have);
 }
 
+/* All of them may fit the nodes, but not those of one value of the label. Told of a worker's first resource. */
+static void explain_domain(struct view *view, size_t n, int64_t most) {
+    const struct demand *demand = view->proposal->demand;
+    if (demand->strategy != PLACE_PACK)
+        buffer_printf(view->out, "%s: ", placement_strategy_name(demand->strategy));
+    say_workers(view, n);
+    buffer_printf(view->out, " do not fit on nodes of one %s%s: ", demand->domain,
+                  *free_word(view) ? " now" : "");
+    size_t before = view->out->size;
+    buffer_printf(view->out, "%s here is ", demand->domain);
+    if (!say_values(view, label_of, demand->domain)) {
+        view->out->size = before;
+        buffer_printf(view->out, "%s is on no node", demand->domain);
+    }
+    buffer_printf(view->out, "; the most that one holds is %lld; ", (long long)most);
+    say_fewer(view, most);
+    buffer_printf(view->out, "%sleave the label out", most > 0 ? " or " : "");
+    const struct resource *first = view->wanted->items;
+    quantity have;
+    if (view->wanted->n > 0 && quantity_multiply(first->amount, most, &have))
+        add_short(view, first->name, total_need(demand, first->name, n), have);
+}
+
 /* Every worker fits some node, but not all of them fit together: told by strategy. With a selector for each
  * worker the nodes that count are not those of one of them, and all are spoken of. */
 static int explain_many(struct view *view) {
@@ -470,7 +493,9 @@ static int explain_many(struct view *view) {
     int64_t most = proposal_most(view->proposal, n - 1);
     if (most < 0) return (int)most;
     if (demand->n_selectors > 1) view->selector = NULL;
-    if (demand->strategy == PLACE_STRICT_PACK) {
+    if (demand->domain != NULL) {
+        explain_domain(view, n, most);
+    } else if (demand->strategy == PLACE_STRICT_PACK) {
         buffer_text(view->out, "STRICT_PACK wants all of ");
         say_workers(view, n);
         buffer_printf(view->out, " on one node%s: ", *free_word(view) ? " now" : "");

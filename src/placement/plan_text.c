@@ -145,7 +145,8 @@ static void draw_plan(struct plan_drawing *drawing) {
     say_count(drawing->out, drawing->plan->n_workers, "worker");
     buffer_text(drawing->out, " on ");
     say_count(drawing->out, drawing->plan->n_nodes_used, "node");
-    buffer_printf(drawing->out, " (%s)", placement_strategy_name(demand->strategy));
+    buffer_printf(drawing->out, " (%s%s%s)", placement_strategy_name(demand->strategy),
+                  demand->domain ? " in one " : "", demand->domain ? demand->domain : "");
     if (demand->per_worker.n) buffer_text(drawing->out, ", each ");
     say_resources(drawing->out, &demand->per_worker);
     if (demand->trainer.n) buffer_text(drawing->out, "; beside rank 0 the trainer: ");

@@ -33,11 +33,12 @@ struct gang {
     const uint32_t *kind_of; /* n kind indices, NULL: all of kind 0 */
     size_t n;
     enum placement_strategy strategy;
-    const uint32_t
-        *excluded; /* nodes that STRICT_SPREAD must not use (host bundles of this gang already); n_excluded */
+    const char *domain; /* a label that all nodes must agree in (docs/spec/placement.md 3.2 step 9), or NULL */
+    /* For a gang of which a part is placed already (3.2 steps 7 and 8, vectors P20 and P22). A run asks for
+     * neither: each attempt is placed whole. */
+    const uint32_t *excluded; /* nodes that STRICT_SPREAD must not use, n_excluded of them */
     size_t n_excluded;
     int64_t soft_target; /* STRICT_PACK: node tried first; negative: none */
-    const char *domain;  /* a label that all nodes must agree in (docs/spec/placement.md 3.2 step 9), or NULL */
 };
 
 enum planner_result { PLANNER_PLACED, PLANNER_BUSY, PLANNER_INFEASIBLE };

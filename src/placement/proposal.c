@@ -18,6 +18,7 @@ struct gang proposal_gang(const struct proposal *proposal, size_t n) {
                          .kind_of = proposal->kind_of,
                          .n = n,
                          .strategy = demand->strategy,
+                         .domain = demand->domain,
                          .soft_target = -1};
 }
 
@@ -118,7 +119,7 @@ static int search_down(struct proposal *proposal, size_t least, size_t most) {
 }
 
 /* With a selector for each worker nothing bounds it from above: a worker more is another selector, and may fit
- * where the one before does not. */
+ * where the one before does not. In one domain there is no more room than on all nodes. */
 int proposal_place(struct proposal *proposal, size_t least, size_t most) {
     const struct demand *demand = proposal->demand;
     if (demand->tpu.workers_per_slice > 0) {
@@ -137,7 +138,8 @@ int proposal_place(struct proposal *proposal, size_t least, size_t most) {
 int64_t proposal_most(struct proposal *proposal, size_t most) {
     const struct demand *demand = proposal->demand;
     if (most == 0) return 0;
-    if (demand->tpu.workers_per_slice == 0 && demand->n_selectors <= 1 && demand->trainer.n == 0)
+    if (demand->tpu.workers_per_slice == 0 && demand->n_selectors <= 1 && demand->trainer.n == 0 &&
+        demand->domain == NULL)
         return planner_capacity(proposal->planner, &proposal->kinds[1], demand->strategy, (int64_t)most);
     int result = proposal_place(proposal, 1, most);
     if (result <= 0) return result;

@@ -22,7 +22,7 @@ static bool is_word(const char *text, size_t size, size_t limit, const char *inn
     return true;
 }
 
-static int check_key(const char *key, ty_error *err) {
+int label_check_key(const char *key, ty_error *err) {
     const char *slash = strchr(key, '/');
     const char *name = slash == NULL ? key : slash + 1;
     bool good = is_word(name, strlen(name), NAME_LIMIT, "-_.");
@@ -67,7 +67,7 @@ static size_t find_place(const struct labels *labels, const char *key, bool *the
 }
 
 int labels_set(struct labels *labels, const char *key, const char *value, ty_error *err) {
-    int result = check_key(key, err);
+    int result = label_check_key(key, err);
     if (result == 0) result = check_value(key, value, err);
     if (result < 0) return result;
     CLEANUP_FREE char *copy = strdup(value);
@@ -214,7 +214,7 @@ int label_selector_copy(struct label_selector *to, const struct label_selector *
 
 int label_selector_add(struct label_selector *selector, const char *key, const char *expression,
                        ty_error *err) {
-    int result = check_key(key, err);
+    int result = label_check_key(key, err);
     if (result < 0) return result;
     if (selector->n == LABELS_MAX)
         return ty_fail(err, TY_EUSAGE, "a label selector of more than %d constraints", LABELS_MAX);

@@ -42,6 +42,7 @@ void scaling_slice_done(struct tpu_demand *tpu);
     X(SPELL_RESOURCES, "`resources_per_worker`", "--resources")                                   \
     X(SPELL_TRAINER_RESOURCES, "`trainer_resources`", "--trainer-resources")                      \
     X(SPELL_PLACEMENT, "`placement_strategy`", "--placement")                                     \
+    X(SPELL_TOPOLOGY_STRATEGY, "`topology_strategy`", "--topology-strategy")                      \
     X(SPELL_TYPE, "`accelerator_type`", "--accelerator-type")                                     \
     X(SPELL_INVALID_TYPE, "Invalid accelerator_type", "Invalid --accelerator-type")               \
     X(SPELL_TOPOLOGY, "`topology`", "--topology")                                                 \

@@ -166,6 +166,25 @@ static int read_label_selector(const struct scaling_reader *reader, const json_t
     return 0;
 }
 
+static int read_topology_strategy(const struct scaling_reader *reader, const json_t *value) {
+    const char *label;
+    json_t *strategy;
+    char text[64];
+    if (!json_is_object(value) && !json_is_null(value))
+        return refuse(reader, value, "a map of labels to strategies, or null");
+    scaling_forget_topology(reader->scaling);
+    json_object_foreach((json_t *)value, label, strategy) {
+        if (!json_is_string(strategy))
+            return at(reader, strategy,
+                      ty_fail(reader->err, TY_EUSAGE, "`%s`: the strategy of %.80s must be text, not %s",
+                              reader->field, label, describe(strategy, text)));
+        if (scaling_add_topology(reader->scaling, label, json_string_value(strategy), reader->err) == 0)
+            continue;
+        return at(reader, strategy, ty_wrap(reader->err, "`%s`", reader->field));
+    }
+    return 0;
+}
+
 /* The value of reader->field. */
 static int read_field(const struct scaling_reader *reader, const json_t *value) {
     struct scaling *to = reader->scaling;
@@ -186,6 +205,7 @@ static int read_field(const struct scaling_reader *reader, const json_t *value) 
     if (str_equal(field, "label_selector")) return read_label_selector(reader, value);
     if (str_equal(field, "use_tpu")) return read_bool(reader, value, &to->use_tpu);
     if (str_equal(field, "topology")) return read_text(reader, value, &to->topology);
+    if (str_equal(field, "topology_strategy")) return read_topology_strategy(reader, value);
     if (!json_is_number(value)) return refuse(reader, value, "a number of seconds");
     to->elastic_resize_monitor_interval_s = json_number_value(value);
     return 0;
@@ -204,6 +224,7 @@ int scaling_read(struct scaling *scaling, const json_t *map, const struct docume
         "label_selector",
         "use_tpu",
         "topology",
+        "topology_strategy",
         "elastic_resize_monitor_interval_s",
     };
     struct scaling made;

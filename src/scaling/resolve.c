@@ -17,6 +17,7 @@ enum { TYPE_AMOUNT = QUANTITY_ONE / 1000 }; /* so that at most 1000 workers shar
 void demand_done(struct demand *demand) {
     resources_done(&demand->per_worker);
     resources_done(&demand->trainer);
+    free(demand->domain);
     free(demand->accelerator_type);
     scaling_selectors_done(demand->selectors, demand->n_selectors);
     scaling_slice_done(&demand->tpu);
@@ -118,7 +119,9 @@ static int resolve(const struct scaling *scaling, bool train_v1, struct demand *
     demand->min_workers = (size_t)scaling->min_workers;
     demand->max_workers = (size_t)scaling->max_workers;
     demand->elastic = scaling->elastic;
-    demand->strategy = scaling->placement_strategy;
+    const struct topology_strategy *topology = &scaling->topology_strategy;
+    demand->strategy = topology->given ? topology->nodes : scaling->placement_strategy;
+    if (scaling_copy_text(&demand->domain, topology->domain) < 0) return ty_fail_memory(err);
     if (scaling->has_trainer_resources)
         result = copy_without_zeros(&demand->trainer, &scaling->trainer_resources);
     else if (train_v1)

@@ -38,6 +38,31 @@ int scaling_wrap_strategy(const char *text, ty_error *err) {
     return ty_wrap(err, "Invalid placement group strategy: `placement_strategy`=\"%.80s\"", text);
 }
 
+void scaling_forget_topology(struct scaling *scaling) {
+    free(scaling->topology_strategy.domain);
+    scaling->topology_strategy = (struct topology_strategy){0};
+}
+
+int scaling_add_topology(struct scaling *scaling, const char *label, const char *strategy, ty_error *err) {
+    struct topology_strategy *to = &scaling->topology_strategy;
+    enum placement_strategy means;
+    if (placement_strategy_parse(strategy, &means, err) < 0 || label_check_key(label, err) < 0)
+        return ty_wrap(err, "%.80s=%.80s", label, strategy);
+    to->given = true;
+    if (str_equal(label, "node-id") || str_equal(label, "ray.io/node-id")) {
+        to->nodes = means;
+        return 0;
+    }
+    if (means != PLACE_STRICT_PACK)
+        return ty_fail(
+            err, TY_EUSAGE,
+            "%.80s=%s: a label other than node-id must be STRICT_PACK: all nodes have one value of it", label,
+            strategy);
+    if (to->domain != NULL && !str_equal(to->domain, label))
+        return ty_fail(err, TY_EUSAGE, "%.80s and %.80s: name one label beside node-id", to->domain, label);
+    return scaling_copy_text(&to->domain, label) < 0 ? ty_fail_memory(err) : 0;
+}
+
 void scaling_init(struct scaling *scaling) {
     *scaling = (struct scaling){.min_workers = 1, .max_workers = 1, .elastic_resize_monitor_interval_s = 60};
 }
@@ -65,6 +90,7 @@ void scaling_done(struct scaling *scaling) {
     resources_done(&scaling->trainer_resources);
     free(scaling->accelerator_type);
     free(scaling->topology);
+    scaling_forget_topology(scaling);
     scaling_selectors_done(scaling->selectors, scaling->n_selectors);
     scaling_init(scaling);
 }
@@ -82,13 +108,14 @@ int scaling_copy_text(char **to, const char *from) {
 int scaling_copy(struct scaling *to, const struct scaling *from) {
     struct scaling copy = *from;
     copy.resources_per_worker = copy.trainer_resources = (struct resources){0};
-    copy.accelerator_type = copy.topology = NULL;
+    copy.accelerator_type = copy.topology = copy.topology_strategy.domain = NULL;
     copy.selectors = NULL;
     copy.n_selectors = 0;
     if (resources_copy(&copy.resources_per_worker, &from->resources_per_worker) < 0 ||
         resources_copy(&copy.trainer_resources, &from->trainer_resources) < 0 ||
         scaling_copy_text(&copy.accelerator_type, from->accelerator_type) < 0 ||
         scaling_copy_text(&copy.topology, from->topology) < 0 ||
+        scaling_copy_text(&copy.topology_strategy.domain, from->topology_strategy.domain) < 0 ||
         scaling_selectors_copy(&copy.selectors, from->selectors, from->n_selectors) < 0) {
         scaling_done(&copy);
         return -ENOMEM;
@@ -171,6 +198,21 @@ static int take_labels(struct scaling *scaling, const ty_scaling_config *config,
     return 0;
 }
 
+static int take_topology(struct scaling *scaling, const ty_scaling_config *config, ty_error *err) {
+    if (config->n_topologies > 0 && config->topology_strategy == NULL)
+        return ty_fail(err, TY_EUSAGE, "`topology_strategy` is NULL, but `n_topologies` is %zu",
+                       config->n_topologies);
+    for (size_t i = 0; i < config->n_topologies; i++) {
+        const ty_label *label = &config->topology_strategy[i];
+        if (label->key == NULL || label->value == NULL)
+            return ty_fail(err, TY_EUSAGE, "`topology_strategy`: key and value of label %zu must not be NULL",
+                           i);
+        if (scaling_add_topology(scaling, label->key, label->value, err) < 0)
+            return ty_wrap(err, "`topology_strategy`");
+    }
+    return 0;
+}
+
 static int take_config(struct scaling *scaling, const ty_scaling_config *config, ty_error *err) {
     scaling->elastic = config->max_workers != 0;
     if (config->num_workers != 0) scaling->min_workers = config->num_workers;
@@ -190,7 +232,8 @@ static int take_config(struct scaling *scaling, const ty_scaling_config *config,
     if (result == 0)
         result = take_resources(&scaling->trainer_resources, &scaling->has_trainer_resources,
                                 &config->trainer_resources, "trainer_resources", err);
-    return result == 0 ? take_labels(scaling, config, err) : result;
+    if (result == 0) result = take_labels(scaling, config, err);
+    return result == 0 ? take_topology(scaling, config, err) : result;
 }
 
 int scaling_from_public(struct scaling *scaling, const ty_scaling_config *config, ty_error *err) {

@@ -44,6 +44,11 @@ struct scaling {
     bool has_trainer_resources;
     struct resources trainer_resources;
     enum placement_strategy placement_strategy;
+    struct topology_strategy { /* in its place: placement by labels (docs/spec/placement.md 3.1) */
+        bool given;
+        enum placement_strategy nodes; /* on the nodes of one domain, or of all */
+        char *domain;                  /* the label in whose value they agree; owned, NULL when none is named */
+    } topology_strategy;
     char *accelerator_type;           /* owned, NULL when not given */
     char *topology;                   /* owned, NULL when not given */
     struct label_selector *selectors; /* owned array */
@@ -63,6 +68,10 @@ int scaling_from_public(struct scaling *scaling, const ty_scaling_config *config
 /* "4" or "2:8", as -n takes it; fails with "must be ...". */
 int scaling_parse_workers(struct scaling *scaling, const char *text, ty_error *err);
 
+/* One entry of `topology_strategy`: node-id and a strategy, or the label of the domains and STRICT_PACK. */
+int scaling_add_topology(struct scaling *scaling, const char *label, const char *strategy, ty_error *err);
+void scaling_forget_topology(struct scaling *scaling); /* as if it was not given */
+
 /* What the workers need, all of it resolved and checked. */
 struct demand {
     enum face face; /* of the scaling config */
@@ -71,6 +80,7 @@ struct demand {
     struct resources per_worker; /* no zeros; with accelerator_type:<T> = 0.001 where a type was given */
     struct resources trainer;    /* beside rank 0; empty by default */
     enum placement_strategy strategy;
+    char *domain;           /* a label in whose value all nodes agree; NULL: none */
     char *accelerator_type; /* NULL: any */
     struct label_selector *selectors;
     size_t n_selectors; /* 0: none; 1: for every worker; else one a worker */

@@ -106,8 +106,21 @@ static int check_amounts(const struct scaling *scaling, const struct resources *
     return 0;
 }
 
+/* A slice is a domain of its own, which its labels name. */
+static int check_topology(const struct scaling *scaling, ty_error *err) {
+    if (!scaling->topology_strategy.given) return 0;
+    if (scaling->placement_strategy != PLACE_PACK)
+        return ty_fail(err, TY_EUSAGE, "%s and %s both say where workers go: give one of the two",
+                       spell(scaling, SPELL_PLACEMENT), spell(scaling, SPELL_TOPOLOGY_STRATEGY));
+    if (scaling->use_tpu && scaling->topology_strategy.domain != NULL)
+        return ty_fail(err, TY_EUSAGE, "Cannot set %s when %s: the reservation of slices owns the labels",
+                       spell(scaling, SPELL_TOPOLOGY_STRATEGY), spell(scaling, SPELL_USE_TPU));
+    return 0;
+}
+
 int scaling_validate_rest(const struct scaling *scaling, const struct resources *per_worker, ty_error *err) {
     int result = check_counts(scaling, err);
+    if (result == 0) result = check_topology(scaling, err);
     if (result < 0) return result;
     if (!scaling->use_gpu && given(scaling, "GPU") != 0)
         return refuse_unwanted(scaling, SPELL_WITHOUT_GPU, SPELL_GIVE_GPU, SPELL_GPU, err);

@@ -193,6 +193,14 @@ class Layout(KubeCase):
             affinity = self.pod("-n", "2", "--placement", placement)["affinity"]
             self.assertEqual([how + "DuringSchedulingIgnoredDuringExecution"], list(affinity[kind]))
 
+    def test_pods_share_a_value_of_a_label(self):
+        for strategy, kinds in (("rack=STRICT_PACK", {"podAffinity"}), ("rack=STRICT_PACK,node-id=SPREAD", {"podAffinity", "podAntiAffinity"})):
+            pod = self.pod("-n", "2", "--topology-strategy", strategy)
+            self.assertEqual(kinds, set(pod["affinity"]))
+            (term,) = pod["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+            self.assertEqual("rack", term["topologyKey"])
+            self.assertNotIn("--topology-strategy", pod["containers"][0].get("command", []) + pod["containers"][0].get("args", []))
+
     def test_the_pods_find_each_other(self):
         objects = self.kube("-n", "2", "--name", "job", "--", "prog", "x")
         pod = objects["Job"]["spec"]["template"]["spec"]
@@ -387,7 +395,8 @@ class Pods(KubeCase):
 
     def test_labels_of_a_config_file_choose_nodes_and_not_in_the_pods(self):
         """Where nobody knows the labels of their nodes."""
-        path = self.write("c.yaml", "num_workers: 1\nlabel_selector: {zone: 'in(a,b)', disk: '!slow'}\n")
+        path = self.write("c.yaml", "num_workers: 1\ntopology_strategy: {rack: STRICT_PACK}\n"
+                                    "label_selector: {zone: 'in(a,b)', disk: '!slow'}\n")
         objects = self.kube("--config", path, "--command", COMMAND, "--storage-path", self.storage, "--", "echo", "here")
         pod = objects["Job"]["spec"]["template"]["spec"]
         self.assertEqual(2, len(pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"][0]["matchExpressions"]))

@@ -141,6 +141,23 @@ class Shape(PlanCase):
                 self.assertEqual(per_worker, plan["per_worker"])
                 self.assertEqual(total, plan["total"])
 
+    def test_one_domain(self):
+        racks = [{"name": "%s-[01-%02d]" % (rack, n), "resources": {"CPU": 8, "GPU": 4}, "labels": {"gpu-domain": rack}}
+                 for rack, n in (("small", 2), ("large", 18))]
+        cluster = {"nodes": racks + [{"name": "alone", "resources": {"CPU": 800, "GPU": 400}}]}
+        gang = ["--use-gpu", "--resources", "GPU=4,CPU=2"]
+        for strategy in ("gpu-domain=STRICT_PACK", "gpu-domain=STRICT_PACK,node-id=SPREAD"):
+            plan = self.fits(cluster, "-n", "15", *gang, "--topology-strategy", strategy)
+            self.assertEqual(15, len({worker["node"] for worker in plan["workers"] if worker["node"].startswith("large-")}))
+        plan = self.refused("infeasible", cluster, "-n", "19", *gang, "--topology-strategy", "gpu-domain=STRICT_PACK")
+        self.assertIn("the most that one holds is 18", plan["reason"])
+        path = self.write("cluster.json", json.dumps(cluster))
+        elastic = self.trainyard("plan", "--cluster", path, "-n", "1:40", *gang, "--topology-strategy", "gpu-domain=STRICT_PACK")
+        self.assertIn("18 workers on 18 nodes (PACK in one gpu-domain)", self.assert_status(0, elastic).out)
+        for words, told in ((["gpu-domain"], "LABEL=STRICT_PACK"), (["gpu-domain=PACK"], "must be STRICT_PACK"),
+                            (["node-id=PACK", "--placement", "SPREAD"], "--placement and --topology-strategy")):
+            self.assert_usage(self.trainyard("plan", "--topology-strategy", *words), "plan", told)
+
     def test_trainer_resources_count(self):
         path = self.write("cluster.json", json.dumps(nodes({"CPU": 8})))
         finished = self.trainyard("plan", "--cluster", path, "--format", "json", "-n", "2", "--trainer-resources", "CPU=3")

@@ -173,6 +173,7 @@ def test_resolution_leaves_the_users_dict_alone():
         ({"use_gpu": "yes"}, "use_gpu"),
         ({"use_gpu": 1}, "use_gpu"),
         ({"topology": 44}, "topology"),
+        ({"topology_strategy": {"rack": "SPREAD"}}, "rack"),
         ({"accelerator_type": object()}, "accelerator_type"),
     ],
 )

@@ -71,6 +71,7 @@ void ask_for(struct test *test, struct cluster *cluster, struct ask ask) {
     demand->per_worker = parse_resources(ask.per_worker);
     if (ask.trainer) demand->trainer = parse_resources(ask.trainer);
     demand->strategy = ask.strategy;
+    if (ask.domain) demand->domain = strdup(ask.domain);
     if (!ask.selector) return;
     demand->n_selectors = 1;
     demand->selectors = calloc(1, sizeof *demand->selectors);

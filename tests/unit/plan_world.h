@@ -25,6 +25,7 @@ struct ask {
     size_t min, max; /* max 0: not elastic */
     const char *per_worker, *trainer, *selector;
     enum placement_strategy strategy;
+    const char *domain;
 };
 
 struct test {

@@ -148,6 +148,38 @@ static void test_refusals_of_all_workers(void **state) {
 
 /* ---- JSON and drawing ---- */
 
+/* Workers that are to share one value of a label. */
+static void test_refusals_of_a_domain(void **state) {
+    (void)state;
+    static const struct node_text racks[] = {{"a", "GPU=4", .labels = "rack=1"},
+                                             {"b", "GPU=4", "GPU=2", .labels = "rack=2"},
+                                             {"c", "GPU=4", .labels = "rack=2"},
+                                             {"d", "GPU=64"},
+                                             {0}};
+    expect_refusal(
+        cluster_of(racks), (struct ask){.min = 9, .per_worker = "GPU=1", .domain = "rack"}, PLAN_INFEASIBLE,
+        "9 workers of 1 GPU do not fit on nodes of one rack: rack here is 1 (1 node), 2 (2 nodes); the "
+        "most that one holds is 8; use at most 8 workers or leave the label out",
+        "GPU 9/8");
+    expect_refusal(
+        cluster_of(racks), (struct ask){.min = 8, .per_worker = "GPU=1", .domain = "rack"}, PLAN_BUSY,
+        "8 workers of 1 GPU do not fit on nodes of one rack now: rack here is 1 (1 node), 2 (2 nodes); "
+        "the most that one holds is 6; use at most 6 workers or leave the label out",
+        "GPU 8/6");
+    expect_refusal(
+        cluster_of(racks),
+        (struct ask){.min = 3, .per_worker = "GPU=1", .domain = "rack", .strategy = PLACE_STRICT_SPREAD},
+        PLAN_INFEASIBLE,
+        "STRICT_SPREAD: 3 workers of 1 GPU do not fit on nodes of one rack: rack here is 1 (1 node), 2 "
+        "(2 nodes); the most that one holds is 2; use at most 2 workers or leave the label out",
+        "GPU 3/2");
+    expect_refusal(
+        cluster_of(racks), (struct ask){.min = 1, .per_worker = "GPU=1", .domain = "row"}, PLAN_INFEASIBLE,
+        "1 worker of 1 GPU do not fit on nodes of one row: row is on no node; the most that one holds "
+        "is 0; leave the label out",
+        "GPU 1/0");
+}
+
 static const char expected_json[] = "{\n"
                                     "  \"feasible\": true,\n"
                                     "  \"per_worker\": {\"CPU\": 4, \"GPU\": 2},\n"
@@ -237,11 +269,9 @@ static void test_a_long_drawing_is_cut(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refusals_of_one_worker),
-        cmocka_unit_test(test_refusals_of_all_workers),
-        cmocka_unit_test(test_json_of_a_plan),
-        cmocka_unit_test(test_json_of_a_refusal),
-        cmocka_unit_test(test_drawing),
+        cmocka_unit_test(test_refusals_of_one_worker), cmocka_unit_test(test_refusals_of_all_workers),
+        cmocka_unit_test(test_refusals_of_a_domain),   cmocka_unit_test(test_json_of_a_plan),
+        cmocka_unit_test(test_json_of_a_refusal),      cmocka_unit_test(test_drawing),
         cmocka_unit_test(test_a_long_drawing_is_cut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -239,6 +239,16 @@ static void more_is_refused_than_upstream(void **state) {
         {"{'label_selector': {'-a': 'b'}}", "`label_selector`"},
         {"{'label_selector': 'a=b'}", "`label_selector` must be a map of labels to text"},
         {"{'label_selector': ['a']}", "`label_selector` must be a map of labels to text"},
+        {"{'topology_strategy': 'PACK'}", "`topology_strategy` must be a map of labels to strategies"},
+        {"{'topology_strategy': {'rack': 1}}", "the strategy of rack must be text, not 1"},
+        {"{'topology_strategy': {'rack': 'SPREAD'}}", "a label other than node-id must be STRICT_PACK"},
+        {"{'topology_strategy': {'rack': 'NEAR'}}", "rack=NEAR: must be PACK, SPREAD"},
+        {"{'topology_strategy': {'-rack': 'STRICT_PACK'}}", "label key \"-rack\""},
+        {"{'topology_strategy': {'a': 'STRICT_PACK', 'b': 'STRICT_PACK'}}", "name one label beside node-id"},
+        {"{'topology_strategy': {'a': 'STRICT_PACK'}, 'placement_strategy': 'SPREAD'}",
+         "`placement_strategy` and `topology_strategy` both say"},
+        {"{" TPU_V4 "'2x2x2', 'num_workers': 2, 'topology_strategy': {'a': 'STRICT_PACK'}}",
+         "Cannot set `topology_strategy` when `use_tpu=True`"},
         {"{'use_gpu': 1}", "`use_gpu` must be true or false"},
         {"{'use_tpu': 'yes'}", "`use_tpu` must be true or false"},
         {"{'topology': 4}", "`topology` must be text"},
@@ -342,6 +352,30 @@ static void selectors_are_for_all_or_for_each(void **state) {
     demand_done(&demand);
 }
 
+static void a_topology_strategy_names_a_domain(void **state) {
+    (void)state;
+    static const struct {
+        const char *config, *domain;
+        enum placement_strategy strategy;
+    } rows[] = {
+        {"{'topology_strategy': null}", NULL, PLACE_PACK},
+        {"{'topology_strategy': {}, 'placement_strategy': 'SPREAD'}", NULL, PLACE_SPREAD},
+        {"{'topology_strategy': {'gpu-domain': 'STRICT_PACK'}}", "gpu-domain", PLACE_PACK},
+        {"{'topology_strategy': {'node-id': 'STRICT_SPREAD', 'ray.io/gpu-domain': 'STRICT_PACK'}}",
+         "ray.io/gpu-domain", PLACE_STRICT_SPREAD},
+        {"{'topology_strategy': {'ray.io/node-id': 'SPREAD'}}", NULL, PLACE_SPREAD},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct demand demand = {0};
+        ty_error err = {0};
+        if (resolve(rows[i].config, &demand, &err) < 0) fail_msg("%s: %s", rows[i].config, err.message);
+        assert_int_equal(demand.strategy, rows[i].strategy);
+        assert_true((demand.domain == NULL) == (rows[i].domain == NULL));
+        if (rows[i].domain != NULL) assert_string_equal(demand.domain, rows[i].domain);
+        demand_done(&demand);
+    }
+}
+
 static void trainer_resources_are_reserved_and_warned_of(void **state) {
     (void)state;
     struct demand demand = {0};
@@ -433,12 +467,14 @@ static void known_accelerator_types_are_accepted(void **state) {
 static void the_c_struct_says_the_same(void **state) {
     (void)state;
     const ty_label labels[] = {{"zone", "in(a,b)"}};
+    const ty_label topology[] = {{"rack", "STRICT_PACK"}, {"node-id", "SPREAD"}};
     const ty_scaling_config config = {
         .num_workers = 4,
         .max_workers = 8,
         .use_gpu = true,
         .resources_per_worker = TY_RESOURCES({"CPU", 4}, {"GPU", 0.5}),
-        .placement_strategy = "SPREAD",
+        .topology_strategy = topology,
+        .n_topologies = 2,
         .accelerator_type = "A100",
         .label_selector = labels,
         .n_labels = 1,
@@ -455,6 +491,7 @@ static void the_c_struct_says_the_same(void **state) {
     assert_true(demand.elastic && demand.min_workers == 4 && demand.max_workers == 8);
     assert_true(scaling.elastic_resize_monitor_interval_s == 5);
     assert_int_equal(demand.strategy, PLACE_SPREAD);
+    assert_string_equal(demand.domain, "rack");
     assert_int_equal(demand.n_selectors, 1);
     /* resolution leaves what was given */
     assert_int_equal(scaling.resources_per_worker.n, 2);
@@ -476,6 +513,8 @@ static void bad_c_structs_are_refused(void **state) {
         {.resources_per_worker = TY_RESOURCES({NULL, 1})},
         {.trainer_resources = TY_RESOURCES({"cpu", 1})},
         {.placement_strategy = "NEAR"},
+        {.topology_strategy = no_value, .n_topologies = 1},
+        {.n_topologies = 1},
         {.label_selector = no_value, .n_labels = 1},
         {.n_labels = 1},
     };
@@ -613,6 +652,7 @@ int main(void) {
         cmocka_unit_test(slices_have_their_workers),
         cmocka_unit_test(tpu_units_multiply),
         cmocka_unit_test(selectors_are_for_all_or_for_each),
+        cmocka_unit_test(a_topology_strategy_names_a_domain),
         cmocka_unit_test(trainer_resources_are_reserved_and_warned_of),
         cmocka_unit_test(the_first_train_reserves_a_cpu),
         cmocka_unit_test(sharing_a_gpu_is_warned_of_where_nccl_may_be_used),
