@@ -59,11 +59,9 @@ static void devices_json(const struct inventory *inventories, size_t n, struct b
 }
 
 static void devices_text(const struct inventory *inventories, size_t n, struct buffer *out) {
-    static const char *const heads[] = {"RESOURCE", "ID", "TYPE", "NAME", "MEMORY", "BUS", "UUID"};
-    CLEANUP(table_done) struct text_table table = {.n_columns = ARRAY_SIZE(heads)};
+    CLEANUP(table_done) struct text_table table = {0};
     size_t devices = 0;
-    for (size_t i = 0; i < ARRAY_SIZE(heads); i++)
-        table_cell(&table, heads[i]);
+    TABLE_HEADS(&table, "RESOURCE", "ID", "TYPE", "NAME", "MEMORY", "BUS", "UUID");
     for (size_t i = 0; i < n; i++)
         for (size_t d = 0; d < inventories[i].n; d++, devices++) {
             const struct device *device = &inventories[i].devices[d];
@@ -100,10 +98,8 @@ static void list_types(int format, struct buffer *out) {
         }
         buffer_text(out, "\n]}\n");
     } else {
-        static const char *const heads[] = {"TYPE", "VENDOR", "RESOURCE", "NOTE"};
-        CLEANUP(table_done) struct text_table table = {.n_columns = ARRAY_SIZE(heads)};
-        for (size_t i = 0; i < ARRAY_SIZE(heads); i++)
-            table_cell(&table, heads[i]);
+        CLEANUP(table_done) struct text_table table = {0};
+        TABLE_HEADS(&table, "TYPE", "VENDOR", "RESOURCE", "NOTE");
         for (size_t i = 0; i < n; i++) {
             table_cell(&table, types[i].type);
             table_cell(&table, types[i].vendor);

@@ -45,18 +45,16 @@ static int add_score(void *context, const struct journal_checkpoint *row) {
 
 static void add_row(struct survey *survey, const struct journal_checkpoint *row, int64_t bytes, bool best,
                     bool latest) {
-    static const char *const heads[] = {"NAME", "ATTEMPT", "COMMITTED", "BYTES", "AMONG THESE"};
     const char *attribute = survey->attribute;
     struct text_table *table = &survey->table;
     CLEANUP(buffer_done) struct buffer text = {0};
     if (survey->n == 0) {
-        table->n_columns = ARRAY_SIZE(heads) + (attribute != NULL ? 2 : 1);
-        for (size_t i = 0; i < ARRAY_SIZE(heads); i++)
-            table_cell(table, heads[i]);
+        TABLE_HEADS(table, "NAME", "ATTEMPT", "COMMITTED", "BYTES", "AMONG THESE");
         bool least = survey->policy.score_order == SCORE_MIN;
         if (attribute != NULL) buffer_printf(&text, "SCORE: %s, %s", attribute, least ? "min" : "max");
-        if (attribute != NULL) table_take(table, &text);
-        table_cell(table, "METRICS");
+        if (attribute != NULL) table_head(table, text.data != NULL ? text.data : "");
+        buffer_clear(&text);
+        table_head(table, "METRICS");
     }
     char when[CLOCK_TEXT];
     (void)clock_format((time_t)(row->time / NS_PER_S), when);
@@ -135,9 +133,7 @@ static int print(struct survey *survey, ty_error *err) {
         if (survey->n > 0 && !survey->verify) table_format(&survey->table, &survey->lines);
         return cli_print(&survey->lines, err);
     }
-    CLEANUP_FREE char *text = json_format(survey->list, JSON_INDENT(1));
-    if (text == NULL) return ty_fail_memory(err);
-    buffer_printf(&survey->lines, "%s\n", text);
+    cli_json_add(TAKE(survey->list), &survey->lines);
     return cli_print(&survey->lines, err);
 }
 

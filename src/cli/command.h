@@ -66,8 +66,9 @@ int metrics_file_main(int argc, char **argv);
 /* `trainyard mpi-worker PROG ...`, what an agent executes with --framework mpi; not for people. */
 int command_mpi_worker_main(int argc, char **argv);
 
-/* Puts a tree, which it takes over, in the place of the JSON text that it was read from and added to; NULL, for
- * want of memory, is -ENOMEM. */
+/* Appends a tree, which it takes over, as lines of JSON; NULL, for want of memory, fails the buffer. */
+void cli_json_add(json_t *tree, struct buffer *out);
+/* Puts it in the place of the JSON text that it was read from and added to; NULL is -ENOMEM. */
 int cli_json_put(json_t *tree, struct buffer *json, ty_error *err);
 
 /* Writes to standard output, whole; a reader that went away is no error. */

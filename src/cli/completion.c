@@ -62,10 +62,6 @@ static void take_value(struct line *line, const struct option_spec *option, cons
     if (str_equal(option->name, "storage-path")) line->storage_path = value;
 }
 
-static bool may_go_without(const struct option_spec *option) {
-    return option->argument[0] == '[';
-}
-
 /* One word of the line, left to right, as the parser would take it. What is wrong with the line is not told at
  * a Tab: a word that means nothing changes nothing. */
 static void take_word(struct line *line, const char *word) {
@@ -75,7 +71,7 @@ static void take_word(struct line *line, const char *word) {
     line->option = NULL;
     if (line->in_program) {
         line->n_words++;
-    } else if (option != NULL && (word[0] != '-' || !may_go_without(option))) {
+    } else if (option != NULL && (word[0] != '-' || !option_is_optional(option))) {
         take_value(line, option, word);
     } else if (str_equal(word, "--")) {
         line->in_program = line->program != NULL;
@@ -176,7 +172,7 @@ static void answer_line(char *const *words, size_t n, struct buffer *answer) {
     for (size_t i = 1; i + 1 < n; i++)
         take_word(&line, words[i]);
     bool dashed = last[0] == '-' && !line.in_program;
-    if (line.option != NULL && (!dashed || !may_go_without(line.option))) {
+    if (line.option != NULL && (!dashed || !option_is_optional(line.option))) {
         answer_value(&line, line.option, "");
     } else if (dashed && strchr(last, '=') != NULL) {
         const struct option_spec *option = option_of(line.command, last, &value);

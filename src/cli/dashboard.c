@@ -9,7 +9,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/array.h"
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/file.h"
@@ -17,24 +16,11 @@
 #include "controller/run_directory.h"
 #include "web/dashboard.h"
 
-struct given_texts {
-    const char **items; /* owned */
-    size_t n;
-};
-
 struct dashboard_options {
-    struct given_texts storage_paths, hosts;
+    struct text_list storage_paths, hosts;
     const char *listen, *token_file, *output;
     bool open, allow_actions, no_cache, list;
 };
-
-static int add_text(const struct option_spec *option, void *target, const char *value, ty_error *err) {
-    struct given_texts *texts = (void *)((char *)target + option->offset);
-    if (*value == '\0') return ty_fail(err, TY_EUSAGE, "must not be empty");
-    if (ARRAY_GROW(texts->items, texts->n) < 0) return ty_fail_memory(err);
-    texts->items[texts->n++] = value;
-    return 0;
-}
 
 #define AT(field) offsetof(struct dashboard_options, field)
 
@@ -48,9 +34,9 @@ static const struct option_spec specs[] = {
      AT(output), NULL},
     {"open", 0, NULL, "open it in $BROWSER, else by xdg-open", option_flag, AT(open), NULL},
     {"list", 0, NULL, "show the dashboards of yours that run", option_flag, AT(list), NULL},
-    {"storage-path", 0, "DIR", STORAGE_PATH_HELP "; may be given several times", add_text, AT(storage_paths),
-     NULL},
-    {"allow-host", 0, "H", "take requests for this host name too, as a proxy in front sends them", add_text,
+    {"storage-path", 0, "DIR", STORAGE_PATH_HELP "; may be given several times", option_texts,
+     AT(storage_paths), NULL},
+    {"allow-host", 0, "H", "take requests for this host name too, as a proxy in front sends them", option_texts,
      AT(hosts), NULL},
     {"token-file", 0, "PATH", "write the token to this file, mode 0600, and do not print it", option_text,
      AT(token_file), NULL},
@@ -105,11 +91,8 @@ static int dashboard_run(const struct arguments *arguments, ty_error *err) {
     CLEANUP(buffer_done) struct buffer text = {0};
     int result = options_apply(arguments, (void *[]){&options}, err);
     if (result >= 0) result = check(&options, arguments->n_words, err);
-    if (result >= 0 && options.storage_paths.n == 0) {
-        options.storage_paths.items = calloc(1, sizeof *options.storage_paths.items); /* the default */
-        options.storage_paths.n = 1;
-        if (options.storage_paths.items == NULL) result = ty_fail_memory(err);
-    }
+    if (result >= 0 && options.storage_paths.n == 0 && text_list_add(&options.storage_paths, NULL) < 0)
+        result = ty_fail_memory(err); /* NULL: the default */
     if (result >= 0 && options.list) {
         result = dashboard_list(&text, err);
         if (result >= 0) result = cli_print(&text, err);
@@ -131,8 +114,8 @@ static int dashboard_run(const struct arguments *arguments, ty_error *err) {
         };
         result = dashboard_serve(&config, err);
     }
-    free(options.storage_paths.items);
-    free(options.hosts.items);
+    text_list_done(&options.storage_paths);
+    text_list_done(&options.hosts);
     return result;
 }
 

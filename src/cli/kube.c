@@ -129,7 +129,7 @@ static int say_option(struct words *line, const struct option_given *given, ty_e
     if (given->value != NULL) buffer_text(&value, given->value);
     bool inherited = str_equal(given->option->name, "env") && strchr(given->value, '=') == NULL;
     if (inherited) buffer_printf(&value, "=%s", getenv(given->value));
-    if (given->value != NULL && given->option->argument != NULL && given->option->argument[0] == '[') {
+    if (given->value != NULL && option_is_optional(given->option)) {
         buffer_printf(&name, "=%s", given->value);
         buffer_clear(&value);
     }
@@ -569,7 +569,7 @@ static int kube_run(const struct arguments *arguments, ty_error *err) {
     pairs_done(&command.request.requests);
     pairs_done(&command.request.selectors);
     pairs_done(&command.request.tolerations);
-    run_environment_done(&command.run.environment);
+    text_list_done(&command.run.environment);
     scaling_options_done(&command.scaling);
     return result;
 }

@@ -56,6 +56,13 @@ int cli_print(const struct buffer *text, ty_error *err) {
     return 0;
 }
 
+void cli_json_add(json_t *tree, struct buffer *out) {
+    CLEANUP_FREE char *text = tree != NULL ? json_format(tree, JSON_INDENT(1)) : NULL;
+    json_decref(tree);
+    out->failed = out->failed || text == NULL;
+    buffer_printf(out, "%s\n", text != NULL ? text : "");
+}
+
 int cli_json_put(json_t *tree, struct buffer *json, ty_error *err) {
     CLEANUP_FREE char *text = tree != NULL ? json_format(tree, JSON_INDENT(2)) : NULL;
     json_decref(tree);

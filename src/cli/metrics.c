@@ -129,15 +129,12 @@ static void count_cell(struct text_table *table, uint64_t count) {
 
 static int write_table(const char *path, const struct view_selection *selection, struct file_draft *outlet,
                        ty_error *err) {
-    static const char *const heads[] = {"METRIC", "REPORTS", "NOT FINITE", "RANKS",
-                                        "LAST",   "LEAST",   "MEAN",       "GREATEST"};
     struct view_metrics metrics;
     int result = view_metrics_read(path, selection, true, &metrics, err);
     if (result < 0) return result;
-    CLEANUP(table_done) struct text_table table = {.n_columns = ARRAY_SIZE(heads)};
+    CLEANUP(table_done) struct text_table table = {0};
     CLEANUP(buffer_done) struct buffer text = {0};
-    for (size_t i = 0; i < ARRAY_SIZE(heads); i++)
-        table_cell(&table, heads[i]);
+    TABLE_HEADS(&table, "METRIC", "REPORTS", "NOT FINITE", "RANKS", "LAST", "LEAST", "MEAN", "GREATEST");
     for (size_t i = 0; i < metrics.n; i++) {
         const struct view_metric *metric = &metrics.items[i];
         table_cell(&table, metric->name);

@@ -4,10 +4,12 @@
 #include "cli/options.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/duration.h"
 #include "base/str.h"
@@ -113,10 +115,6 @@ static int explain(const struct options_reader *reader, const char *word, ty_err
     return ty_fail(err, TY_EUSAGE, "cannot understand %.80s", word);
 }
 
-static bool is_optional(const struct option_spec *option) {
-    return option->argument != NULL && option->argument[0] == '[';
-}
-
 static void take_option(struct options_reader *reader, size_t index, char *value) {
     const struct option_spec *option = reader->options[index];
     struct arguments *arguments = reader->arguments;
@@ -125,7 +123,7 @@ static void take_option(struct options_reader *reader, size_t index, char *value
         return;
     }
     /* A value that may be left out is the next word, where the program is still to come, behind a "--". */
-    if (is_optional(option) && value == NULL && reader->rest && optind < reader->argc &&
+    if (option_is_optional(option) && value == NULL && reader->rest && optind < reader->argc &&
         reader->argv[optind][0] != '-') {
         int dashes = optind + 1;
         while (dashes < reader->argc && !str_equal(reader->argv[dashes], "--"))
@@ -158,9 +156,9 @@ static void fill(struct options_reader *reader, const struct option_group *const
     *letters++ = ':';
     for (size_t i = 0; i < reader->n; i++) {
         const struct option_spec *option = reader->options[i];
-        int form = option->argument == NULL ? no_argument
-                   : is_optional(option)    ? optional_argument
-                                            : required_argument;
+        int form = option->argument == NULL     ? no_argument
+                   : option_is_optional(option) ? optional_argument
+                                                : required_argument;
         table[i] = (struct option){option->name, form, NULL, FIRST_KEY + (int)i};
         if (option->letter == 0) continue;
         *letters++ = option->letter;
@@ -262,6 +260,24 @@ int option_text(const struct option_spec *option, void *target, const char *valu
     if (*value == '\0') return ty_fail(err, TY_EUSAGE, "must not be empty");
     *(const char **)((char *)target + option->offset) = value;
     return 0;
+}
+
+int text_list_add(struct text_list *list, const char *text) {
+    if (ARRAY_GROW(list->items, list->n + 1) < 0) return -ENOMEM;
+    list->items[list->n++] = text;
+    list->items[list->n] = NULL;
+    return 0;
+}
+
+void text_list_done(struct text_list *list) {
+    free(list->items);
+    *list = (struct text_list){0};
+}
+
+int option_texts(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    if (*value == '\0') return ty_fail(err, TY_EUSAGE, "must not be empty");
+    bool added = text_list_add((void *)((char *)target + option->offset), value) == 0;
+    return added ? 0 : ty_fail_memory(err);
 }
 
 int option_choice(const struct option_spec *option, void *target, const char *value, ty_error *err) {

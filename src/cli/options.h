@@ -27,6 +27,11 @@ struct option_spec {
     const char *const *choices;
 };
 
+/* Whether the option's value may be left out. */
+static inline bool option_is_optional(const struct option_spec *option) {
+    return option->argument != NULL && option->argument[0] == '[';
+}
+
 /* Options that belong together, and are set in one struct. */
 struct option_group {
     const char *title; /* heading in help: "Scaling" */
@@ -44,6 +49,17 @@ int option_duration(const struct option_spec *option, void *target, const char *
                     ty_error *err); /* nanoseconds */
 int option_ranks(const struct option_spec *option, void *target, const char *value,
                  ty_error *err); /* struct rank_choice */
+
+int option_texts(const struct option_spec *option, void *target, const char *value,
+                 ty_error *err); /* struct text_list, not "" */
+
+/* Of an option that may be given several times. Zero-initialised is empty. */
+struct text_list {
+    const char **items; /* owned array of borrowed texts; NULL-terminated, NULL when empty */
+    size_t n;
+};
+int text_list_add(struct text_list *list, const char *text); /* -ENOMEM */
+void text_list_done(struct text_list *list);
 
 /* For setters of whole numbers: TY_EUSAGE, and `*number` as it was, unless `value` is one of least to most. */
 int option_whole(const char *value, int64_t least, int64_t most, int64_t *number, ty_error *err);

@@ -269,12 +269,10 @@ static size_t count(const struct prune *prune, enum verdict verdict, uint64_t *b
 
 /* Shows the runs that would go, *n of them, and what that frees. */
 static int tell(const struct prune *prune, size_t *n, ty_error *err) {
-    static const char *const heads[] = {"NAME", "STATE", "ENDED", "DISK"};
     CLEANUP(buffer_done) struct buffer text = {0};
-    CLEANUP(table_done) struct text_table table = {.n_columns = ARRAY_SIZE(heads)};
+    CLEANUP(table_done) struct text_table table = {0};
     uint64_t bytes, nothing;
-    for (size_t i = 0; i < ARRAY_SIZE(heads); i++)
-        table_cell(&table, heads[i]);
+    TABLE_HEADS(&table, "NAME", "STATE", "ENDED", "DISK");
     for (size_t i = 0; i < prune->n; i++) {
         const struct candidate *candidate = &prune->candidates[i];
         if (candidate->verdict != GOES) continue;

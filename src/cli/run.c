@@ -152,12 +152,12 @@ static int run_run(const struct arguments *arguments, ty_error *err) {
     result = options_apply(arguments, (void *[]){&scaling, &cluster, &join, &options, &options}, err);
     if (result >= 0) result = settings_finish(&options.settings, FACE_COMMAND, err);
     if (result >= 0) result = cluster_options_check(&cluster, err);
-    if (result >= 0 && cluster.n_slurm_options > 0)
+    if (result >= 0 && cluster.slurm_options.n > 0)
         result =
             ty_fail(err, TY_EUSAGE,
                     "--slurm-option %.80s: a run asks Slurm for nothing: it goes on the nodes that there are; "
                     "`trainyard submit` takes it, or give it to salloc",
-                    cluster.slurm_options[0]);
+                    cluster.slurm_options.items[0]);
     if (result >= 0 && *arguments->words[0] == '\0')
         result = ty_fail(err, TY_EUSAGE, "the program's name is empty");
     if (result >= 0) result = join_options_finish(&join, &cluster, err);
@@ -167,7 +167,7 @@ static int run_run(const struct arguments *arguments, ty_error *err) {
         result = start(&options, &scaling, &cluster, &join, arguments, err);
     key_forget(&join.options.key);
     hosts_done(&join.hosts);
-    run_environment_done(&options.environment);
+    text_list_done(&options.environment);
     scaling_options_done(&scaling);
     cluster_options_done(&cluster);
     return result;

@@ -8,7 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/array.h"
 #include "base/cleanup.h"
 
 static int set_setting(const struct option_spec *option, void *target, const char *value, ty_error *err) {
@@ -18,7 +17,6 @@ static int set_setting(const struct option_spec *option, void *target, const cha
 
 /* NAME=VALUE, or NAME alone, which must be set here (it is inherited then). */
 static int add_variable(const struct option_spec *option, void *target, const char *value, ty_error *err) {
-    struct run_environment *environment = &((struct run_options *)target)->environment;
     const char *equals = strchr(value, '=');
     CLEANUP_FREE char *name = equals != NULL ? strndup(value, (size_t)(equals - value)) : strdup(value);
     (void)option;
@@ -27,11 +25,8 @@ static int add_variable(const struct option_spec *option, void *target, const ch
     if (result < 0) return result;
     if (equals == NULL && getenv(name) == NULL)
         return ty_fail(err, TY_EUSAGE, "is not set here: give it a value, as in --env %s=VALUE", name);
-    if (equals == NULL) return 0;
-    if (ARRAY_GROW(environment->items, environment->n + 1) < 0) return ty_fail_memory(err);
-    environment->items[environment->n++] = (char *)(uintptr_t)value;
-    environment->items[environment->n] = NULL;
-    return 0;
+    bool added = equals == NULL || text_list_add(&((struct run_options *)target)->environment, value) == 0;
+    return added ? 0 : ty_fail_memory(err);
 }
 
 /* How the workers of a program start. torchrun's words stand for the same: its workers are always executed. */
@@ -90,17 +85,13 @@ const struct option_group run_policy_group = {"Failures and checkpoints", policy
 
 /* -- the environment that workers inherit -- */
 
-void run_environment_done(struct run_environment *environment) {
-    free(environment->items);
-    *environment = (struct run_environment){0};
-}
-
-int run_environment_make(const struct run_environment *given, char *const *file, struct environment *made,
+int run_environment_make(const struct text_list *given, char *const *file, struct environment *made,
                          ty_error *err) {
     struct environment environment = {0};
     int result = environment_add(&environment, environ);
     if (result >= 0 && file != NULL) result = environment_add(&environment, file);
-    if (result >= 0 && given->items != NULL) result = environment_add(&environment, given->items);
+    if (result >= 0 && given->items != NULL)
+        result = environment_add(&environment, (char *const *)given->items);
     if (result < 0) {
         environment_done(&environment);
         return ty_fail_memory(err);

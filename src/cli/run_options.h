@@ -51,8 +51,7 @@ struct cluster_options {
     const char *engine; /* NULL: auto */
     const char *cluster_file;
     struct cluster_overrides overrides;
-    const char **slurm_options; /* owned; NULL-terminated; NULL: none */
-    size_t n_slurm_options;
+    struct text_list slurm_options;
 };
 
 extern const struct option_group scaling_group, cluster_group;
@@ -90,24 +89,15 @@ int join_options_serve(const struct engine_options *nodes, const char *run, cons
 
 /* -- how the run is named, bounded, stored and shown: the rows of run/settings.def; what workers inherit */
 
-/* What --env gives workers, on top of this process's environment and the config file's variables: "K=V" texts
- * in the order given. Zero-initialised is none. */
-struct run_environment {
-    char **items; /* owned array of borrowed texts; NULL-terminated, NULL when empty */
-    size_t n;
-};
-
-void run_environment_done(struct run_environment *environment);
-
-/* Later ones win: this process's, those of the config file (NULL-terminated; may be NULL), those given. `*made`
- * is the caller's. */
-int run_environment_make(const struct run_environment *given, char *const *file, struct environment *made,
+/* What workers find. Later ones win: variables of this process, those of the config file (NULL-terminated; may
+ * be NULL), those given. `*made` is the caller's. */
+int run_environment_make(const struct text_list *given, char *const *file, struct environment *made,
                          ty_error *err);
 
 /* Target of both groups. */
 struct run_options {
     struct run_settings settings;
-    struct run_environment environment;
+    struct text_list environment; /* "K=V" of --env, in the order given */
 };
 
 extern const struct option_group run_group, run_policy_group;

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/duration.h"
 #include "base/str.h"
@@ -205,13 +204,8 @@ static int set_engine(const struct option_spec *option, void *target, const char
 }
 
 static int add_slurm_option(const struct option_spec *option, void *target, const char *value, ty_error *err) {
-    struct cluster_options *options = target;
-    (void)option;
     if (*value == '\0') return ty_fail(err, TY_EUSAGE, "must be NAME=VALUE, as in partition=gpu");
-    if (ARRAY_GROW(options->slurm_options, options->n_slurm_options + 1) < 0) return ty_fail_memory(err);
-    options->slurm_options[options->n_slurm_options++] = value;
-    options->slurm_options[options->n_slurm_options] = NULL;
-    return 0;
+    return option_texts(option, target, value, err);
 }
 
 #define OVERRIDE(field) offsetof(struct cluster_options, overrides.field)
@@ -226,7 +220,7 @@ static const struct option_spec cluster_specs[] = {
      "an option of sbatch as it is, in place of the one that would be asked for: partition=gpu, time=2:00:00; "
      "may be given "
      "many times",
-     add_slurm_option, 0, NULL},
+     add_slurm_option, offsetof(struct cluster_options, slurm_options), NULL},
     {"cluster", 0, "FILE", "nodes from a cluster file instead of this machine; `run` gives each an agent here",
      option_text, offsetof(struct cluster_options, cluster_file), NULL},
     {"num-cpus", 0, "N", "CPUs of this machine, instead of those found", set_count, OVERRIDE(num_cpus), NULL},
@@ -243,7 +237,7 @@ void cluster_options_init(struct cluster_options *options) {
 
 void cluster_options_done(struct cluster_options *options) {
     resources_done(&options->overrides.node_resources);
-    free(options->slurm_options);
+    text_list_done(&options->slurm_options);
 }
 
 int cluster_options_check(const struct cluster_options *options, ty_error *err) {

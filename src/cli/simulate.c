@@ -196,16 +196,14 @@ static void format_text(const struct sim_training *training, const struct sim_tr
     add_share(out, "restarts", result->restarting, all);
     buffer_printf(out, "  attempts: %d, failures: %llu, checkpoints: %llu\n\n", result->attempts,
                   (unsigned long long)result->failures, (unsigned long long)result->checkpoints);
-    static const char *const heads[] = {"", "checkpoint every", "goodput", "expected", ""};
     static const char *const notes[] = {
 #define X(name, note, interval) note,
         TRIALS(X)
 #undef X
     };
-    struct text_table table = {.n_columns = ARRAY_SIZE(heads)};
+    CLEANUP(table_done) struct text_table table = {0};
     buffer_text(out, "in the long run:\n");
-    for (size_t i = 0; i < ARRAY_SIZE(heads); i++)
-        table_cell(&table, heads[i]);
+    TABLE_HEADS(&table, "", "checkpoint every", "goodput", "expected", "");
     for (int i = 0; i < TRIAL_COUNT; i++) {
         const struct trial *trial = &trials[i];
         CLEANUP(buffer_done) struct buffer cell = {0};
@@ -219,7 +217,6 @@ static void format_text(const struct sim_training *training, const struct sim_tr
         table_cell(&table, notes[i]);
     }
     table_format(&table, out);
-    table_done(&table);
 }
 
 static int simulate_run(const struct arguments *arguments, ty_error *err) {

@@ -24,8 +24,8 @@ int slurm_view_look(const struct cluster_options *options, const struct demand *
     if (view->inside) return slurm_look_at_allocation(&inquiry, demand, &view->site, err);
     /* The partition's name is the value of partition=NAME, or p=NAME; NULL: the default one. */
     const char *partition = NULL;
-    for (size_t i = 0; i < options->n_slurm_options; i++) {
-        const char *text = options->slurm_options[i];
+    for (size_t i = 0; i < options->slurm_options.n; i++) {
+        const char *text = options->slurm_options.items[i];
         text += strspn(text, "-");
         if (!str_prefix(text, "partition=", &partition)) (void)str_prefix(text, "p=", &partition);
     }
@@ -35,7 +35,7 @@ int slurm_view_look(const struct cluster_options *options, const struct demand *
 int slurm_view_ask(const struct cluster_options *options, const struct demand *demand, struct slurm_view *view,
                    ty_error *err) {
     if (view->inside) return 0;
-    return slurm_request_make(demand, &view->site, options->slurm_options, &view->request, err);
+    return slurm_request_make(demand, &view->site, options->slurm_options.items, &view->request, err);
 }
 
 void slurm_view_done(struct slurm_view *view) {

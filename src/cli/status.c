@@ -45,15 +45,6 @@ static void format_metrics(json_t *metrics, struct buffer *out) {
     }
 }
 
-static void put_json(json_t *value, struct buffer *out) {
-    CLEANUP_FREE char *text = value != NULL ? json_format(value, JSON_INDENT(1)) : NULL;
-    json_decref(value);
-    if (text != NULL)
-        buffer_printf(out, "%s\n", text);
-    else
-        out->failed = true;
-}
-
 static void label(const char *name, struct buffer *out) {
     buffer_printf(out, "%-13s", name);
 }
@@ -238,12 +229,10 @@ static int compare_began(const void *a, const void *b) {
 
 /* `n_there`: with those that could not be read, of which a warning told. */
 static void list_text(const struct view_summary *runs, size_t n, size_t n_there, struct buffer *out) {
-    static const char *const heads[] = {"NAME", "STATE", "WORKERS", "AGE", "DURATION", "LAST METRICS"};
-    CLEANUP(table_done) struct text_table table = {.n_columns = ARRAY_SIZE(heads)};
+    CLEANUP(table_done) struct text_table table = {0};
     if (n_there == 0) buffer_text(out, "No runs here yet. To begin: trainyard run -n 4 -- PROG\n");
     if (n == 0) return;
-    for (size_t i = 0; i < ARRAY_SIZE(heads); i++)
-        table_cell(&table, heads[i]);
+    TABLE_HEADS(&table, "NAME", "STATE", "WORKERS", "AGE", "DURATION", "LAST METRICS");
     for (size_t i = 0; i < n; i++) {
         CLEANUP(buffer_done) struct buffer text = {0};
         table_cell(&table, runs[i].name);
@@ -303,7 +292,7 @@ static int show_all(const char *storage_path, bool all, int format, struct buffe
         json_t *list = json_array();
         for (size_t i = 0; i < n_runs; i++)
             (void)json_array_append_new(list, view_summary_json(&runs[i], false));
-        put_json(json_pack("{s:o}", "runs", list), out);
+        cli_json_add(json_pack("{s:o}", "runs", list), out);
     } else {
         list_text(runs, n_runs, n, out);
         if (n < n_there) buffer_printf(out, "%zu older ones are not shown: --all\n", n_there - n);
@@ -323,10 +312,10 @@ static void job_line(const struct submitted *submitted, struct buffer *out) {
 static void show_unbegun(const char *name, const struct submitted *submitted, int format, struct buffer *out) {
     const char *state = submitted->waits ? "pending" : "not begun";
     if (format == FORMAT_JSON) {
-        put_json(json_pack("{s:s, s:s, s:I, s:s, s:s}", "name", name, "state", state, "job",
-                           (json_int_t)submitted->job_id, "job_state", submitted->state, "output",
-                           submitted->output),
-                 out);
+        cli_json_add(json_pack("{s:s, s:s, s:I, s:s, s:s}", "name", name, "state", state, "job",
+                               (json_int_t)submitted->job_id, "job_state", submitted->state, "output",
+                               submitted->output),
+                     out);
         return;
     }
     line("run", name, out);
@@ -365,7 +354,7 @@ static int status_run(const struct arguments *arguments, ty_error *err) {
     result = view_summary_read(name, path, &summary, err);
     if (result < 0) return result;
     if (format.format == FORMAT_JSON)
-        put_json(view_summary_json(&summary, true), &text);
+        cli_json_add(view_summary_json(&summary, true), &text);
     else
         run_text(&summary, &text);
     bool may_go_on = summary.standing >= STANDING_FAILED;

@@ -204,7 +204,7 @@ static int submit_run(const struct arguments *arguments, ty_error *err) {
     if (result >= 0) result = submit(&command, arguments, &view.request, err);
     slurm_view_done(&view);
     demand_done(&demand);
-    run_environment_done(&command.run.environment);
+    text_list_done(&command.run.environment);
     scaling_options_done(&command.scaling);
     cluster_options_done(&command.cluster);
     return result;

@@ -43,6 +43,16 @@ void table_cell(struct text_table *table, const char *text) {
     buffer_append(&table->cells, "", 1);
 }
 
+void table_head(struct text_table *table, const char *name) {
+    table_cell(table, name);
+    table->n_columns++;
+}
+
+void table_heads(struct text_table *table, const char *const *names) {
+    for (; *names != NULL; names++)
+        table_head(table, *names);
+}
+
 void table_done(struct text_table *table) {
     buffer_done(&table->cells);
 }

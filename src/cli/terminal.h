@@ -28,12 +28,15 @@ void terminal_warning(const char *command, const char *message);
 void outlets_open(void);
 void outlets_close(bool hurried);
 
-/* Rows of cells set in columns; every cell is escaped. Zero-initialised but for n_columns. The last column is
- * not padded. */
+/* Rows of cells set in columns, as many as there are heads; every cell is escaped. The last column is not padded.
+ * Zero-initialised is empty. */
 struct text_table {
     size_t n_columns;
     struct buffer cells; /* NUL-terminated texts, row by row */
 };
+void table_head(struct text_table *table, const char *name); /* of one more column */
+#define TABLE_HEADS(table, ...) table_heads(table, (const char *const[]){__VA_ARGS__, NULL})
+void table_heads(struct text_table *table, const char *const *names); /* NULL-terminated */
 void table_cell(struct text_table *table, const char *text);
 /* A cell of what `text` holds, which is empty then. */
 void table_take(struct text_table *table, struct buffer *text);

@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <wchar.h>
 
 #include "base/buffer.h"
 #include "base/cleanup.h"
@@ -407,17 +406,14 @@ static int run_frame(struct top_view *top, bool ascii, struct buffer *out, ty_er
 }
 
 static int make_frame(struct top_view *top, bool ascii, struct buffer *out, ty_error *err) {
-    static const char *const heads[] = {"NAME",     "STATE", "WORKERS",
-                                        "ATTEMPTS", "TOOK",  "LAST METRICS OR CAUSE"};
-    CLEANUP(table_done) struct text_table table = {.n_columns = ARRAY_SIZE(heads)};
+    CLEANUP(table_done) struct text_table table = {0};
     const struct view_run *run;
     const char *path;
     size_t n = 0;
     if (top->path != NULL) return run_frame(top, ascii, out, err);
     int result = view_runs_look(top->runs, err);
     if (result < 0) return result;
-    for (size_t i = 0; i < ARRAY_SIZE(heads); i++)
-        table_cell(&table, heads[i]);
+    TABLE_HEADS(&table, "NAME", "STATE", "WORKERS", "ATTEMPTS", "TOOK", "LAST METRICS OR CAUSE");
     for (; (run = nth_run(top, n)) != NULL; n++)
         run_row(run, &table);
     buffer_printf(out, "trainyard top   %zu run%s", n, n == 1 ? "" : "s");
@@ -437,20 +433,16 @@ static int make_frame(struct top_view *top, bool ascii, struct buffer *out, ty_e
 
 /* Cut to the columns as the terminal counts them; what is not ASCII becomes `?` where it knows no more. */
 static void cut_lines(const struct buffer *text, size_t columns, bool ascii, struct buffer *out) {
-    mbstate_t state = {0};
     size_t column = 0;
     for (size_t at = 0; at < text->size;) {
-        wchar_t character = 0;
-        int length = utf8_sequence(text->data + at, text->size - at, NULL);
+        uint32_t character = 0;
+        int length = utf8_sequence(text->data + at, text->size - at, &character);
         size_t size = (size_t)(length > 0 ? length : -length);
-        bool wide = !ascii && size > 1 && mbrtowc(&character, text->data + at, size, &state) == size;
-        size_t width = text->data[at] == '\n'           ? 0
-                       : wide && wcwidth(character) > 0 ? (size_t)wcwidth(character)
-                                                        : 1;
+        bool wide = !ascii && length > 1;
         if (text->data[at] == '\n')
             column = 0;
         else
-            column += width;
+            column += wide ? terminal_columns(character) : 1;
         if (column <= columns) {
             if (text->data[at] == '\t')
                 buffer_char(out, ' ');

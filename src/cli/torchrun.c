@@ -590,7 +590,7 @@ static int run_torchrun(const struct arguments *arguments, ty_error *err) {
     key_forget(&options.nodes.key);
     resources_done(&options.offered.node_resources);
     free(options.meeting);
-    run_environment_done(&options.run.environment);
+    text_list_done(&options.run.environment);
     scaling_done(&scaling);
     return result;
 }

@@ -145,9 +145,10 @@ static void test_escape(void **state) {
 
 static void test_table(void **state) {
     (void)state;
-    CLEANUP(table_done) struct text_table table = {.n_columns = 3};
+    CLEANUP(table_done) struct text_table table = {0};
     CLEANUP(buffer_done) struct buffer out = {0};
-    const char *const cells[] = {"NAME", "N", "NOTE", "gr\xc3\xbcn", "10", "", "a", "2", "x\ny"};
+    TABLE_HEADS(&table, "NAME", "N", "NOTE");
+    const char *const cells[] = {"gr\xc3\xbcn", "10", "", "a", "2", "x\ny"};
     for (size_t i = 0; i < ARRAY_SIZE(cells); i++)
         table_cell(&table, cells[i]);
     table_format(&table, &out);
