@@ -17,6 +17,8 @@ struct accelerators_options {
     int64_t chips_per_vm; /* 0: not given */
 };
 
+/* The words begin as those of docs/spec/accelerators.md, by which a caller may know them; so the option's
+ * name is in them twice. */
 static int set_chips(const struct option_spec *option, void *target, const char *value, ty_error *err) {
     (void)option;
     if (str_to_int64(value, 1, 1024, &((struct accelerators_options *)target)->chips_per_vm)) return 0;
@@ -110,6 +112,8 @@ static void list_types(int format, struct buffer *out) {
     }
 }
 
+/* A name is anybody's, so is escaped; one that is no accelerator's has no type, which is an answer and no
+ * failure. */
 static void classify(const char *name, int format, struct buffer *out) {
     char type[64];
     bool known = accelerator_classify(name, type);

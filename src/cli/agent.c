@@ -62,6 +62,8 @@ static int join(int argc, char **argv) {
     node.node_rank = (uint32_t)rank;
     node.overrides = &overrides;
     if (key_take_variable(&node.key, &err) < 0) return fail(&err);
+    /* Whoever starts an agent by ssh writes the key to its standard input: its command line would be seen by
+     * all users of the host, and sshd takes few variables along. */
     bool asks = node.key.text[0] == '\0' && !keyless;
     if (asks && key_read_line(&node.key, STDIN_FILENO, &err) < 0) return fail(&err);
     return join_node_serve(&node);
@@ -70,6 +72,7 @@ static int join(int argc, char **argv) {
 int command_agent_main(int argc, char **argv) {
     int64_t channel = -1;
     int64_t copy = 0;
+    /* First the one that every start of a node takes, then those that are asked for seldom. */
     bool plain =
         argc == 3 || (argc == 5 && str_equal(argv[3], "--copy") && str_to_int64(argv[4], 1, INT_MAX, &copy));
     if (plain && str_equal(argv[1], "--channel-fd") && str_to_int64(argv[2], 0, INT_MAX, &channel))

@@ -82,6 +82,8 @@ static bool modes_saved;
 static volatile sig_atomic_t resized = 1; /* the first size is told too */
 static volatile pid_t other;
 
+/* Both processes may call it, also in a handler: tcsetattr is safe there, and what it sets is the same each
+ * time. */
 static void restore(void) {
     if (modes_saved) (void)tcsetattr(STDIN_FILENO, TCSAFLUSH, &saved_modes);
 }
@@ -102,6 +104,8 @@ static void pass_to_child(int signal_number) {
     (void)kill(other, signal_number);
 }
 
+/* The socket keeps the borders of packets: each begins with its kind, and needs no length. No more is read at
+ * once than goes into one. */
 static int send_packet(int fd, enum attach_kind kind, const void *bytes, size_t size) {
     char packet[1 + TYPED_MOST];
     packet[0] = (char)kind;
@@ -150,11 +154,13 @@ static enum passing pass_all(int fd, const sigset_t *open_mask) {
     }
 }
 
+/* Without SA_RESTART: a signal ends the wait of the process that has it. */
 static void handle(int signal_number, void (*handler)(int)) {
     struct sigaction action = {.sa_handler = handler};
     (void)sigaction(signal_number, &action, NULL);
 }
 
+/* What ends this command: the parent passes it on, and ends when the child has. */
 static const int ends[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 
 static int pass_in_child(int fd, ty_error *err) {
@@ -209,6 +215,7 @@ static int attach_run(const struct arguments *arguments, ty_error *err) {
     CLEANUP_FD int fd = connect_to(name, path, options.rank, err);
     if (fd < 0) return fd;
     bool typed = isatty(STDIN_FILENO);
+    /* To standard error: the output is the rank's alone. */
     if (typed) (void)fprintf(stderr, "trainyard attach: Ctrl-] leaves the rank as it is\n");
     int status = pass_in_child(fd, err);
     if (status < 0 || status > 1) return status;

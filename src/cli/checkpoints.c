@@ -181,6 +181,7 @@ static int checkpoints_run(const struct arguments *arguments, ty_error *err) {
     if (arguments->n_words < 2) return ty_fail(err, TY_EUSAGE, "of which run? `trainyard status` lists them");
     const char *word = arguments->words[1];
     bool text = format.format == FORMAT_TEXT;
+    /* No run's name has a slash in it. */
     bool is_path = strchr(word, '/') != NULL, is_run = !is_path || journal_exists(word) > 0;
     if (!is_run && verify) {
         /* A directory of a checkpoint itself, to be verified without its run. */
@@ -196,6 +197,7 @@ static int checkpoints_run(const struct arguments *arguments, ty_error *err) {
         return cli_print(&out, err);
     }
     if (!is_run) return ty_fail(err, TY_EUSAGE, "%s is no directory of a run: it has no run.db", word);
+    /* Absolute, as JSON tells it to programs that may stand elsewhere. */
     CLEANUP_FREE char *path =
         is_path ? realpath(word, NULL) : run_directory_find(options.storage_path, word, err);
     if (path == NULL && is_path) return ty_fail(err, -errno, "cannot find %s: %s", word, strerror(errno));

@@ -58,6 +58,7 @@ static const struct option_spec *option_of(const struct command *command, const 
     return find_option(command, name, size, 0);
 }
 
+/* Of all values this one alone changes what may follow: it says which runs there are. */
 static void take_value(struct line *line, const struct option_spec *option, const char *value) {
     if (str_equal(option->name, "storage-path")) line->storage_path = value;
 }

@@ -73,6 +73,7 @@ int config_file_read(const char *path, struct config_file *file, struct scaling 
     static const char *const sections[] = {"scaling_config", "run_config"};
     static const char *const others[] = {"worker_runtime_env"};
     int result = document_read(path, CONFIG_FILE_MAX, &file->document, err);
+    /* Whatever else keeps a file from being read is wrong usage: its user named it. */
     if (result == -ENOMEM) return result;
     if (result < 0) return ty_fail(err, TY_EUSAGE, "--config: %s", err != NULL ? err->message : "");
     const struct document *document = file->document;

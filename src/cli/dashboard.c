@@ -47,6 +47,7 @@ static const struct option_spec specs[] = {
 };
 static const struct option_group dashboard_group = {"Options", specs, ARRAY_SIZE(specs)};
 
+/* What has no effect on a file is refused: its user would look for that effect in vain. */
 static int check(const struct dashboard_options *options, size_t n_words, ty_error *err) {
     if (options->output != NULL && n_words == 0)
         return ty_fail(err, TY_EUSAGE, "--output: of which runs? `trainyard status` lists them");

@@ -21,6 +21,7 @@ int fit_check(const struct arguments *arguments, const struct option_group *cons
     return 0;
 }
 
+/* A NAME alone has its value here: the option is refused where it has none (run_options.c). */
 int fit_variables(const struct arguments *arguments, struct words *variables, ty_error *err) {
     int result = 0;
     for (size_t i = 0; i < arguments->n_given && result >= 0; i++) {

@@ -42,6 +42,7 @@ void go_on_format_line(const struct go_on_line *line, const struct arguments *ar
 void go_on_format(const char *command, const struct arguments *arguments, const char *name,
                   struct buffer *out) {
     static const char *const none[] = {NULL};
+    /* By the name that its user called it by, which works where that was typed. */
     const struct go_on_line line = {program_invocation_name, command, "", none, false};
     go_on_format_line(&line, arguments, name, out);
 }

@@ -177,6 +177,7 @@ static void roff_section(const char *title, const char *text, struct buffer *out
     buffer_text(out, "\n");
 }
 
+/* Without a date, of which two builds of one source would differ. */
 static void man_text(const struct command *command, struct buffer *out) {
     const char *dash = command != NULL ? "-" : "", *name = command != NULL ? command->name : "";
     buffer_printf(out, ".TH TRAINYARD%s", dash);

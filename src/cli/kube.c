@@ -34,6 +34,7 @@ struct kube_command {
     bool apply;
 };
 
+/* One setter for two bounds, by the field that it is for: a port, and a number of pods. */
 static int set_number(const struct option_spec *option, void *target, const char *value, ty_error *err) {
     int64_t *number = (void *)((char *)target + option->offset);
     bool port = number == &((struct kube_command *)target)->request.port;
@@ -57,6 +58,7 @@ static int add_pair(const struct option_spec *option, void *target, const char *
     return 0;
 }
 
+/* The names alone are ours, cut off before their "="; values are the words of the command line. */
 static void pairs_done(struct kubernetes_pairs *pairs) {
     for (size_t i = 0; i < pairs->n; i++)
         free((char *)pairs->items[i].name);
@@ -226,6 +228,8 @@ static int make_text(struct kube_command *command, const struct arguments *argum
     command->request.variables = (const char *const *)variables.items;
     if (result >= 0 && !command->request.fit)
         result = make_line(command, demand, layout, arguments, &line, err);
+    /* A file that is named goes before the environment; where nobody gave a key a new one is made, which the
+     * Secret then has. */
     if (result >= 0)
         result = command->key_file != NULL ? key_read_file(&key, command->key_file, err)
                                            : key_take_variable(&key, err);

@@ -33,6 +33,7 @@ struct logs_options {
     bool follow, no_prefix;
 };
 
+/* An empty set would show nothing, and look like a run that wrote nothing. */
 static int set_ranks(const struct option_spec *option, void *target, const char *value, ty_error *err) {
     int result = option_ranks(option, target, value, err);
     if (result == 0 && idset_count(&((struct logs_options *)target)->wanted.ranks) == 0)
@@ -239,6 +240,7 @@ static void renew_directory(struct log_view *logs) {
     logs->fd = fd;
 }
 
+/* By rank: in that order what is there is shown, and drain_changed finds a file. */
 static void sort_files(struct log_view *logs) {
     if (logs->n > 0) qsort(logs->files, logs->n, sizeof *logs->files, compare_ranks);
 }
@@ -310,6 +312,8 @@ static void *watch_end(void *context) {
     return NULL;
 }
 
+/* IN_ONLYDIR: where a link or a file stands in the place of a directory nothing is watched, and the logs are
+ * looked at again and again. */
 static bool watch_directory(int notify, const char *path, uint32_t events) {
     return inotify_add_watch(notify, path, events | IN_ONLYDIR) >= 0;
 }

@@ -48,6 +48,8 @@ int command_unknown(const char *name, ty_error *err) {
     return ty_fail(err, TY_EUSAGE, "unknown command '%.80s'; `trainyard help` lists those there are", name);
 }
 
+/* A reader that went away, as `head` does, has had what it wanted: the command's status is that of what it
+ * was asked for. */
 int cli_print(const struct buffer *text, ty_error *err) {
     if (text->failed) return ty_fail_memory(err);
     int result = file_write_all(STDOUT_FILENO, text->data, text->size);
@@ -112,6 +114,7 @@ static int run_command(const struct command *command, int argc, char **argv, ty_
         return ty_fail(err, TY_EUSAGE,
                        "unexpected argument '%.80s'; `trainyard %s --help` shows what goes here",
                        arguments.words[command->max_words], command->name);
+    /* Behind all that may refuse the line: what is refused starts no process. */
     if (command->drives) outlets_open();
     return command->run(&arguments, err);
 }
@@ -134,6 +137,8 @@ static int dispatch(int argc, char **argv, const struct command **command, ty_er
 }
 
 int main(int argc, char **argv) {
+    /* What is no user's command comes first, and finds all as its starter left it: an agent and an MPI worker
+     * see to signals and descriptors themselves. */
     if (argc > 1 && str_equal(argv[1], "agent")) return command_agent_main(argc - 1, argv + 1);
     if (argc > 1 && str_equal(argv[1], "mpi-worker")) return command_mpi_worker_main(argc - 1, argv + 1);
     file_open_standard();

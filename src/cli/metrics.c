@@ -44,6 +44,7 @@ struct metrics_options {
     int64_t buckets; /* 0: VIEW_BUCKETS */
 };
 
+/* Not checked here: which metrics there are is known when the run is read. */
 static int add_metric(const struct option_spec *option, void *target, const char *value, ty_error *err) {
     (void)option;
     struct metrics_options *options = target;
@@ -93,6 +94,7 @@ static int open_outlet(struct file_draft *outlet, const struct metrics_options *
     int result = 0, how = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY;
     *outlet = (struct file_draft){.fd = STDOUT_FILENO, .path = path};
     if (path == NULL) return 0;
+    /* A link of another user, in a directory that all may write to, could lead to a file of this one. */
     if (file_is_foreign_link(path)) how |= O_NOFOLLOW;
     if (!options->follow)
         result = file_draft_open_output(path, 0666, outlet);
@@ -160,6 +162,7 @@ static int plot_one(const char *path, const char *metric, const struct metrics_o
     struct view_query query = view_query_new(metric);
     struct view_series series;
     CLEANUP(buffer_done) struct buffer title = {0};
+    /* One for each column of dots: two stand in a character. */
     query.buckets = (int)size.columns * 2;
     query.ranks = rank_choice_get(&options->wanted);
     query.history = (enum view_history)options->history;
@@ -295,6 +298,7 @@ static int write_format(const char *name, struct metrics_writing *writing,
     return result < 0 ? result : write_out(writing->outlet, text.data, text.size, err);
 }
 
+/* What a format would pass over is refused, since what came out would not be what was asked for. */
 static int check(const struct metrics_options *options, ty_error *err) {
     bool rows = !options->plot && (options->format == METRICS_CSV || options->format == METRICS_JSONL ||
                                    options->format == METRICS_TENSORBOARD);

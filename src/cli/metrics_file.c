@@ -39,6 +39,8 @@ int metrics_file_main(int argc, char **argv) {
     /* What somebody else puts there, another run of the same file, is not ours to remove. */
     struct stat made = {0};
     const struct view_exposed run = {.path = argv[1], .name = argv[2], .counts = &counts};
+    /* Locks and channels of the run are none of this process's: held open here they would say that the run
+     * lives. */
     kernel_close_from(STDERR_FILENO + 1, false);
     (void)setpriority(PRIO_PROCESS, 0, NICE);
     for (int wait = FIRST_MS;; wait *= 2) { /* what has just begun changes sooner */

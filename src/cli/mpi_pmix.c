@@ -16,6 +16,8 @@
 #include "worker/worker.h"
 
 enum { MEETING_KEY_SIZE = 96 };
+/* The server of a node starts with its first rank, so it is there within this, or has failed. Ranks come to
+ * MPI when they like: for that the others wait as long as the run goes on. */
 #define START_LIMIT_S 120.0
 #define ENDLESS_S 1e15
 #define VARIABLES_FOLLOW '+' /* the first byte of what ranks are told; else it is text that says why not */
@@ -62,6 +64,7 @@ static int take(ty_worker *worker, const char *key, double limit_s, struct buffe
         int result = ty_store_wait(worker, piece, limit_s, (void **)&bytes, &size, NULL);
         if (result < 0) return result;
         size_t head = i == 0 ? sizeof total : 0;
+        /* A piece without bytes would never bring this to its end. */
         if (size < head || size == 0) return -EPROTO;
         if (i == 0) memcpy(&total, bytes, sizeof total);
         buffer_append(out, bytes + head, size - head);
@@ -94,6 +97,7 @@ static int exchange(const char *key, const uint32_t *places, size_t n, const str
                                  : take(&worker, name, ENDLESS_S, all);
 }
 
+/* A thread of libpmix calls it, beside those of exchange: each has a link to the store of its own. */
 static int give_rank(uint32_t rank, const void *bytes, size_t size) {
     CLEANUP(worker_done) struct ty_worker worker;
     char name[MEETING_KEY_SIZE];

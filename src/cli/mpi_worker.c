@@ -36,6 +36,7 @@ struct server {
 
 static int reply(const struct server *server, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* A client reads lines: what does not fit into one is an end of the talk, and never half a line. */
 static int reply(const struct server *server, const char *format, ...) {
     char line[PMI_LINE_SIZE];
     va_list args;
@@ -110,6 +111,8 @@ static int on_get(struct server *server, const char *line) {
     return reply(server, "cmd=get_result rc=0 msg=success value=%s\n", (const char *)value);
 }
 
+/* Barriers are numbered, alike on all ranks, as each rank meets all of them in one order. The store gathers
+ * nothing but that all are there. */
 static int on_barrier(struct server *server, const char *line) {
     char key[48];
     CLEANUP_FREE void *all = NULL;
@@ -180,6 +183,7 @@ static bool talk(struct server *server) {
         if (result < 0) return false;
         buffer_consume(&server->in, (size_t)(newline + 1 - line));
     }
+    /* Without an end in so many bytes it is no line of PMI. */
     return server->in.size < PMI_LINE_SIZE;
 }
 
@@ -221,6 +225,7 @@ static _Noreturn void serve(int fd, pid_t program) {
     _exit(0);
 }
 
+/* 127, as a shell has it for a command that it does not find. */
 static int fail(const char *what, const char *why) {
     CLEANUP(buffer_done) struct buffer text = {0};
     buffer_printf(&text, "%s: %s", what, why);
@@ -228,6 +233,8 @@ static int fail(const char *what, const char *why) {
     return 127;
 }
 
+/* The parent is the program, whose pid the agent knows, and the child serves: so an end, a signal or a status
+ * of the program is the worker's. Its end of the socket stays open over exec. */
 static int offer_pmi(void) {
     int ends[2];
     char text[16];

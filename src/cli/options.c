@@ -198,6 +198,7 @@ static int go_through(struct options_reader *reader, const char *letters, const 
             while (key < FIRST_KEY && reader->options[index]->letter != key)
                 index++;
             const char *name;
+            /* A beginning of a name that getopt_long took for the whole is explained as unknown. */
             bool shortened = str_prefix(reader->argv[at], "--", &name) &&
                              strcspn(name, "=") != strlen(reader->options[index]->name);
             if (shortened) return explain(reader, reader->argv[at], err);
@@ -237,6 +238,8 @@ const char *options_value(const struct arguments *arguments, const char *name) {
     return NULL;
 }
 
+/* In the order of the command line: the last of a plain option counts, and a list grows in the order in which
+ * it was written. */
 int options_apply(const struct arguments *arguments, void *const *targets, ty_error *err) {
     for (size_t i = 0; i < arguments->n_given; i++) {
         const struct option_given *given = &arguments->given[i];

@@ -109,6 +109,7 @@ static int plan_for(const struct plan_command *command, const struct demand *dem
     return result;
 }
 
+/* There is no run whose log it could be: what is logged on the way is a warning of the plan. */
 static void tell_log(void *context, enum log_level level, const char *subsystem, const char *text) {
     (void)context, (void)level, (void)subsystem;
     terminal_warning("plan", text);

@@ -37,6 +37,7 @@ static uint16_t *some_ports(const struct plan_environment *view, ty_error *err) 
 static int make(const struct plan_environment *view, size_t rank, const uint16_t *ports,
                 struct environment *out, ty_error *err) {
     const struct framework *framework;
+    /* The same functions as for a run, so that what is shown cannot differ from what is set. */
     const struct framework_context context = {
         .plan = view->plan,
         .cluster = view->cluster,

@@ -400,6 +400,7 @@ static bool has_clients(void) {
     return server.n_connected > 0;
 }
 
+/* The end of this process would take the answer along for which the last client waits. */
 static void wait_for_clients(void) {
     (void)pthread_mutex_lock(&server.lock);
     while (server.n_connected > 0)

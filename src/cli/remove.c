@@ -124,6 +124,7 @@ static const struct option_spec prune_specs[] = {
 };
 static const struct option_group prune_group = {"Options", prune_specs, ARRAY_SIZE(prune_specs)};
 
+/* What becomes of a run. Only the thread that has taken it writes it. */
 enum verdict { STAYS, STAYS_UNREAD, STAYS_FOR_CHECKPOINT, STAYS_PROTECTED, GOES, WENT, FAILED };
 
 struct candidate {
@@ -305,6 +306,7 @@ static int ask(const struct prune_options *options, size_t n, ty_error *err) {
     if (options->yes) return 1;
     if (!isatty(STDIN_FILENO))
         return ty_fail(err, TY_EUSAGE, "nothing is removed without --yes where nobody can be asked");
+    /* To standard error: the answer comes from a terminal wherever the output goes. */
     (void)fputs("Remove them? [y/N] ", stderr);
     return fgets(line, sizeof line, stdin) != NULL && (line[0] == 'y' || line[0] == 'Y');
 }

@@ -85,6 +85,7 @@ const struct option_group run_policy_group = {"Failures and checkpoints", policy
 
 /* -- the environment that workers inherit -- */
 
+/* The last word is that of the command line, as with all options. */
 int run_environment_make(const struct text_list *given, char *const *file, struct environment *made,
                          ty_error *err) {
     struct environment environment = {0};

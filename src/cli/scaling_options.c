@@ -152,6 +152,8 @@ static const struct option_spec scaling_specs[] = {
 };
 const struct option_group scaling_group = {"Scaling", scaling_specs, ARRAY_SIZE(scaling_specs)};
 
+/* The file comes before the options, wherever --config stands among them: what it says is a default that they
+ * replace. */
 int scaling_options_init(struct scaling_options *options, const struct arguments *arguments, ty_error *err) {
     *options = (struct scaling_options){0};
     scaling_init(&options->scaling);
@@ -180,6 +182,7 @@ static int set_count(const struct option_spec *option, void *target, const char 
     return result;
 }
 
+/* Whole, as all that a node has is (docs/spec/accelerators.md 1.4). */
 static int set_node_resources(const struct option_spec *option, void *target, const char *value,
                               ty_error *err) {
     (void)option;

@@ -36,6 +36,7 @@ static void screen_size(size_t *rows, size_t *columns) {
 }
 
 static void screen_show(const char *text, size_t size, size_t marked) {
+    /* Not clear(), which would make ncurses paint all of the screen anew. */
     (void)erase();
     for (int row = 0; row < LINES && size > 0; row++) {
         const char *end = memchr(text, '\n', size);

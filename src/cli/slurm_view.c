@@ -32,6 +32,7 @@ int slurm_view_look(const struct cluster_options *options, const struct demand *
     return slurm_look_at_site(partition, demand, &view->site, err);
 }
 
+/* In an allocation there is nothing to be asked for: what was granted is what there is. */
 int slurm_view_ask(const struct cluster_options *options, const struct demand *demand, struct slurm_view *view,
                    ty_error *err) {
     if (view->inside) return 0;
@@ -43,6 +44,8 @@ void slurm_view_done(struct slurm_view *view) {
     slurm_request_done(&view->request);
 }
 
+/* The reasons stand in one column, but behind a line that is too long by far, which would move all of them.
+ * */
 void slurm_view_text(const struct slurm_view *view, struct buffer *out) {
     int width = 0;
     for (size_t i = 0; i < view->request.n; i++) {

@@ -59,6 +59,7 @@ static const struct option_spec specs[] = {
 };
 static const struct option_group stacks_group = {"Options", specs, ARRAY_SIZE(specs)};
 
+/* journal_read may call it again where the journal has changed under it. */
 static int read_workers(void *context, struct journal *journal, ty_error *err) {
     replay_done(context);
     return journal_replay(journal, context, err);
@@ -273,6 +274,8 @@ struct stacks_of {
 
 static const char not_answered[] = "the run's controller does not answer";
 
+/* Ranks that cannot be looked at are a warning: those that can be are what was asked for, and may be enough.
+ * */
 static void complain(const char *name, const struct stacks_of *of, const char *why) {
     CLEANUP(idset_done) struct idset ranks = {0};
     CLEANUP(buffer_done) struct buffer text = {0};

@@ -28,6 +28,7 @@ struct store_call {
     nanoseconds timeout;
 };
 
+/* The newline behind it is taken off again by $(...). */
 static int print_value(const void *value, size_t size, ty_error *err) {
     CLEANUP(buffer_done) struct buffer text = {0};
     buffer_append(&text, value, size);

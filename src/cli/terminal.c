@@ -67,6 +67,7 @@ size_t terminal_columns(uint32_t character) {
     return width >= 0 ? (size_t)width : 1;
 }
 
+/* What is no UTF-8 takes a column a byte, as a terminal shows a mark for each. */
 static size_t width(const char *text) {
     size_t n = 0;
     uint32_t character = 0;

@@ -492,10 +492,13 @@ static int print_json(struct top_view *top, ty_error *err) {
 
 static volatile sig_atomic_t ended_by;
 
+/* What was on the screen before is given back by screen->close, which no handler may call: the loop sees it
+ * at its next turn. */
 static void note_signal(int number) {
     ended_by = number;
 }
 
+/* Typed bytes are taken as they are: a name in letters of several bytes is filtered by its bytes. */
 static void type(struct top_view *top, int key) {
     char *filter = filter_of(top);
     size_t size = strlen(filter);

@@ -138,6 +138,8 @@ static int set_conf(const struct option_spec *option, void *target, const char *
                          "false");
 }
 
+/* Checked, though it has no effect: what torchrun refuses is refused here, so that a script that works here
+ * works there. */
 static int set_interval(const struct option_spec *option, void *target, const char *value, ty_error *err) {
     double seconds;
     (void)option, (void)target;
@@ -200,6 +202,7 @@ static int set_streams(const struct option_spec *option, void *target, const cha
     return 0;
 }
 
+/* Checked here, and read where the number of ranks is known. */
 static int set_shown(const struct option_spec *option, void *target, const char *value, ty_error *err) {
     struct idset ranks = {0};
     (void)option;
@@ -436,6 +439,7 @@ static int choose_scaling(struct torchrun_options *options, struct scaling *scal
 /* Somebody else's port is told before anything starts. */
 static int check_port(int64_t port, ty_error *err) {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    /* Let go of again: whoever takes it until rank 0 binds it is told of by that. */
     CLEANUP_FD int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int)) < 0) return 0;
     if (bind(fd, (const struct sockaddr *)&address, sizeof address) == 0) return 0;

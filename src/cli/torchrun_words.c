@@ -67,7 +67,7 @@ static int spell(char **argv, struct words *made) {
             spelled = equals ? str_format("-%c%s", word[1], word + 3) : strdup(word);
         }
         if (words_add(made, spelled) < 0) return -ENOMEM;
-        bool needs_value = option != NULL && option->argument != NULL && option->argument[0] != '[';
+        bool needs_value = option != NULL && option->argument != NULL && !option_is_optional(option);
         bool has_value = spelled[1] == '-' ? strchr(spelled, '=') != NULL : spelled[2] != '\0';
         if (needs_value && !has_value && *argv != NULL && words_add(made, strdup(*argv++)) < 0) return -ENOMEM;
     }

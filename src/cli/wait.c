@@ -103,6 +103,7 @@ static bool look_at_value(void *context, const struct value *value) {
     return true;
 }
 
+/* A report tells where the value was: its numbers are noted before its values are looked at. */
 static int look_at_report(void *context, const struct journal_report *report) {
     struct value_search *search = context;
     search->rank = report->rank;
