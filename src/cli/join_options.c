@@ -11,14 +11,12 @@
 #include "engine/join.h"
 #include "engine/join_node.h"
 
-static int set_nodes(const struct option_spec *option, void *target, const char *value, ty_error *err) {
-    (void)option;
-    return join_parse_nodes(value, &((struct join_options *)target)->options, err);
+int option_nodes(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    return join_parse_nodes(value, (void *)((char *)target + option->offset), err);
 }
 
-static int set_rank(const struct option_spec *option, void *target, const char *value, ty_error *err) {
-    (void)option;
-    return join_parse_rank(value, &((struct join_options *)target)->options, err);
+int option_node_rank(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    return join_parse_rank(value, (void *)((char *)target + option->offset), err);
 }
 
 /* The hosts are in the value of --hosts, or in the file that --hostfile names. */
@@ -37,9 +35,9 @@ static int set_hosts(const struct option_spec *option, void *target, const char 
 static const struct option_spec join_specs[] = {
     {"nnodes", 0, "N|MIN:MAX",
      "how many nodes this command is started on, once on each; MIN:MAX begins with MIN, and others may come",
-     set_nodes, 0, NULL},
-    {"node-rank", 0, "I", "which of them this is, from 0; that of rank 0 has the controller", set_rank, 0,
-     NULL},
+     option_nodes, offsetof(struct join_options, options), NULL},
+    {"node-rank", 0, "I", "which of them this is, from 0; that of rank 0 has the controller", option_node_rank,
+     offsetof(struct join_options, options), NULL},
     {"rendezvous", 0, "HOST:PORT", "where they meet: an address of the node of rank 0; the same on all",
      option_text, offsetof(struct join_options, options.rendezvous), NULL},
     {"hosts", 0, "HOST[:SLOTS][,...]",

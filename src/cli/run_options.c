@@ -92,7 +92,7 @@ int run_environment_make(const struct text_list *given, char *const *file, struc
     int result = environment_add(&environment, environ);
     if (result >= 0 && file != NULL) result = environment_add(&environment, file);
     if (result >= 0 && given->items != NULL)
-        result = environment_add(&environment, (char *const *)given->items);
+        result = environment_add(&environment, (char *const *)(uintptr_t)given->items);
     if (result < 0) {
         environment_done(&environment);
         return ty_fail_memory(err);

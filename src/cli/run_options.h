@@ -79,6 +79,10 @@ struct join_options {
 
 extern const struct option_group join_group;
 
+/* Setters of --nnodes and --node-rank: struct engine_options. */
+int option_nodes(const struct option_spec *option, void *target, const char *value, ty_error *err);
+int option_node_rank(const struct option_spec *option, void *target, const char *value, ty_error *err);
+
 void join_options_init(struct join_options *join);
 /* Reads the key, and checks what belongs together. */
 int join_options_finish(struct join_options *join, const struct cluster_options *cluster, ty_error *err);

@@ -66,16 +66,6 @@ static int set_processes(const struct option_spec *option, void *target, const c
     return 0;
 }
 
-static int set_nodes(const struct option_spec *option, void *target, const char *value, ty_error *err) {
-    (void)option;
-    return join_parse_nodes(value, &((struct torchrun_options *)target)->nodes, err);
-}
-
-static int set_node_rank(const struct option_spec *option, void *target, const char *value, ty_error *err) {
-    (void)option;
-    return join_parse_rank(value, &((struct torchrun_options *)target)->nodes, err);
-}
-
 static int set_restarts(const struct option_spec *option, void *target, const char *value, ty_error *err) {
     int64_t restarts = 0;
     (void)option;
@@ -251,7 +241,7 @@ static const struct option_spec specs[] = {
     {"nnodes", 0, "N|MIN:MAX",
      "how many machines this command is started on, once on each; MIN:MAX begins with MIN, and others may come "
      "(default: 1:1)",
-     set_nodes, 0, NULL},
+     option_nodes, FIELD(nodes), NULL},
     {"standalone", 0, NULL, "a run of this machine alone", option_flag, FIELD(standalone), NULL},
     {"max-restarts", 0, "N", "start the workers again after a failure, N times at most (default: 0)",
      set_restarts, 0, NULL},
@@ -311,7 +301,7 @@ static const struct option_spec specs[] = {
     {"node-rank", 0, "I",
      "which of the machines this is (default: HOST is 0, the others as they come); that of rank 0 has the "
      "controller",
-     set_node_rank, 0, NULL},
+     option_node_rank, FIELD(nodes), NULL},
     {"key-file", 0, "FILE",
      "the key that all machines have, in a file that only you can read, instead of in TRAINYARD_RUN_KEY",
      option_text, FIELD(key_file), NULL},
