@@ -28,8 +28,8 @@ void terminal_warning(const char *command, const char *message);
 void outlets_open(void);
 void outlets_close(bool hurried);
 
-/* Rows of cells set in columns, as many as there are heads; every cell is escaped. The last column is not padded.
- * Zero-initialised is empty. */
+/* Rows of cells set in columns, as many as there are heads; every cell is escaped. The last column is not
+ * padded. Zero-initialised is empty. */
 struct text_table {
     size_t n_columns;
     struct buffer cells; /* NUL-terminated texts, row by row */

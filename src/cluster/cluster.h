@@ -78,8 +78,8 @@ struct cluster {
 struct cluster *cluster_create(void);
 void cluster_destroy(struct cluster *cluster);
 
-/* Takes over what `*shape` holds (it is left empty); `*kept` is the cluster's own, an equal shape is found again.
- * On failure (TY_EUSAGE, -ENOMEM) the shape is still the caller's. Adds what follows from the rest
+/* Takes over what `*shape` holds (it is left empty); `*kept` is the cluster's own, an equal shape is found
+ * again. On failure (TY_EUSAGE, -ENOMEM) the shape is still the caller's. Adds what follows from the rest
  * (docs/spec/accelerators.md 1.1, 2.7): accelerator_type:<T> and the label ray.io/accelerator-type, the slice
  * and head resources of a TPU host, and devices for the device resources in `total` that have none. Checks
  * (1.4): whole, non-negative amounts; zero entries are dropped. */

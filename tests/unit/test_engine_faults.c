@@ -154,7 +154,7 @@ static int run_agent(int argc, char **argv) {
     return agent_main(3, argc > 5 ? (pid_t)strtol(argv[5], NULL, 10) : 0);
 }
 
-/* -- nodes that others describe: a want of memory is told as one, whether the caller wants the message or not */
+/* -- nodes that others describe: a want of memory is told as one, with a message and without */
 
 static int add_description(ty_error *err) {
     Wire__Amount amount = WIRE__AMOUNT__INIT;
