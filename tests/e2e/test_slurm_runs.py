@@ -296,7 +296,7 @@ class SlurmRuns(Case):
             self.assert_status(0, self.slurm.run("h4", "sh", "-c", "kill -KILL $(cat /run/slurmd.pid)"))
             self.write("four-goes", "")
             finished = self.assert_status(4, self.finish(process))
-            self.assertRegex(finished.err, r"\ntrainyard run: h4 cannot take part: srun: error: Task launch for .* failed on node h4: ")
+            self.assertRegex(finished.err, r"(?m)^trainyard run: h4 cannot take part: srun: error: Task launch for .* failed on node h4: ")
             self.wait_for(lambda: not self.agents(), "the end of all agents")
             self.mend("h4")
 
