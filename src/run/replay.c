@@ -164,6 +164,7 @@ static void note_worker(struct replay_worker *worker, const struct run_event *ev
 static void launch(struct run_replay *replay, const struct run_event *event) {
     const struct ty_attempt_info *attempt = current(replay);
     if (replay->last_start.launched == 0) replay->last_start.launched = event->time;
+    if (replay->n_attempts == 1) replay->first_start.launched = replay->last_start.launched;
     size_t n = attempt != NULL ? (size_t)attempt->num_workers : 0;
     for (size_t rank = 0; rank < n && rank < replay->n_workers; rank++)
         if (replay->workers[rank].state == WORKER_PLANNED) replay->workers[rank].state = WORKER_LAUNCHED;

@@ -52,6 +52,7 @@ static void a_run_that_dies_and_is_resumed(void **state) {
            "{\"id\": \"a\", \"host\": \"h\", \"argv\": [\"train\", \"x y\"], \"num_workers\": 4}");
     happen(EVENT_PLAN, 2, 0, -1, "{\"seconds\": 0.5, \"nodes\": [\"n1\", \"n2\"]}");
     happen(EVENT_ATTEMPT, 3, 1, -1, "{\"workers\": 4, \"nodes\": 2}");
+    happen(EVENT_LAUNCHED, 4, 1, -1, NULL);
     happen(EVENT_ATTEMPT_END, 5, 1, -1,
            "{\"outcome\": \"failed\", \"rank\": 3, \"node\": 1, \"cause\": \"why\"}");
     happen(EVENT_ATTEMPT, 6, 2, -1, "{\"workers\": 4, \"checkpoint\": \"/c1\"}");
@@ -73,6 +74,7 @@ static void a_run_that_dies_and_is_resumed(void **state) {
     assert_int_equal(replay.n_workers, 4);
     assert_true(replay.first_start.planned && replay.first_start.plan_seconds == 0.5);
     assert_true(replay.first_start.began == 3 * NS_PER_S && replay.last_start.began == 66 * NS_PER_S);
+    assert_true(replay.first_start.launched == 4 * NS_PER_S && replay.last_start.launched == 0);
     assert_false(replay.last_start.planned);
     replay_close(&replay);
     expect_attempt(3, "4: 0 workers, 66-66 died, rank -1 on -, its controller died, from -");
