@@ -13,14 +13,11 @@
 
 #include "base/buffer.h"
 #include "base/error.h"
-#include "view/values.h"
 
-/* The longest address asks for a plot of a metric over another one, of several runs: each byte of a name may be
- * an escape of three. A connection has memory for it, and for what a browser sends beside. */
 enum {
     HTTP_CONNECTIONS = 512,
-    HTTP_URL_MAX = 2 * 3 * METRIC_NAME_BYTES + 1024,
-    HTTP_CONNECTION_BYTES = HTTP_URL_MAX + (12 << 10),
+    HTTP_CONNECTION_BYTES = 16 << 10,
+    HTTP_URL_MAX = 4096,
     HTTP_BODY_MAX = 4096,
     HTTP_HEAD_SECONDS = 10,
     HTTP_STALL_SECONDS = 60, /* a client that takes nothing of its reply */

@@ -68,10 +68,8 @@ static void on_request(void *context, struct http_request *request) {
     bool reads = str_equal(request->method, "GET") || str_equal(request->method, "HEAD");
     bool action = site->config.allow_actions && api_is_action(request->path);
     bool readable = !action || api_is_read(request->path);
-    ty_error message;
-    (void)ty_fail(&message, TY_EUSAGE, "the address is longer than %d bytes", HTTP_URL_MAX);
     if (request->url_too_long)
-        api_fail(site, request, 414, message.message);
+        api_fail(site, request, 414, "the address is longer than 4096 bytes");
     else if (!guard_origin(&site->guard, site->http, request))
         api_fail(site, request, 403,
                  "asked for by another name or from another page (--allow-host H allows a host)");
