@@ -431,7 +431,7 @@ void worker_channels_answer(struct worker_channels *all, const Wire__Answer *ans
         part->over = answer->size > WORKER_ANSWERS_MAX - all->answer_bytes;
         if (!part->over) part->value = shared_create(answer->size, &all->answer_bytes);
     }
-    if (part->value != NULL && answer->value.len > 0 && answer->value.len <= part->value->size - part->have)
+    if (part->value != NULL && answer->value.len > 0 && part->have + answer->value.len <= part->value->size)
         memcpy(part->value->bytes + part->have, answer->value.data, answer->value.len);
     part->have += answer->value.len;
     if (part->have < answer->size) return;

@@ -134,9 +134,8 @@ static const struct option_spec scaling_specs[] = {
      "workers together on few nodes or apart on many; STRICT refuses what cannot be so (default: PACK)",
      set_placement, 0, strategies},
     {"topology-strategy", 0, "LABEL=STRICT_PACK[,node-id=STRATEGY]",
-     "only nodes that share one value of the label, as one rack; node-id says how workers lie on them, in "
-     "place "
-     "of --placement (default: PACK)",
+     "only nodes that share one value of the label, as one rack; node-id says how workers lie on them "
+     "(default: PACK); in place of --placement",
      set_topology, 0, NULL},
     {"label-selector", 0, "KEY=VALUE[,...]",
      "only nodes with these labels; VALUE may be !v, in(a,b) or !in(a,b)", set_labels, 0, NULL},

@@ -77,6 +77,7 @@ static int commit(const struct upload *upload, const char *files, ty_error *err)
     const char *path;
     if (!str_prefix(answer.data, "ok ", &path)) return worker_fail_answer(answer.data, err);
     char *copy = strdup(path);
+    if (copy == NULL) return 0;
     (void)pthread_mutex_lock(&uploads.lock);
     free(uploads.latest);
     uploads.latest = copy;
