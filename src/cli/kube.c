@@ -459,7 +459,8 @@ static int check_absent(const struct follow *follow, bool set, ty_error *err) {
 /* What this pod prints, from when it runs, or has run. A connection that is cut ends the copy, not the run: it
  * is taken up again while the pod runs. */
 static int show_output(struct follow *follow, const char *pod, ty_error *err) {
-    const char *logs[] = {"logs", "--follow", "--tail=-1", "--container=" KUBERNETES_CONTAINER, pod, NULL};
+    static const char ours[] = "--container=" KUBERNETES_CONTAINER;
+    const char *logs[] = {"logs", "--follow", "--tail=-1", ours, pod, NULL};
     for (;; pause_a_while()) {
         int result = kubectl(follow, logs, NULL, NULL, err);
         if (result >= 0) result = look(follow, err);
