@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "base/str.h"
 #include "cli/command.h"
 
 int slurm_view_look(const struct cluster_options *options, const struct demand *demand, struct slurm_view *view,
@@ -22,13 +21,7 @@ int slurm_view_look(const struct cluster_options *options, const struct demand *
             options->cluster_file);
     struct slurm_inquiry inquiry = {0};
     if (view->inside) return slurm_look_at_allocation(&inquiry, demand, &view->site, err);
-    /* The partition's name is the value of partition=NAME, or p=NAME; NULL: the default one. */
-    const char *partition = NULL;
-    for (size_t i = 0; i < options->slurm_options.n; i++) {
-        const char *text = options->slurm_options.items[i];
-        text += strspn(text, "-");
-        if (!str_prefix(text, "partition=", &partition)) (void)str_prefix(text, "p=", &partition);
-    }
+    const char *partition = slurm_own_value(options->slurm_options.items, "partition"); /* NULL: the default */
     return slurm_look_at_site(partition, demand, &view->site, err);
 }
 
@@ -44,8 +37,7 @@ void slurm_view_done(struct slurm_view *view) {
     slurm_request_done(&view->request);
 }
 
-/* The reasons stand in one column, but behind a line that is too long by far, which would move all of them.
- * */
+/* The reasons stand in one column, but behind a line that is too long by far: it would move all of them. */
 void slurm_view_text(const struct slurm_view *view, struct buffer *out) {
     int width = 0;
     for (size_t i = 0; i < view->request.n; i++) {

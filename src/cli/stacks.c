@@ -274,8 +274,7 @@ struct stacks_of {
 
 static const char not_answered[] = "the run's controller does not answer";
 
-/* Ranks that cannot be looked at are a warning: those that can be are what was asked for, and may be enough.
- * */
+/* Ranks that cannot be looked at are a warning: the others are what was asked for, and may be enough. */
 static void complain(const char *name, const struct stacks_of *of, const char *why) {
     CLEANUP(idset_done) struct idset ranks = {0};
     CLEANUP(buffer_done) struct buffer text = {0};

@@ -98,8 +98,7 @@ static bool look_at_value(void *context, const struct value *value) {
         [GREATER] = greater, [GREATER_EQUAL] = greater || equal, [LESS] = less, [LESS_EQUAL] = less || equal,
         [EQUAL] = equal,     [UNEQUAL] = less || greater};
     search->value = value->number;
-    search->found =
-        (value->type == VALUE_NUMBER || value->type == VALUE_NONFINITE) && holds[options->comparison];
+    search->found = value_is_number(value) && holds[options->comparison];
     return true;
 }
 

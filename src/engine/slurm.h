@@ -116,6 +116,8 @@ struct slurm_request {
     size_t n;
 };
 
+/* The value that the last of `own` with this long name gives, spelled by its letter too; NULL: none does. */
+const char *slurm_own_value(const char *const *own, const char *name);
 /* `own` are the --slurm-option K=V (NULL-terminated; may be NULL): they replace a line of the same name.
  * TY_EUSAGE or TY_EINFEASIBLE for what Slurm cannot do, or would leave waiting for ever. */
 int slurm_request_make(const struct demand *demand, const struct slurm_site *site, const char *const *own,

@@ -539,16 +539,29 @@ static const char *const letters[][2] = {
     {"w", "nodelist"},      {"x", "exclude"},
 };
 
-static const char *long_name(const char *name) {
+/* NULL: it is no letter of theirs. */
+static const char *long_name(const char *name, size_t size) {
     for (size_t i = 0; i < ARRAY_SIZE(letters); i++)
-        if (str_equal(letters[i][0], name)) return letters[i][1];
-    return name;
+        if (size == 1 && *letters[i][0] == *name) return letters[i][1];
+    return NULL;
+}
+
+const char *slurm_own_value(const char *const *own, const char *name) {
+    const char *value = NULL;
+    for (; own != NULL && *own != NULL; own++) {
+        const char *text = *own + strspn(*own, "-");
+        size_t size = strcspn(text, "=");
+        const char *spelled = long_name(text, size);
+        bool named =
+            spelled != NULL ? str_equal(spelled, name) : strlen(name) == size && strncmp(text, name, size) == 0;
+        if (named && text[size] == '=') value = text + size + 1;
+    }
+    return value;
 }
 
 /* "partition=x", "p=x", "exclusive"; dashes before it do not count. */
 static int put_own(struct asking *asking, const char *text) {
-    while (*text == '-')
-        text++;
+    text += strspn(text, "-");
     const char *equals = strchr(text, '=');
     CLEANUP_FREE char *name = equals != NULL ? strndup(text, (size_t)(equals - text)) : strdup(text);
     if (name == NULL) return ty_fail_memory(asking->err);
@@ -559,7 +572,9 @@ static int put_own(struct asking *asking, const char *text) {
         int result = slurm_each_gres(equals != NULL ? equals + 1 : "", check_own_gres, asking, asking->err);
         if (result < 0) return result;
     }
-    return put_line(asking->request, long_name(name), equals != NULL ? equals + 1 : NULL, NULL, asking->err);
+    const char *spelled = long_name(name, strlen(name));
+    return put_line(asking->request, spelled != NULL ? spelled : name, equals != NULL ? equals + 1 : NULL, NULL,
+                    asking->err);
 }
 
 int slurm_request_make(const struct demand *demand, const struct slurm_site *site, const char *const *own,

@@ -46,7 +46,7 @@ static struct view_count *find(struct counting *counting, const struct value *va
         if (at >= counts->n) at = 0;
         if (value_is_named(value, counts->items[at].name, counts->items[at].size)) return &counts->items[at];
     }
-    if (value->type != VALUE_NUMBER && value->type != VALUE_NONFINITE) return NULL;
+    if (!value_is_number(value)) return NULL;
     bool named = value->name_size > 0 && memchr(value->name, '\0', value->name_size) == NULL;
     if (counts->n == VIEW_COUNTS_MAX || !named) return NULL;
     char *name = strndup(value->name, value->name_size);

@@ -117,10 +117,6 @@ struct metric_taking {
     int64_t report;     /* id of the one at hand */
 };
 
-static bool is_number(const struct value *value) {
-    return value->type == VALUE_NUMBER || value->type == VALUE_NONFINITE;
-}
-
 /* A label can have it. */
 static bool is_name(const struct value *value) {
     return value->name_size == 0 || memchr(value->name, '\0', value->name_size) == NULL;
@@ -163,10 +159,10 @@ static bool take_metric(void *context, const struct value *value) {
     const struct exposed_run *run = taking->run;
     if (!is_name(value)) return true;
     struct exposed_metric *metric = find_metric(taking, value);
-    if (metric == NULL && taking->add && is_number(value)) metric = add_metric(taking, value);
+    if (metric == NULL && taking->add && value_is_number(value)) metric = add_metric(taking, value);
     if (metric == NULL) return !taking->failed;
     if (metric->report != taking->report) taking->found++;
-    metric->report = is_number(value) ? taking->report : 0;
+    metric->report = value_is_number(value) ? taking->report : 0;
     metric->value = value->number;
     return taking->add || run->omitted == 0 || taking->found < run->n_metrics;
 }
@@ -391,7 +387,7 @@ struct rank_sample {
 static bool write_rank_value(void *context, const struct value *value) {
     const struct rank_sample *of = context;
     struct buffer *out = &of->run->rank_samples;
-    if (!is_name(value) || (!is_number(value) && out->size == of->from)) return true;
+    if (!is_name(value) || (!value_is_number(value) && out->size == of->from)) return true;
     if (of->run->rank_left == 0) return false;
     CLEANUP_FREE char *name = strndup(value->name != NULL ? value->name : "", value->name_size);
     CLEANUP(buffer_done) struct buffer labels = {0};
@@ -409,7 +405,7 @@ static bool write_rank_value(void *context, const struct value *value) {
         out->size -= (size_t)(next - known);
         of->run->rank_left++;
     }
-    if (!is_number(value)) return true;
+    if (!value_is_number(value)) return true;
     of->run->rank_left--;
     buffer_append(out, labels.data, labels.size);
     append_value(out, value->number);

@@ -19,14 +19,12 @@
 
 /* NULL: there are too many, or its name is too long; or memory is short, which `n_values` tells. */
 static struct index_metric *find_metric(struct view_index *index, const struct value *value) {
-    char name[INDEX_NAME_BYTES];
+    char name[METRIC_NAME_BYTES + 1];
     if (index->n_values < index->head.n_metrics) { /* reports name theirs in the same order */
         struct index_metric *likely = &index->metrics[index->n_values];
         if (value_is_named(value, likely->name, likely->name_size)) return likely;
     }
-    if (value->name_size >= sizeof name) return NULL;
-    memcpy(name, value->name != NULL ? value->name : "", value->name_size);
-    name[value->name_size] = '\0';
+    if (value->name_size >= INDEX_NAME_BYTES || !value_name(value, name)) return NULL;
     const uintptr_t *known = hash_get(index->places, name);
     if (known != NULL) return &index->metrics[*known - 1];
     if (index->head.n_metrics == INDEX_METRICS) return NULL;
@@ -58,7 +56,7 @@ static bool note_value(void *context, const struct value *value) {
     struct view_index *index = context;
     size_t none = 0, *known = value->member < VALUES_MEMBERS ? &index->members[value->member] : &none;
     if (!value->same) *known = 0;
-    if (value->type != VALUE_NUMBER && value->type != VALUE_NONFINITE) {
+    if (!value_is_number(value)) {
         if (index->n_values > 0) withdraw_value(index, value);
         return true;
     }

@@ -95,7 +95,7 @@ static bool on_value(void *context, const struct value *value) {
         struct gathered_metric *gathered = &gathering->items[i];
         if (!value_is_named(value, gathered->metric, gathered->metric_size)) continue;
         wanted = true;
-        gathered->has_value = number || value->type == VALUE_NONFINITE;
+        gathered->has_value = value_is_number(value);
         gathered->value = number ? value->number : (double)NAN;
     }
     for (size_t i = 0; i < gathering->n_names; i++)

@@ -232,7 +232,7 @@ static size_t place_of(struct tensorboard *board, const struct value *value, boo
 
 static bool take_value(void *context, const struct value *value) {
     struct tensorboard *board = context;
-    bool number = value->type == VALUE_NUMBER || value->type == VALUE_NONFINITE;
+    bool number = value_is_number(value);
     size_t place = place_of(board, value, number), at = board->n_values;
     if (place == SIZE_MAX) return !board->failed;
     bool again = board->given[place] == board->n_reports;

@@ -64,6 +64,11 @@ bool values_each_like(struct values_shape *shape, const char *json, size_t size,
  * are passed over, unread. */
 void values_pass(struct values_shape *shape, const struct value *value);
 
+/* Finite or not. */
+static inline bool value_is_number(const struct value *value) {
+    return value->type == VALUE_NUMBER || value->type == VALUE_NONFINITE;
+}
+
 static inline bool value_is_named(const struct value *value, const char *name, size_t size) {
     return value->name_size == size && (size == 0 || memcmp(value->name, name, size) == 0);
 }
