@@ -159,7 +159,9 @@ class Hangs(RunCase):
         train = self.write("train.py", textwrap.dedent(self.TRAINS))
         process = self.start_run("--name", "run", "-n", 4, "--", PYTHON, train)
         self.wait_for_files(process, *("there.%d" % rank for rank in range(4)))
-        stacks = lambda *options: self.assert_status(0, self.trainyard("stacks", "--storage-path", self.storage, "run", *options)).out
+        asked = lambda *options: self.trainyard("stacks", "--storage-path", self.storage, "run", *options)
+        stacks = lambda *options: self.assert_status(0, asked(*options)).out
+        self.wait_for(lambda: asked().status == 0, "workers on record", process)
         first, then = "1 rank (2): load_batch train.py:5\n", "\n3 ranks (0-1,3): all_reduce train.py:3\n"
         self.wait_for(lambda: (text := stacks()).startswith(first) and then in text, "the lines", process)
         folded = stacks("--seconds", "1", "--format", "folded").splitlines()

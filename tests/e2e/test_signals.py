@@ -120,6 +120,8 @@ class Signals(RunCase):
 
     def test_stacks_of_a_run_that_goes_on(self):
         process = self.started("--name", "run", "--", *self.program(), n=2)
+        # Workers are on record a moment after they have begun.
+        self.wait_for(lambda: self.trainyard("stacks", "--storage-path", self.storage, "run").out.count("/program.py") >= 2, "both ranks", process)
         shown = self.assert_status(0, self.trainyard("stacks", "--storage-path", self.storage, "run", "--rank", "1"))
         self.assertRegex(shown.out, r"attempt 1: rank 1\n== process \d+\n")
         self.assertIn("program.py", shown.out)

@@ -201,6 +201,7 @@ def test_who_stands_apart_is_told_first(start, place, storage):
         subprocess.run([*command, *options], check=True, capture_output=True, text=True).stdout
     )
 
+    assert wait_until(lambda: subprocess.run(command, capture_output=True).returncode == 0)  # on record
     assert wait_until(
         lambda: (seen := told("--format", "folded")).count("all_reduce") == 3 and "load_batch" in seen
     )

@@ -47,6 +47,10 @@ class FaultCase(runs.RunCase):
         with contextlib.closing(sqlite3.connect("file:%s?mode=ro" % path, uri=True)) as database:
             return database.execute(query).fetchall()
 
+    def await_event(self, kind, process):
+        self.wait_for(lambda: os.path.exists(os.path.join(self.storage, "r", "run.db")) and
+                      self.rows("SELECT 1 FROM events WHERE kind = '%s'" % kind), kind, process)
+
     def metrics(self, rank, key, name="r"):
         """Values that a rank reported under this name, in the order in which they are on record; their numbers have no gap."""
         rows = self.rows("SELECT number, metrics->>'%s' FROM reports WHERE rank = %d ORDER BY id" % (key, rank), name)

@@ -52,6 +52,7 @@ class Processes(FaultCase):
         path, env = self.clock()
         process = self.shell("echo > ready.0; until [ -e go ]; do sleep 0.01; done", "--name", "r", "-n", 1)
         self.ready(process, 1)
+        self.await_event("started", process)  # which is on record later than the worker begins
         self.write("work/go.clock", "3600")
         shown = self.assert_status(0, self.trainyard("stacks", "r", "--storage-path", self.storage, env=env))
         self.assertIn("== process", shown.out)
