@@ -83,6 +83,49 @@ class Page(harness.Case):
         expect(page.locator(".card[data-metric=loss] canvas")).to_be_visible()
         expect(page.locator("td.best[data-metric=loss]").nth(0)).to_have_text("0.001998")
 
+    def test_an_answer_that_comes_late_changes_nothing_of_what_is_shown_then(self):
+        """The list's, behind a click on a run; and one tab's behind a click on the next."""
+        make_a(self.storage, numbers=20)
+        server = self.serve()
+        page = self.open(server)
+        expect(page.locator("tbody tr")).to_have_count(1)
+        held = []
+
+        def hold(url):
+            page.route(url, lambda route: held.append(route), times=1)
+
+        def release():
+            while not held:
+                page.wait_for_timeout(10)
+            late = held.pop()
+            late.continue_()
+            answer = late.request.response()
+            if answer:  # it was not given up
+                answer.finished()
+            page.evaluate("new Promise((resolve) => setTimeout(resolve, 50))")
+
+        hold("**/api/runs?*")
+        Journal(self.storage, "b").done(1)  # of which the list is told
+        while not held:
+            page.wait_for_timeout(10)
+        page.get_by_role("link", name="a", exact=True).click()
+        expect(page.locator(".card[data-metric=loss] canvas")).to_be_visible()
+        release()
+        expect(page.locator("#main tbody")).to_have_count(0)
+        hold("**/checkpoints")
+        page.get_by_role("link", name="checkpoints", exact=True).click()
+        expect(page.locator(".tabs a.on")).to_have_text("checkpoints")
+        page.get_by_role("link", name="stacks", exact=True).click()
+        expect(page.locator("#main .note")).to_contain_text("No stacks were saved")
+        release()
+        expect(page.locator("#main .note")).to_have_text(re.compile("No stacks were saved"))
+        hold("**/api/runs/*")
+        page.get_by_role("link", name="time", exact=True).click()
+        page.keyboard.press("u")
+        expect(page.locator("tbody tr")).to_have_count(2)
+        release()
+        expect(page.locator("h1")).to_have_count(0)
+
     def test_a_run_that_can_no_longer_be_read_has_one_row(self):
         for name in ("a", "b"):
             Journal(self.storage, name).done(1)

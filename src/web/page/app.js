@@ -1,6 +1,6 @@
 // The page: which part is shown, the bar above it, keys. A run's parts are in the other files.
 
-import { add, api, clock, fill, h, label, number, Refused, seconds, setToken, takeToken, watch } from "./base.js";
+import { add, api, clock, endView, fill, h, label, number, Refused, seconds, setToken, takeToken, watch } from "./base.js";
 import { compare, runs } from "./runs.js";
 import { plots } from "./plots.js";
 import { ranks } from "./ranks.js";
@@ -16,6 +16,7 @@ let shown = null; // the key of what is shown, its run, and what ends it
 let ends = [];
 
 function end() {
+  endView();
   for (const one of ends) one();
   ends = [];
 }
@@ -106,6 +107,7 @@ async function showRun(id, tab) {
   let due = true, again = false, away = false;
   context.onEnd(() => (away = true));
   const gone = () => {
+    endView();
     for (const one of ends.splice(1)) one(); // the stream goes on: the run may come again under its name
     fill(main, h("div", { class: "note" }, "The run ", label(run.name), " was deleted meanwhile. ", h("a", { href: "#" }, "All runs")));
   };
@@ -118,7 +120,6 @@ async function showRun(id, tab) {
     due = true;
     try {
       const now = await api("runs/" + id);
-      if (away) return;
       Object.assign(run, { quiet_s: null, unreadable: null }, now);
       run.id = id;
       draw();
@@ -152,7 +153,7 @@ function show() {
   const context = { top, main, bar, fail, onEnd: (call) => ends.push(call) };
   document.title = "Trainyard";
   const begun = now.run ? showRun(now.run, tab) : now.compare ? compare(context, now.compare.split(",")) : runs(context);
-  begun.catch((error) => shown === key && fail(error));
+  begun.catch(fail);
 }
 
 /* -- keys */

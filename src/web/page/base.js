@@ -94,13 +94,24 @@ export function query(parameters) {
   return text && "?" + text;
 }
 
-export async function api(path, parameters = {}, signal) {
-  return (await check(await get("api/" + path + query(parameters), signal))).json();
+/* What is shown now. As it ends, so do its requests, with an AbortError: no answer to it comes into what is shown next. */
+let view = new AbortController();
+
+export function endView() {
+  view.abort();
+  view = new AbortController();
 }
 
+export async function api(path, parameters = {}) {
+  return (await check(await get("api/" + path + query(parameters), view.signal))).json();
+}
+
+/* Is sent in any case; only its answer is the view's. */
 export async function post(path, body) {
-  const headers = { Authorization: "Bearer " + (sessionStorage.getItem(TOKEN) || ""), "Content-Type": "application/json" };
-  return (await check(await fetch("api/" + path, { method: "POST", headers, body: JSON.stringify(body) }))).json();
+  const { signal } = view, headers = { Authorization: "Bearer " + (sessionStorage.getItem(TOKEN) || ""), "Content-Type": "application/json" };
+  const reply = await (await check(await fetch("api/" + path, { method: "POST", headers, body: JSON.stringify(body) }))).json();
+  signal.throwIfAborted();
+  return reply;
 }
 
 /* What the browser saves, asked for with the token. */

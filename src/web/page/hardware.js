@@ -132,7 +132,6 @@ export function hardware(context) {
   };
   const draw = async () => {
     const { nodes } = await api(`runs/${run.id}/usage`);
-    if (ended) return;
     if (!nodes.length) return fill(main, h("div", { class: "note" }, "No samples of hardware were kept for this run. ", h("code", {}, "trainyard run --sample 10s"), " keeps them."));
     if (!grid.isConnected) {
       whole = h("button", { class: "bare", onclick: () => set({ from: "", to: "" }) }, "whole range");

@@ -132,10 +132,10 @@ export function stacks(context) {
           await post(`runs/${run.id}/stacks`, { confirm: run.name });
           await draw();
         } catch (error) {
-          fill(main, h("div", { class: "note error" }, error.message));
+          context.fail(error);
         }
       } }, "take stacks now"), run.state === "running" && h("button", { onclick: async () => {
-        if (confirm(`End ${run.name} as Ctrl-C does?`)) await post(`runs/${run.id}/stop`, { confirm: run.name }).catch((error) => fill(main, h("div", { class: "note error" }, error.message)));
+        if (confirm(`End ${run.name} as Ctrl-C does?`)) await post(`runs/${run.id}/stop`, { confirm: run.name }).catch(context.fail);
       } }, "stop the run"));
     if (!reply.groups.length) return fill(main, h("div", { class: "note" }, "No stacks were saved. ", h("code", {}, "trainyard stacks " + (/^[\w.-]+$/.test(run.name) ? run.name : "NAME")), " takes them; a rank that hangs is saved by itself."));
     fill(main, reply.groups.map((group) => h("div", { class: "groupbox" }, h("div", {}, `${count(group.n)} (${group.ranks.length > 60 ? group.ranks.slice(0, 59) + "…" : group.ranks})`, h("span", { class: "dim" }, `  ${clock(group.at)}  `), label(group.frames.split("\n").find((line) => line.trim()) || "no frames", 80, "dim")),

@@ -28,8 +28,8 @@ function spark(run) {
   whenSeen(box, () => {
     if (box.asked === run.seconds) return;
     box.asked = run.seconds;
-    queue(() => api("series", { run: run.id, metric: name, buckets: 50 })).then((reply) => {
-      const line = reply.series.find((one) => one.mean.some((value) => value !== null));
+    queue(async () => box.isConnected && api("series", { run: run.id, metric: name, buckets: 50 })).then((reply) => {
+      const line = reply && reply.series.find((one) => one.mean.some((value) => value !== null));
       if (!line) return;
       const ys = line.mean.map((value, i) => [line.x[i], value]).filter(([, value]) => value !== null);
       const low = Math.min(...ys.map(([, y]) => y)), high = Math.max(...ys.map(([, y]) => y));
