@@ -5,6 +5,7 @@
 #include "agent/worker_channel.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -252,11 +253,27 @@ static bool read_once(struct worker_channel *channel) {
     return true;
 }
 
+/* Nobody says anything more on it. */
+static bool is_closed(const struct worker_channel *channel) {
+    struct pollfd end = {.fd = channel->source.fd, .events = POLLRDHUP};
+    return poll(&end, 1, 0) > 0;
+}
+
+static struct worker_channel *read_on(struct worker_channel *channel);
+
+/* One read, behind all that children have said, who opened their channels later, and have ended: their parent
+ * may speak of it. A read ends behind an open, so none of them is passed over. */
+static bool read_next(struct worker_channel *channel) {
+    for (struct worker_channel *later = channel->next; later != NULL;)
+        later = may_read(later) && is_closed(later) ? read_on(later) : later->next;
+    return read_once(channel);
+}
+
 /* Reads at once: a socket holds no more by default. */
 enum { READS_AT_ONCE = 8 };
 
 static void read_some(struct worker_channel *channel) {
-    for (int reads = READS_AT_ONCE; reads > 0 && read_once(channel); reads--) {
+    for (int reads = READS_AT_ONCE; reads > 0 && read_next(channel); reads--) {
     }
 }
 
@@ -274,13 +291,23 @@ static void end_when_read(struct worker_channel *channel) {
     if (is_open(channel) && (channel->left == 0 || !readable)) channel_close(channel);
 }
 
+/* Reads what there is now; returns the channel behind it, as it may be freed. */
+static struct worker_channel *read_on(struct worker_channel *channel) {
+    read_some(channel);
+    if (channel->speaker->finishing) end_when_read(channel);
+    watch(channel);
+    struct worker_channel *next = channel->next; /* it may have opened the first one behind it */
+    release(channel);
+    return next;
+}
+
 static void on_ready(void *context, unsigned events) {
     struct worker_channel *channel = context;
     if ((events & LOOP_WRITABLE) != 0) {
         send_out(channel);
         if (!has_more(channel) && channel->in.size > 0) take_bytes(channel, read_buffer, 0);
     }
-    if ((events & LOOP_READABLE) != 0) (void)read_once(channel);
+    if ((events & LOOP_READABLE) != 0) (void)read_next(channel);
     if (channel->speaker->finishing) end_when_read(channel);
     watch(channel);
     release(channel);
@@ -337,12 +364,8 @@ void speaker_done(struct speaker *speaker) {
 }
 
 void speaker_take(struct speaker *speaker) {
-    for (struct worker_channel *channel = speaker->channels, *next; channel != NULL; channel = next) {
-        read_some(channel);
-        watch(channel);
-        next = channel->next;
-        release(channel);
-    }
+    for (struct worker_channel *channel = speaker->channels; channel != NULL;)
+        channel = read_on(channel);
 }
 
 /* First what lies in every socket is measured, and then all are read: a channel may hand the end of another one
@@ -352,14 +375,8 @@ void speaker_finish(struct speaker *speaker) {
     speaker->finishing = true;
     for (struct worker_channel *channel = speaker->channels; channel != NULL; channel = channel->next)
         begin_end(channel);
-    for (struct worker_channel *channel = speaker->channels, *next; channel != NULL; channel = next) {
+    for (struct worker_channel *channel = speaker->channels; channel != NULL; channel = read_on(channel))
         if (channel->in.size > 0) take_bytes(channel, read_buffer, 0);
-        read_some(channel);
-        end_when_read(channel);
-        watch(channel);
-        next = channel->next; /* it may have opened the first one behind it */
-        release(channel);
-    }
 }
 
 static struct worker_channel *find_waiting(struct worker_channels *all, uint32_t number) {

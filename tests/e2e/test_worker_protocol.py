@@ -568,6 +568,21 @@ class Commands(ProtocolCase):
             self.assertEqual(list(range(300)), [one["own"] for one in found if "own" in one])
             self.assertEqual(list(range(5)), sorted(one["child"] for one in found if "child" in one))
 
+    def test_what_a_child_said_before_its_parent_comes_first(self):
+        """Though the agent comes to look at it when all has been said, and the child is gone."""
+        self.workers(1, r"""
+agent = os.getppid()
+for i in range(3):
+    os.kill(agent, signal.SIGSTOP)
+    while open("/proc/%d/stat" % agent).read().rpartition(")")[2].split()[0] != "T": pass
+    child = c.open(); grandchild = child.open()
+    grandchild.report(of="grandchild"); grandchild.socket.close()
+    child.report(of="child"); child.socket.close()
+    c.report(of="worker")
+    os.kill(agent, signal.SIGCONT)
+""")
+        self.assertEqual([{"of": who} for who in ("grandchild", "child", "worker")] * 3, self.reports(0))
+
     def test_checkpoints_by_command(self):
         script = ("mkdir d$RANK; echo $RANK > d$RANK/part-$RANK; for i in 1 2 3; do echo $i > d$RANK/step-$RANK; "
                   "'%s' report step=$i --checkpoint d$RANK || exit 9; done" % COMMAND)
