@@ -133,7 +133,7 @@ def test_the_end_of_a_child_is_not_that_of_the_worker(start, storage, method):
             trainyard.report({{"ends": ends}})
 
         result = fit(train, 2, {method!r})
-        assert result.metrics == {{"ends": [3, 1, 0]}}
+        assert result.metrics == {{"ends": [3, 1, 0]}}, result.metrics
         assert [attempt.outcome for attempt in result.history] == ["succeeded"]
         import sqlite3
         rows = sqlite3.connect(result.path + "/run.db").execute(
