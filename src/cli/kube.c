@@ -4,10 +4,12 @@
  * output and the exit status of the first one are seen. */
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -41,20 +43,44 @@ static int set_number(const struct option_spec *option, void *target, const char
     return option_whole(value, 1, port ? PORT_MAX : KUBERNETES_PODS_MAX, number, err);
 }
 
+static int set_image(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    int result = kubernetes_check_image(value, err);
+    return result < 0 ? result : option_text(option, target, value, err);
+}
+
+static int set_name(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    bool queue = option->offset == offsetof(struct kube_command, request.queue);
+    int result = kubernetes_check_name(value, strlen(value), queue ? KUBERNETES_QUEUE : KUBERNETES_SPACE, err);
+    return result < 0 ? result : option_text(option, target, value, err);
+}
+
+static int set_memory(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    int result = kubernetes_check_amount("memory", value, err);
+    return result < 0 ? result : option_text(option, target, value, err);
+}
+
+/* A resource and its amount, or a label of nodes, of which a taint is one. */
+static int check_pair(const struct kubernetes_pair *pair, bool amount, ty_error *err) {
+    if (!amount) return kubernetes_check_label(pair->name, pair->value, err);
+    int result = kubernetes_check_resource(pair->name, err);
+    return result < 0 ? result : kubernetes_check_amount(pair->name, pair->value, err);
+}
+
 /* NAME=VALUE; the text is kept for the life of the process. Of a toleration the value may be left out. */
 static int add_pair(const struct option_spec *option, void *target, const char *text, ty_error *err) {
     struct kubernetes_pairs *pairs = (void *)((char *)target + option->offset);
-    bool alone = pairs == &((struct kube_command *)target)->request.tolerations;
+    struct kubernetes_request *request = &((struct kube_command *)target)->request;
+    bool alone = pairs == &request->tolerations;
     const char *equals = strchr(text, '=');
-    bool named = *text != '\0' && equals != text;
-    if (!named || (equals == NULL && !alone) || (equals != NULL && equals[1] == '\0'))
+    if (*text == '\0' || equals == text || (equals == NULL && !alone))
         return ty_fail(err, TY_EUSAGE, "must be NAME=VALUE%s", alone ? ", or NAME" : "");
-    char *name = equals != NULL ? strndup(text, (size_t)(equals - text)) : strdup(text);
-    if (name == NULL || ARRAY_GROW(pairs->items, pairs->n) < 0) {
-        free(name);
-        return ty_fail_memory(err);
-    }
-    pairs->items[pairs->n++] = (struct kubernetes_pair){name, equals != NULL ? equals + 1 : NULL};
+    CLEANUP_FREE char *name = equals != NULL ? strndup(text, (size_t)(equals - text)) : strdup(text);
+    if (name == NULL || ARRAY_GROW(pairs->items, pairs->n) < 0) return ty_fail_memory(err);
+    const struct kubernetes_pair pair = {name, equals != NULL ? equals + 1 : NULL};
+    int result = check_pair(&pair, pairs == &request->requests, err);
+    if (result < 0) return result;
+    pairs->items[pairs->n++] = pair;
+    (void)TAKE(name);
     return 0;
 }
 
@@ -70,6 +96,13 @@ static int set_claim(const struct option_spec *option, void *target, const char 
     const char *colon = strchr(value, ':');
     if (colon == NULL || colon == value || colon[1] != '/')
         return ty_fail(err, TY_EUSAGE, "must be CLAIM:PATH, as in training-data:/data");
+    int result = kubernetes_check_name(value, (size_t)(colon - value), KUBERNETES_OBJECT, err);
+    if (result < 0) return ty_wrap(err, "the claim");
+    static const char *const ours[] = {KUBERNETES_SHARED_MEMORY, KUBERNETES_CONFIG_PLACE};
+    if (strchr(colon + 1, ':') != NULL || str_find(colon + 1, ours, ARRAY_SIZE(ours)) >= 0)
+        return ty_fail(err, TY_EUSAGE,
+                       "the path must have no ':', and cannot be %s or %s, where pods have volumes already",
+                       ours[0], ours[1]);
     ((struct kube_command *)target)->request.claim = value;
     return 0;
 }
@@ -78,8 +111,9 @@ static int set_claim(const struct option_spec *option, void *target, const char 
 #define TEXT(member) OF(option_text, member)
 #define FLAG(member) OF(option_flag, member)
 static const struct option_spec specs[] = {
-    {"image", 0, "IMAGE", "the container image of all pods, with trainyard and the program in it", TEXT(image)},
-    {"namespace", 0, "NAME", "the namespace of the objects (default: kubectl's)", TEXT(space)},
+    {"image", 0, "IMAGE", "the container image of all pods, with trainyard and the program in it",
+     OF(set_image, image)},
+    {"namespace", 0, "NAME", "the namespace of the objects (default: kubectl's)", OF(set_name, space)},
     {"nnodes", 0, "N",
      "pods, each a node of the run with an even share of the workers (default: one for each worker, one with "
      "STRICT_PACK, one for each TPU host)",
@@ -91,7 +125,8 @@ static const struct option_spec specs[] = {
     {"claim", 0, "CLAIM:PATH",
      "a PersistentVolumeClaim that all pods mount at PATH; with --storage-path in it a run can be gone on with",
      set_claim, 0, NULL},
-    {"shared-memory", 0, "SIZE", "bound of /dev/shm, as 64Gi (default: the pod's memory)", TEXT(shared_memory)},
+    {"shared-memory", 0, "SIZE", "bound of /dev/shm, as 64Gi (default: the pod's memory)",
+     OF(set_memory, shared_memory)},
     {"request", 0, "NAME=AMOUNT",
      "more that each pod needs, or another amount of it, by Kubernetes' name: ephemeral-storage=20Gi; may "
      "be given many times",
@@ -100,7 +135,7 @@ static const struct option_spec specs[] = {
      "a label that nodes must have, by Kubernetes' name; may be given many times", OF(add_pair, selectors)},
     {"toleration", 0, "KEY[=VALUE]", "a taint of nodes that pods put up with; may be given many times",
      OF(add_pair, tolerations)},
-    {"queue", 0, "NAME", "the Kueue queue that starts all pods at once", TEXT(queue)},
+    {"queue", 0, "NAME", "the Kueue queue that starts all pods at once", OF(set_name, queue)},
     {"spot", 0, NULL, "on GKE's spot nodes", FLAG(spot)},
     {"host-network", 0, NULL, "pods use their node's network", FLAG(host_network)},
     {"privileged", 0, NULL, "containers are privileged, as some device plugins demand", FLAG(privileged)},
@@ -125,12 +160,16 @@ static int say(struct words *line, const char *option, const char *value, ty_err
 }
 
 /* --env NAME alone means the value that it has here. */
+static const char *inherited(const struct option_given *given) {
+    bool alone = str_equal(given->option->name, "env") && strchr(given->value, '=') == NULL;
+    return alone ? getenv(given->value) : NULL;
+}
+
 static int say_option(struct words *line, const struct option_given *given, ty_error *err) {
     CLEANUP(buffer_done) struct buffer name = {0}, value = {0};
     buffer_printf(&name, "--%s", given->option->name);
     if (given->value != NULL) buffer_text(&value, given->value);
-    bool inherited = str_equal(given->option->name, "env") && strchr(given->value, '=') == NULL;
-    if (inherited) buffer_printf(&value, "=%s", getenv(given->value));
+    if (inherited(given) != NULL) buffer_printf(&value, "=%s", inherited(given));
     if (given->value != NULL && option_is_optional(given->option)) {
         buffer_printf(&name, "=%s", given->value);
         buffer_clear(&value);
@@ -280,6 +319,8 @@ enum { ASK_EVERY_S = 2, KUBECTL_WORDS_MAX = 12, LOST_MAX = 30 };
 
 struct follow {
     const struct kubernetes_request *request;
+    char time[40];        /* of the last line of this pod that was shown; "" before there is one */
+    size_t n_shown;       /* lines of that time */
     char selector[256];   /* of the first pod */
     struct buffer pod;    /* its name; of one that follows another, the last's */
     struct buffer told;   /* the reason of the wait, as it was last told */
@@ -290,19 +331,26 @@ struct follow {
     struct buffer words;  /* the words to that; "" where there are none */
 };
 
-/* kubectl with words of its own, in the run's namespace; `out` NULL: on this terminal. */
-static int kubectl(const struct follow *follow, const char *const *words, const char *input, struct buffer *out,
-                   ty_error *err) {
-    const char *argv[KUBECTL_WORDS_MAX + 4] = {"kubectl"};
-    size_t n = 1;
+/* kubectl with words of its own, in the run's namespace. */
+static void fill_argv(const struct follow *follow, const char *const *words,
+                      const char *argv[KUBECTL_WORDS_MAX + 4]) {
+    size_t n = 0;
+    argv[n++] = "kubectl";
     if (follow->request->space != NULL) {
         argv[n++] = "--namespace";
         argv[n++] = follow->request->space;
     }
     for (size_t i = 0; words[i] != NULL; i++)
         argv[n++] = words[i];
-    struct program_call call = {.argv = argv, .input = input, .out = out, .limit = out != NULL ? ASK_LIMIT : 0};
-    return out != NULL ? program_ask(&call, err) : program_run(&call, err);
+    argv[n] = NULL;
+}
+
+static int kubectl(const struct follow *follow, const char *const *words, const char *input, struct buffer *out,
+                   ty_error *err) {
+    const char *argv[KUBECTL_WORDS_MAX + 4];
+    fill_argv(follow, words, argv);
+    return program_ask(&(struct program_call){.argv = argv, .input = input, .out = out, .limit = ASK_LIMIT},
+                       err);
 }
 
 /* Adds to what stands in a field already, as a second condition to the first. */
@@ -456,16 +504,79 @@ static int check_absent(const struct follow *follow, bool set, ty_error *err) {
         kind, name, kind, name);
 }
 
+/* Shows a line of a pod, less the time before it. A copy that is taken up again begins with the second of the
+ * last line, and so with lines that are known: `*known` more of that time. */
+static int show_line(struct follow *follow, const char *line, size_t size, size_t *known) {
+    size_t stamp = strcspn(line, " ");
+    if (stamp < sizeof follow->time && line[stamp] == ' ') {
+        int later = strncmp(line, follow->time, stamp);
+        bool same = later == 0 && follow->time[stamp] == '\0';
+        if (later < 0 || (same && *known > 0)) {
+            *known -= same;
+            return 0;
+        }
+        if (!same) {
+            (void)snprintf(follow->time, sizeof follow->time, "%.*s", (int)stamp, line);
+            follow->n_shown = *known = 0;
+        }
+        follow->n_shown++;
+        line += stamp + 1;
+        size -= stamp + 1;
+    }
+    return file_write_all(STDOUT_FILENO, line, size);
+}
+
+/* Until kubectl ends, or nobody takes what is shown: -errno. What it says itself is on this terminal. */
+static int show_lines(struct follow *follow, FILE *lines) {
+    CLEANUP_FREE char *line = NULL;
+    size_t room = 0, known = follow->n_shown;
+    int result = 0;
+    for (ssize_t size; result >= 0 && (size = getline(&line, &room, lines)) > 0;)
+        result = show_line(follow, line, (size_t)size, &known);
+    return result;
+}
+
+/* 0 when kubectl has ended, however, or nobody takes what is shown. */
+static int copy_output(struct follow *follow, const char *pod, ty_error *err) {
+    static const char ours[] = "--container=" KUBERNETES_CONTAINER;
+    char from[64] = "--tail=-1";
+    const char *words[] = {"logs", "--follow", "--timestamps", ours, from, pod, NULL};
+    const char *argv[KUBECTL_WORDS_MAX + 4];
+    int pipes[2];
+    pid_t pid;
+    if (follow->time[0] != '\0') (void)snprintf(from, sizeof from, "--since-time=%s", follow->time);
+    fill_argv(follow, words, argv);
+    if (pipe2(pipes, O_CLOEXEC) < 0) return ty_fail(err, -errno, "cannot make a pipe: %s", strerror(errno));
+    const int fds[] = {PROGRAM_NOTHING, pipes[1], PROGRAM_OURS};
+    int result =
+        program_start(&(struct program_start){.argv = argv, .fds = fds, .n_fds = ARRAY_SIZE(fds)}, &pid);
+    (void)close(pipes[1]);
+    FILE *lines = fdopen(pipes[0], "r");
+    if (result < 0 || lines == NULL) {
+        (void)(lines != NULL ? fclose(lines) : close(pipes[0]));
+        return ty_fail(err, TY_ESTART, "cannot listen to kubectl: %s", strerror(result < 0 ? -result : errno));
+    }
+    result = show_lines(follow, lines);
+    (void)fclose(lines);
+    if (result < 0) (void)kill(pid, SIGTERM);
+    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+        ;
+    if (result >= 0 || result == -EPIPE) return 0;
+    return ty_fail(err, result, "cannot write to standard output: %s", strerror(-result));
+}
+
 /* What this pod prints, from when it runs, or has run. A connection that is cut ends the copy, not the run: it
  * is taken up again while the pod runs. */
 static int show_output(struct follow *follow, const char *pod, ty_error *err) {
-    static const char ours[] = "--container=" KUBERNETES_CONTAINER;
-    const char *logs[] = {"logs", "--follow", "--tail=-1", ours, pod, NULL};
-    for (;; pause_a_while()) {
-        int result = kubectl(follow, logs, NULL, NULL, err);
-        if (result >= 0) result = look(follow, err);
-        if (result < 0 || !phase_is(follow, "Running") || !str_equal(follow->pod.data, pod)) return result;
-        logs[2] = "--since=2s";
+    follow->time[0] = '\0';
+    follow->n_shown = 0;
+    for (int lost = 0;; pause_a_while()) {
+        int result = copy_output(follow, pod, err);
+        if (result < 0) return result;
+        result = look(follow, err);
+        lost = result < 0 ? lost + 1 : 0;
+        if (lost > LOST_MAX) return result;
+        if (lost == 0 && (!phase_is(follow, "Running") || !str_equal(follow->pod.data, pod))) return 0;
     }
 }
 
@@ -532,9 +643,29 @@ static bool is_kept(const char *claim, const char *storage) {
     return strncmp(storage, place, size) == 0 && (storage[size] == '\0' || storage[size] == '/');
 }
 
-static int check(struct kube_command *command, ty_error *err) {
+/* Manifests are UTF-8, so what cannot be written there is no argument of a pod. */
+static int check_text(const char *text, ty_error *err) {
+    if (text == NULL || utf8_valid(text, strlen(text))) return 0;
+    return ty_fail(err, TY_EUSAGE, "%.80s: a manifest is UTF-8, which this text is not", text);
+}
+
+static int check_texts(const struct arguments *arguments, ty_error *err) {
+    int result = 0;
+    for (size_t i = 0; i < arguments->n_words && result >= 0; i++)
+        result = check_text(arguments->words[i], err);
+    for (size_t i = 0; i < arguments->n_given && result >= 0; i++) {
+        const struct option_given *given = &arguments->given[i];
+        result = check_text(given->value, err);
+        if (result >= 0) result = check_text(inherited(given), err);
+        if (result < 0) return ty_wrap(err, "--%s", given->option->name);
+    }
+    return result;
+}
+
+static int check(struct kube_command *command, const struct arguments *arguments, ty_error *err) {
     struct run_settings *settings = &command->run.settings;
     int result = settings_finish(settings, FACE_COMMAND, err);
+    if (result >= 0) result = check_texts(arguments, err);
     if (result < 0) return result;
     if (command->request.image == NULL)
         return ty_fail(err, TY_EUSAGE,
@@ -559,7 +690,7 @@ static int kube_run(const struct arguments *arguments, ty_error *err) {
     command.run.settings = command.scaling.settings;
     result = options_apply(
         arguments, (void *[]){&command, &command.scaling, &command.run, &command.run, &command.format}, err);
-    if (result >= 0) result = check(&command, err);
+    if (result >= 0) result = check(&command, arguments, err);
     if (result >= 0 && command.request.fit) result = fit_check(arguments, groups, err);
     if (result >= 0) result = scaling_resolve(&command.scaling.scaling, scaling_train_v1(), &demand, err);
     if (result >= 0 && demand.deprecation != NULL) terminal_warning("kube", demand.deprecation);

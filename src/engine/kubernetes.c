@@ -87,6 +87,13 @@ static int lay_out_pods(const struct kubernetes_request *request, const struct d
     return 0;
 }
 
+static int check_selector(const struct label_selector *selector, ty_error *err) {
+    int result = 0;
+    for (size_t i = 0; i < selector->n && result >= 0; i++)
+        result = kubernetes_check_label(selector->items[i].key, NULL, err);
+    return result;
+}
+
 /* Demands that no Job can have. */
 static int check_demand(const struct demand *demand, ty_error *err) {
     size_t types = 0;
@@ -105,6 +112,9 @@ static int check_demand(const struct demand *demand, ty_error *err) {
     if (demand->n_selectors > 1)
         return ty_fail(err, TY_EUSAGE,
                        "a label selector for each worker: the pods of a Job are alike, so give one for all");
+    int result = demand->n_selectors == 1 ? check_selector(&demand->selectors[0], err) : 0;
+    if (result >= 0 && demand->domain != NULL) result = kubernetes_check_label(demand->domain, NULL, err);
+    if (result < 0) return result;
     if (resources_get(&demand->per_worker, "TPU") > 0 && demand->tpu.workers_per_slice == 0)
         return ty_fail(
             err, TY_EUSAGE,
@@ -261,14 +271,14 @@ static int mount(json_t *volumes, json_t *mounts, const char *name, const char *
 
 static int make_volumes(const struct kubernetes_request *request, json_t *volumes, json_t *mounts) {
     json_t *memory = json_pack("{s:s, s:s*}", "medium", "Memory", "sizeLimit", request->shared_memory);
-    int result = mount(volumes, mounts, "shared-memory", "/dev/shm", "emptyDir", memory);
+    int result = mount(volumes, mounts, "shared-memory", KUBERNETES_SHARED_MEMORY, "emptyDir", memory);
     if (result >= 0 && request->claim != NULL) {
         const char *path = strchr(request->claim, ':') + 1;
         json_t *claim = json_pack("{s:s%}", "claimName", request->claim, (size_t)(path - 1 - request->claim));
         result = mount(volumes, mounts, "storage", path, "persistentVolumeClaim", claim);
     }
     if (result >= 0 && request->config != NULL)
-        result = mount(volumes, mounts, "config", "/etc/trainyard", "configMap",
+        result = mount(volumes, mounts, "config", KUBERNETES_CONFIG_PLACE, "configMap",
                        json_pack("{s:s}", "name", request->name));
     return result;
 }

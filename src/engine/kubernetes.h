@@ -48,7 +48,9 @@ struct kubernetes_request {
     bool host_network, privileged, spot;
 };
 
-#define KUBERNETES_CONFIG "/etc/trainyard/config.yaml"
+#define KUBERNETES_SHARED_MEMORY "/dev/shm"
+#define KUBERNETES_CONFIG_PLACE "/etc/trainyard"
+#define KUBERNETES_CONFIG KUBERNETES_CONFIG_PLACE "/config.yaml"
 #define KUBERNETES_CONTAINER "trainyard" /* of each pod */
 
 /* What the run is laid out on. */
@@ -78,6 +80,16 @@ int kubernetes_resources(const struct kubernetes_request *request, const struct 
 int kubernetes_choose_nodes(const struct kubernetes_request *request, const struct demand *demand,
                             const struct kubernetes_layout *layout, const json_t *resources, json_t *spec,
                             ty_error *err);
+
+/* -- kubernetes_syntax.c: what the server of Kubernetes takes. TY_EUSAGE with what is allowed */
+
+/* A namespace's name is part of one of hosts; others may have dots, and a queue's is a label as well. */
+enum kubernetes_name { KUBERNETES_SPACE, KUBERNETES_QUEUE, KUBERNETES_OBJECT };
+int kubernetes_check_name(const char *text, size_t size, enum kubernetes_name kind, ty_error *err);
+int kubernetes_check_label(const char *key, const char *value, ty_error *err); /* value NULL: the key alone */
+int kubernetes_check_resource(const char *name, ty_error *err);
+int kubernetes_check_amount(const char *name, const char *amount, ty_error *err); /* of a resource */
+int kubernetes_check_image(const char *text, ty_error *err);
 
 /* A list or object of one more member that takes over `value`; 0 or -ENOMEM, also for a NULL. */
 int kubernetes_set(json_t *object, const char *name, json_t *value);

@@ -101,7 +101,7 @@ static int name_resource(const struct demand *demand, const char *resource, cons
                        "example.com/%.80s; for a label of nodes use --node-selector",
                        resource, resource);
     *name = resource;
-    return 0;
+    return kubernetes_check_resource(resource, err);
 }
 
 /* An amount as Kubernetes writes it: CPUs in thousandths, memory in bytes, all else whole. */

@@ -35,7 +35,7 @@ int label_check_key(const char *key, ty_error *err) {
         key);
 }
 
-static int check_value(const char *key, const char *value, ty_error *err) {
+int label_check_value(const char *key, const char *value, ty_error *err) {
     if (value[0] == '\0' || is_word(value, strlen(value), NAME_LIMIT, "-_.")) return 0;
     return ty_fail(
         err, TY_EUSAGE,
@@ -68,7 +68,7 @@ static size_t find_place(const struct labels *labels, const char *key, bool *the
 
 int labels_set(struct labels *labels, const char *key, const char *value, ty_error *err) {
     int result = label_check_key(key, err);
-    if (result == 0) result = check_value(key, value, err);
+    if (result == 0) result = label_check_value(key, value, err);
     if (result < 0) return result;
     CLEANUP_FREE char *copy = strdup(value);
     if (copy == NULL) return ty_fail_memory(err);
@@ -139,7 +139,7 @@ static int add_checked_value(void *context, char *value) {
     const char *key = list->constraint->key;
     if (value[0] == '\0')
         return ty_fail(list->err, TY_EUSAGE, "label %.80s: a value in \"in(...)\" is empty", key);
-    int result = check_value(key, value, list->err);
+    int result = label_check_value(key, value, list->err);
     if (result < 0) return result;
     if (list->constraint->n_values == LABELS_MAX)
         return ty_fail(list->err, TY_EUSAGE, "label %.80s: more than %d values", key, LABELS_MAX);
@@ -225,7 +225,7 @@ int label_selector_add(struct label_selector *selector, const char *key, const c
     if (str_prefix(value, "in(", &list)) {
         result = parse_list(&constraint, list, err);
     } else {
-        result = check_value(key, value, err);
+        result = label_check_value(key, value, err);
         if (result == 0 && add_value(&constraint, value) < 0) result = ty_fail_memory(err);
     }
     if (result < 0) {

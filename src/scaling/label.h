@@ -25,6 +25,7 @@ struct labels {
 
 void labels_done(struct labels *labels);
 int label_check_key(const char *key, ty_error *err); /* TY_EUSAGE for what no label can be called */
+int label_check_value(const char *key, const char *value, ty_error *err); /* and for what it cannot say */
 /* Adds or replaces, after a check of the syntax: TY_EUSAGE, or -ENOMEM. */
 int labels_set(struct labels *labels, const char *key, const char *value, ty_error *err);
 /* Adds or replaces all of `from`, which were checked when they got there; -ENOMEM. */

@@ -31,12 +31,27 @@ if "get" in words and "pods" not in words:
     sys.stdout.write(open(os.path.join(place, "job" if words[-1].startswith("jsonpath") else "there")).read())
 elif "get" in words:
     answers = open(os.path.join(place, "answers")).read().splitlines()
+    if answers[0] == "null":  # a server that does not answer
+        with open(os.path.join(place, "answers"), "w") as file:
+            file.write("\\n".join(answers[1:]))
+        sys.exit("Unable to connect to the server")
     pods = [{"metadata": {"name": f"trainyard-0-{i}"}, "status": status} for i, status in enumerate(json.loads(answers[0]))]
     print(json.dumps({"kind": "List", "items": pods}))
     with open(os.path.join(place, "answers"), "w") as file:
         file.write("\\n".join(answers[1:] or answers))
 if "logs" in words:
-    print("[rank 0] hello" if words[-1].endswith("-0-0") else "[rank 0] hello again")
+    told = json.load(open(os.path.join(place, "logs")))
+    with open(os.path.join(place, "logs"), "w") as file:
+        json.dump(told[1:] or told, file)
+    status, lines = told[0].get(words[-1], told[0]["any"])
+    since = max([word.partition("=")[2][:19] for word in words if word.startswith("--since-time=")], default="")  # it counts in seconds
+    if any(word.startswith("--since=") for word in words):
+        sys.exit(0)  # the lines are long past
+    for line in lines:
+        stamp, text = line.split(" ", 1)
+        if stamp[:19] >= since:
+            print(line if "--timestamps" in words else text)
+    sys.exit(status)
 """
 
 
@@ -272,6 +287,45 @@ class Refused(KubeCase):
         ):
             with self.subTest(args):
                 self.refused(args, *words)
+
+    def test_what_the_server_would_refuse(self):
+        amount = ("amount", "must be")
+        for option, value, words in (
+            ("--shared-memory", "x", amount), ("--shared-memory", "64GB", amount), ("--shared-memory", "64GiB", amount),
+            ("--shared-memory", "-1", amount), ("--shared-memory", "500m", amount), ("--shared-memory", "1e", amount),
+            ("--request", "cpu=abc", amount), ("--request", "cpu=1 2", amount), ("--request", "memory=512m", amount),
+            ("--request", "nvidia.com/gpu=0.5", (*amount, "whole number")), ("--request", "cpu=", amount),
+            ("--request", "CPU=1", ("resource CPU", "ephemeral-storage", "DOMAIN/NAME")), ("--request", "a/b/c=1", ("resource a/b/c", "DOMAIN/NAME")),
+            ("--resources", "CPU=1,a b/c=1", ("resource a b/c", "DOMAIN/NAME")),
+            ("--namespace", "Team_A", ("small letters", "63 at most")), ("--namespace", "a.b", ("small letters",)), ("--namespace", "n" * 64, ("63 at most",)),
+            ("--queue", "A b", ("small letters",)), ("--queue", "q" * 64, ("63 at most",)),
+            ("--claim", "A_b:/data", ("the claim", "small letters")), ("--claim", "a..b:/data", ("the claim", "dot")),
+            ("--claim", "a:/da:ta", ("no ':'",)), ("--claim", "a:/dev/shm", ("/dev/shm",)),
+            ("--node-selector", "a b=c", ("label key",)), ("--node-selector", "a=b c", ("label a", "b c")), ("--node-selector", "A.x/b=c", ("domain",)),
+            ("--toleration", "a b", ("label key",)), ("--toleration", "a=b c", ("label a", "b c")),
+            ("--label-selector", "Zone.X/abc=1", ("Zone.X/abc", "domain")), ("--topology-strategy", "A..b/c=STRICT_PACK", ("A..b/c", "domain")),
+            ("--image", "Team/Train:1", ("[HOST[:PORT]/]NAME",)), ("--image", " a", ("NAME",)), ("--image", "https://r.example/a", ("NAME",)),
+            ("--image", "r.example/a:", ("NAME",)), ("--image", "r.example/", ("NAME",)), ("--image", "a:" + "t" * 129, ("NAME",)),
+            ("--env", "A=\udcff", ("--env", "UTF-8")), ("--storage-path", "/a\udcff", ("--storage-path", "UTF-8")),
+        ):
+            with self.subTest(option + " " + value):
+                self.refused([option, value], option if option not in ("--resources", "--label-selector", "--topology-strategy") else "", *words)
+        self.assert_usage(self.trainyard("kube", "--image", "i", "--", "prog", "\udcff"), "kube", "UTF-8")
+        path = os.path.join(self.place, "made.yaml")
+        self.refused(["--shared-memory", "x", "-o", path], "--shared-memory")
+        self.assertFalse(os.path.exists(path))
+
+    def test_what_it_takes(self):
+        for option, value in (
+            ("--shared-memory", "64Gi"), ("--shared-memory", "1.5Gi"), ("--shared-memory", "1e9"), ("--shared-memory", "1E"),
+            ("--request", "cpu=500m"), ("--request", "cpu=.5"), ("--request", "memory=1000"), ("--request", "hugepages-2Mi=4Mi"),
+            ("--request", "example.com/dongle=2"), ("--namespace", "a-1"), ("--queue", "team.a"), ("--claim", "a.b:/data"),
+            ("--node-selector", "node-role.kubernetes.io/gpu="), ("--toleration", "Some_key=V.1"), ("--toleration", "key="),
+            ("--image", "localhost/a"), ("--image", "REG:5000/a/b_c.d:V1.0_x"), ("--image", "[::1]:5000/a"),
+            ("--image", "gcr.example/p/a:1@sha256:" + "0a" * 32),
+        ):
+            with self.subTest(option + " " + value):
+                self.kube(option, value, "--", "prog")
 
     def test_without_an_image(self):
         self.assert_usage(self.trainyard("kube", "-n", "2", "--", "prog"), "kube", "--image")
@@ -555,7 +609,9 @@ DONE = [pod("Succeeded", status=0, reason="Completed")]
 
 
 class Followed(KubeCase):
-    def follow(self, answers, there="", *args, job="trainyard|", **more):
+    HELLO = ({"trainyard-0-0": (0, ["2026-01-01T00:00:00.000000001Z [rank 0] hello"]), "any": (0, ["2026-01-01T00:00:00.000000001Z [rank 0] hello again"])},)
+
+    def follow(self, answers, there="", *args, job="trainyard|", logs=HELLO, **more):
         bin_ = os.path.join(self.place, "bin")
         os.makedirs(bin_, exist_ok=True)
         path = os.path.join(bin_, "kubectl")
@@ -565,6 +621,7 @@ class Followed(KubeCase):
         self.write("answers", "\n".join(map(json.dumps, answers)))
         self.write("there", there)
         self.write("job", job)
+        self.write("logs", json.dumps(logs))
         env = {"PATH": bin_ + ":" + os.environ["PATH"], "STAND_IN": self.place, **more}
         return self.trainyard("kube", "--image", "i", "--namespace", "team", "--apply", *args, "--", "prog", env=env)
 
@@ -616,6 +673,19 @@ class Followed(KubeCase):
         finished = self.assert_status(137, self.follow([RUNS, [pod("Failed", status=137, reason="OOMKilled")]]))
         self.assert_line(finished, "kube", "OOMKilled")
         self.assertEqual("", self.assert_status(7, self.follow([RUNS, [pod("Failed", status=7, reason="Error")]])).err)
+
+    def test_output_is_whole_where_kubectl_fails_at_first(self):
+        """The first lines are older by then."""
+        lines = ["2026-01-01T00:00:0%d.000000000Z line %d" % (i, i) for i in range(5)]
+        finished = self.assert_status(0, self.follow([RUNS, RUNS, DONE], logs=({"any": (1, [])}, {"any": (0, lines)})))
+        self.assertEqual(["line %d" % i for i in range(5)], finished.out.splitlines())
+
+    def test_output_is_whole_where_its_connection_is_cut(self):
+        """Lines of one time, of one second, and a server that cannot be asked just then."""
+        lines = ["2026-01-01T00:00:0%s.00000000%sZ line %d" % (second, part, i) for i, (second, part) in enumerate(("00", "00", "01", "01", "01", "02", "10"))]
+        logs = ({"any": (1, lines[:4])}, {"any": (1, [])}, {"any": (0, lines)})
+        finished = self.assert_status(0, self.follow([RUNS, None, RUNS, DONE], logs=logs))
+        self.assertEqual(["line %d" % i for i in range(7)], finished.out.splitlines())
 
     def test_one_that_succeeds(self):
         self.assert_status(0, self.follow([DONE]))
