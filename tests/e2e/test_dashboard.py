@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import re
+import select
 import signal
 import socket
 import stat
@@ -144,17 +145,19 @@ class Dashboard(DashboardCase):
         self.assertTrue(client.recv(100).startswith(b"HTTP/1.1 200 "))
 
     def test_more_than_there_is_room_for_wait(self):
-        server = self.serve()
-        there = [socket.create_connection(("127.0.0.1", server.port), timeout=180) for _ in range(513)]
-        for client in there:
-            self.addCleanup(client.close)
-        last = there.pop()
-        last.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        last.settimeout(1)
-        with self.assertRaises(TimeoutError):
-            last.recv(100)
-        there[0].close()
-        last.settimeout(180)
+        server, waits = self.serve(), False
+        while not waits:
+            began = time.monotonic()
+            there = [socket.create_connection(("127.0.0.1", server.port), timeout=180) for _ in range(513)]
+            for client in there:
+                self.addCleanup(client.close)
+            last = there.pop()
+            last.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            waits = not select.select([last], [], [], 1)[0]
+            # Those that say nothing are closed after 10 s: on a machine that is so busy it is tried again.
+            self.assertTrue(waits or time.monotonic() - began > 9, "answered beyond the room that there is")
+            for client in there[:1] if waits else (*there, last):
+                client.close()
         self.assertTrue(last.recv(100).startswith(b"HTTP/1.1 200 "))
 
     def test_headers_of_the_page(self):
@@ -353,8 +356,7 @@ class Dashboard(DashboardCase):
             return switches() == before
 
         self.wait_for(lambda: sum("socket" in link for link in harness.open_files(server.process.pid)) <= 1)
-        self.wait_for(lambda: rests(1), "the end of what was begun")
-        self.assertTrue(rests(5), "something runs")
+        self.wait_for(lambda: rests(5), "the end of what was begun")
 
     def test_it_ends_amid_answers_and_downloads(self):
         journal = Journal(self.storage, "large")

@@ -2,6 +2,7 @@
 that nothing in a run's names becomes a part of it."""
 
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -94,9 +95,11 @@ class Page(harness.Case):
         def hold(url):
             page.route(url, lambda route: held.append(route), times=1)
 
-        def release():
+        def is_asked():
             while not held:
                 page.wait_for_timeout(10)
+
+        def release():
             late = held.pop()
             late.continue_()
             answer = late.request.response()
@@ -106,8 +109,7 @@ class Page(harness.Case):
 
         hold("**/api/runs?*")
         Journal(self.storage, "b").done(1)  # of which the list is told
-        while not held:
-            page.wait_for_timeout(10)
+        is_asked()
         page.get_by_role("link", name="a", exact=True).click()
         expect(page.locator(".card[data-metric=loss] canvas")).to_be_visible()
         release()
@@ -115,12 +117,14 @@ class Page(harness.Case):
         hold("**/checkpoints")
         page.get_by_role("link", name="checkpoints", exact=True).click()
         expect(page.locator(".tabs a.on")).to_have_text("checkpoints")
+        is_asked()
         page.get_by_role("link", name="stacks", exact=True).click()
         expect(page.locator("#main .note")).to_contain_text("No stacks were saved")
         release()
         expect(page.locator("#main .note")).to_have_text(re.compile("No stacks were saved"))
         hold("**/api/runs/*")
         page.get_by_role("link", name="time", exact=True).click()
+        is_asked()
         page.keyboard.press("u")
         expect(page.locator("tbody tr")).to_have_count(2)
         release()
@@ -462,6 +466,7 @@ class Page(harness.Case):
             run.commit()
         self.assertEqual(line["x"], asked.value.json()["series"][0]["x"])
         self.assertEqual(zoomed, page.evaluate("location.hash"))
+        expect(page.locator(".facts")).to_contain_text("6,001 reports")
         with page.expect_response(lambda reply: "/api/series" in reply.url and "metric=loss" in reply.url and "from=" not in reply.url) as asked:
             page.get_by_role("button", name="whole range").click()
         self.assertEqual(6001, sum(asked.value.json()["series"][0]["n"]))
@@ -548,13 +553,19 @@ class Page(harness.Case):
     def test_a_run_that_turns_quiet_and_dies_is_seen_without_a_reload(self):
         run = Journal(self.storage, "a", live=True)
         run.begin(1)
-        run.report(time.time() - BEGAN / SECOND, 1, 0, 1, {"loss": 1})  # it is quiet when 30 s have passed
         run.commit()
         server = self.serve()
         with hold(run.path):
             page, alone = self.open(server), self.open(server, f"&run={server.ids()['a']}")
-            expect(page.locator("tr .state")).to_have_text("running")
-            expect(alone.locator(".facts .state")).to_have_text("running")
+            states, numbers = (page.locator("tr .state"), alone.locator(".facts .state")), itertools.count(1)
+
+            def runs():
+                run.report(time.time() - BEGAN / SECOND, 1, 0, next(numbers), {"loss": 1})  # it is quiet when 30 s have passed
+                run.commit()
+                page.wait_for_timeout(500)
+                return all([text.strip() for text in state.all_inner_texts()] == ["running"] for state in states)
+
+            self.wait_for(runs, "a run that goes on")
             expect(page.locator("tr .state")).to_contain_text("quiet", timeout=120000)
             expect(alone.locator(".facts .state")).to_contain_text("quiet")
         expect(page.locator("tr .state")).to_have_text("died")

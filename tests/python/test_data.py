@@ -94,7 +94,7 @@ def test_an_iterator_that_is_left_leaves_no_thread():
         iterator.close()
     for thread in threading.enumerate():
         if thread.name == "trainyard-data":
-            thread.join(5)
+            thread.join(60)
     assert threading.active_count() == before
 
 

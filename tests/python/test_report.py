@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 
 import pytest
 import trainyard
@@ -355,7 +356,7 @@ def test_a_rank_whose_report_is_missing_is_named_and_ends_the_wait(fit, capfd, t
         if trainyard.get_context().get_world_rank() != 2:
             waits()
         else:
-            __import__("time").sleep(60)
+            __import__("time").sleep(600)
 
     def waits():
         if way == "upload":
@@ -372,11 +373,10 @@ def test_a_rank_whose_report_is_missing_is_named_and_ends_the_wait(fit, capfd, t
     failure = next(iter(caught.value.worker_failures.values()))
     label = "get_all_reported_checkpoints" if way == "list" else "report"
     assert isinstance(failure, BroadcastCollectiveTimeoutError)
-    assert str(failure).startswith(
-        f"{label}: rank 2 did not come within 4 s (RAY_TRAIN_COLLECTIVE_TIMEOUT_S)"
-    )
+    missing = r"ranks? \S*2 did not come"  # beside it one that a busy machine has kept
+    assert re.match(rf"{label}: {missing} within 4 s \(RAY_TRAIN_COLLECTIVE_TIMEOUT_S\)", str(failure))
     assert "in waits" in str(failure.__cause__), "the traceback is that of the call"
-    assert f"{label}: waiting for 0.2 s: rank 2 did not come yet" in capfd.readouterr().err
+    assert re.search(rf"{label}: waiting for 0\.2 s: {missing} yet", capfd.readouterr().err)
 
 
 def test_who_waits_for_a_report_that_comes_goes_on(fit, capfd):

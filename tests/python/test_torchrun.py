@@ -202,7 +202,7 @@ def test_how_an_interrupted_run_goes_on_is_told(place, environment):
         assert process.poll() is None, process.communicate()
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=100)
+    _, err = process.communicate(timeout=300)
     assert process.returncode == 130, err
     (line,) = [line.partition("to go on: ")[2] for line in err.splitlines() if "to go on: " in line]
     words = shlex.split(line)
