@@ -536,7 +536,7 @@ static int show_lines(struct follow *follow, FILE *lines) {
     return result;
 }
 
-/* 0 when kubectl has ended, however, or nobody takes what is shown. */
+/* 0 when kubectl has ended, however; 1 when nobody takes what is shown. */
 static int copy_output(struct follow *follow, const char *pod, ty_error *err) {
     static const char ours[] = "--container=" KUBERNETES_CONTAINER;
     char from[64] = "--tail=-1";
@@ -561,7 +561,7 @@ static int copy_output(struct follow *follow, const char *pod, ty_error *err) {
     if (result < 0) (void)kill(pid, SIGTERM);
     while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
         ;
-    if (result >= 0 || result == -EPIPE) return 0;
+    if (result >= 0 || result == -EPIPE) return result < 0;
     return ty_fail(err, result, "cannot write to standard output: %s", strerror(-result));
 }
 
@@ -572,7 +572,7 @@ static int show_output(struct follow *follow, const char *pod, ty_error *err) {
     follow->n_shown = 0;
     for (int lost = 0;; pause_a_while()) {
         int result = copy_output(follow, pod, err);
-        if (result < 0) return result;
+        if (result != 0) return result < 0 ? result : 0;
         result = look(follow, err);
         lost = result < 0 ? lost + 1 : 0;
         if (lost > LOST_MAX) return result;

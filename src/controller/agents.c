@@ -563,7 +563,8 @@ static void lose_remote(struct peer *peer, nanoseconds heard_at, const ty_error 
     if (run_node_state(run->core, peer->node) == NODE_GONE) return;
     run_storage_note(peer, false);
     forget_live(peer);
-    run_node_lost(run->core, peer->node, why.failed ? "a node was lost" : why.data);
+    (peer->left_clean ? run_node_left : run_node_lost)(run->core, peer->node,
+                                                       why.failed ? "a node was lost" : why.data);
 }
 
 /* The end of a channel is the end of its agent. The order matters: first the agent is reaped and what it left

@@ -100,7 +100,9 @@ struct event_holders {
     F(node, TEXTS, uuids)        /* of its GPUs, by their numbers */                                  \
     F(node, REAL6, clock_offset) /* so far ahead is its clock; of the controller's machine unknown */ \
     F(node, REAL6, clock_uncertainty)
-#define EVENT_NODE_LOST_VALUES(F) F(node_lost, TEXT, reason)
+#define EVENT_NODE_LOST_VALUES(F) \
+    F(node_lost, TEXT, reason)    \
+    F(node_lost, MARK, swept)      /* its agent said that nothing is left there */
 #define EVENT_NODE_STATE_VALUES(F) /* as the scheduler that lent it says */ \
     F(node_state, TEXT, name)                                               \
     F(node_state, TEXT, scheduler)                                          \

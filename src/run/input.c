@@ -24,6 +24,11 @@ void run_node_lost(struct run *run, uint32_t node, const char *why) {
     take(run, (struct run_input){.kind = INPUT_NODE_LOST, .node = node, .text = why, .transient = true});
 }
 
+void run_node_left(struct run *run, uint32_t node, const char *why) {
+    take(run, (struct run_input){
+                  .kind = INPUT_NODE_LOST, .node = node, .text = why, .transient = true, .clean = true});
+}
+
 void run_node_refused(struct run *run, uint32_t node, const char *why) {
     take(run, (struct run_input){.kind = INPUT_NODE_LOST, .node = node, .text = why});
 }

@@ -241,7 +241,7 @@ void run_record_adopted(struct run *run);
 void run_record_wait(struct run *run, const char *reason);
 void run_record_attempt(struct run *run);
 void run_record_node(struct run *run, uint32_t node, const struct event_node *about); /* NULL: nothing known */
-void run_record_node_lost(struct run *run, uint32_t node, const char *why);
+void run_record_node_lost(struct run *run, const struct run_input *loss);
 void run_record_exit(struct run *run, uint32_t rank, const char *cause, nanoseconds time);
 void run_record_checkpoint(struct run *run, uint64_t number, const char *path);
 /* `unheard`: no rank waits for it, which would be answered. */

@@ -101,10 +101,10 @@ void run_record_node(struct run *run, uint32_t node, const struct event_node *ab
     record(run, &event);
 }
 
-void run_record_node_lost(struct run *run, uint32_t node, const char *why) {
+void run_record_node_lost(struct run *run, const struct run_input *loss) {
     struct run_event event = run_event_new(EVENT_NODE_LOST);
-    event.node = (int)node;
-    event.of.node_lost.reason = why;
+    event.node = (int)loss->node;
+    event.of.node_lost = (struct event_node_lost){.reason = loss->text, .swept = loss->clean};
     record(run, &event);
 }
 

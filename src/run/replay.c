@@ -171,10 +171,11 @@ static void launch(struct run_replay *replay, const struct run_event *event) {
 }
 
 /* A node takes its workers with it, and nobody is left there who could tell of each. */
-static void lose_node(struct run_replay *replay, int node) {
+static void lose_node(struct run_replay *replay, const struct run_event *event) {
+    int node = event->node;
     const struct event_numbers *node_of = &replay->plan.event.of.plan.ranks;
     if (current(replay) == NULL) return;
-    replay->lost_node = true;
+    replay->lost_node |= !event->of.node_lost.swept;
     for (size_t rank = 0; rank < node_of->n && rank < replay->n_workers; rank++) {
         struct replay_worker *worker = &replay->workers[rank];
         bool there = worker->state != WORKER_PLANNED && worker->state != WORKER_GONE;
@@ -234,7 +235,7 @@ void replay_note(struct run_replay *replay, const struct run_event *event) {
         note_node(replay, event);
         break;
     case EVENT_NODE_LOST:
-        lose_node(replay, event->node);
+        lose_node(replay, event);
         break;
     case EVENT_ADOPTED:
         go_on(replay, event);

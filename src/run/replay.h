@@ -48,7 +48,7 @@ struct run_replay {
     struct ty_attempt_info *attempts; /* n_attempts, owned with their texts; `ended` is 0 while one goes on */
     size_t n_attempts;
     struct kept_event attempt_run; /* the last `run` before the last attempt: of who began that one */
-    bool lost_node;                /* the last attempt lost one, whatever ended it */
+    bool lost_node;                /* the last attempt lost one that had not said that nothing is left */
     bool stops;                    /* it was told to end */
     int attempt;                   /* the highest number of any event */
     int64_t nodes;                 /* of the last attempt */

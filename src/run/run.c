@@ -425,12 +425,13 @@ void run_on_probe(struct run *run, const struct run_input *input) {
 }
 
 /* The node is gone, and with it what was there. False when it was not there. */
-static bool note_loss(struct run *run, uint32_t node, const char *why) {
+static bool note_loss(struct run *run, const struct run_input *loss) {
+    uint32_t node = loss->node;
     bool finishing = run->nodes[node].state == NODE_FINISHING;
     if (!move_node(run, node, NODE_LOST)) return false;
     if (run->nodes[node].leaving) run->n_leaving--;
     run->nodes[node].leaving = false;
-    run_record_node_lost(run, node, why);
+    run_record_node_lost(run, loss);
     if (finishing) {
         run->n_bye--;
         run->unclean = true;
@@ -456,20 +457,20 @@ static void fail_of_loss(struct run *run, const struct run_input *loss, enum nod
 
 void run_on_lose(struct run *run, const struct run_input *input) {
     enum node_state was = run->nodes[input->node].state;
-    if (note_loss(run, input->node, input->text)) fail_of_loss(run, input, was);
+    if (note_loss(run, input)) fail_of_loss(run, input, was);
 }
 
 /* The workers were told to stop: a node less to wait for. */
 void run_on_miss(struct run *run, const struct run_input *input) {
-    if (note_loss(run, input->node, input->text)) run_end_when_gone(run);
+    if (note_loss(run, input)) run_end_when_gone(run);
 }
 
 void run_on_drop(struct run *run, const struct run_input *input) {
-    (void)note_loss(run, input->node, input->text);
+    (void)note_loss(run, input);
 }
 
 void run_on_part(struct run *run, const struct run_input *input) {
-    if (note_loss(run, input->node, input->text)) end_run_when_bye(run);
+    if (note_loss(run, input)) end_run_when_bye(run);
 }
 
 void run_on_bye(struct run *run, const struct run_input *input) {
@@ -496,7 +497,7 @@ static uint32_t abandon(struct run *run, enum node_state state, const char *why)
         bool idle = state == NODE_LAUNCHED && slot->n_alive == 0 && !slot->leaving;
         if (slot->state != state || idle) continue;
         run->ops->abandon(run->context, node);
-        (void)note_loss(run, node, why);
+        (void)note_loss(run, &(struct run_input){.node = node, .text = why});
         if (found == run->config.n_nodes || run->nodes[found].n_workers == 0) found = node;
     }
     return found;

@@ -193,6 +193,8 @@ struct run_exit {
 /* Events. An event that does not fit (late, doubled, of an earlier attempt) changes nothing. Times are wall. */
 void run_node_up(struct run *run, uint32_t node, const struct event_node *about); /* NULL: nothing is known */
 void run_node_lost(struct run *run, uint32_t node, const char *why);
+/* As lost; its agent was told to end by others, and said that nothing is left. */
+void run_node_left(struct run *run, uint32_t node, const char *why);
 /* As lost; its agent can do nothing for this run, so that another start would end alike. */
 void run_node_refused(struct run *run, uint32_t node, const char *why);
 void run_node_bye(struct run *run, uint32_t node, bool clean, uint32_t leftovers);

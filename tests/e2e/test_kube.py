@@ -505,6 +505,22 @@ class Pods(KubeCase):
         self.assertEqual(["[rank 0] 0 again", "[rank 1] 1 again"], sorted(self.assert_status(0, self.finish(first)).out.splitlines()))
         self.assert_status(0, self.finish(second))
 
+    def test_a_job_that_is_deleted_and_made_anew_goes_on_at_once(self):
+        """All of its pods are told to end, and each says that nothing is left of it."""
+        hosts = Hosts(self, 2, names=["train-0.train", "train-1.train"])
+        start = self.pods(hosts, "-n", "2", "--env", "PLACE=" + self.place, "--", "sh", "-c", SAVES, COMMAND)
+        started = [start("train-%d.train" % index, index) for index in (0, 1)]
+        for rank in (0, 1):
+            self.wait_for(lambda rank=rank: os.path.exists(os.path.join(self.place, "saved-%d" % rank)), "the checkpoint of %d" % rank, started[0])
+        for process in started:
+            os.kill(hosts.pid_of(process), signal.SIGTERM)
+        for process in started:
+            self.assert_status(143, self.finish(process))
+        first, _ = [self.assert_status(0, self.finish(process)) for process in [start("train-%d.train" % index, index) for index in (0, 1)]]
+        self.assertEqual(["[rank %d] %d has %d" % (rank, rank, rank) for rank in (0, 1)],
+                         sorted(line.split(",")[0] for line in first.out.splitlines()), first)
+        self.assertNotIn("waiting", first.err)
+
     def test_a_first_pod_that_is_evicted_is_followed_by_others_that_go_on(self):
         """The run ends as preempted in all of its pods, which the Job makes anew, with other addresses."""
         args = ("-n", "2", "--max-failures", "1", "--claim", "data:" + self.place, "--env", "PLACE=" + self.place, "--", "sh", "-c", SAVES, COMMAND)

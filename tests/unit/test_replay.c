@@ -162,6 +162,21 @@ static void a_node_takes_its_workers_along(void **state) {
     assert_true(replay.lost_node);
 }
 
+static void nothing_is_left_on_a_node_that_said_so(void **state) {
+    (void)state;
+    happen(EVENT_PLAN, 1, 0, -1, "{\"nodes\": [\"n1\"], \"ranks\": [0]}");
+    happen(EVENT_ATTEMPT, 2, 1, -1, "{\"workers\": 1}");
+    happen(EVENT_STARTED, 3, 1, 0, "{\"pid\": 7}");
+    struct run_event lost = {.time = 4 * NS_PER_S, .kind = EVENT_NODE_LOST, .attempt = 1, .rank = -1};
+    lost.of.node_lost.swept = true;
+    replay_note(&replay, &lost);
+    assert_int_equal(replay.workers[0].state, WORKER_GONE);
+    assert_false(replay.lost_node);
+    lost.of.node_lost.swept = false;
+    replay_note(&replay, &lost);
+    assert_true(replay.lost_node);
+}
+
 static void a_wait_lasts_until_an_attempt_or_another_controller(void **state) {
     (void)state;
     happen(EVENT_WAIT, 1, 0, -1, "{\"reason\": \"busy\", \"holders\": [{\"run\": \"r\", \"pid\": 7}]}");
@@ -223,6 +238,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(an_attempt_that_goes_on_behind_another_controller, begin, end),
         cmocka_unit_test_setup_teardown(workers_stand_as_they_were_told, begin, end),
         cmocka_unit_test_setup_teardown(a_node_takes_its_workers_along, begin, end),
+        cmocka_unit_test_setup_teardown(nothing_is_left_on_a_node_that_said_so, begin, end),
         cmocka_unit_test_setup_teardown(a_wait_lasts_until_an_attempt_or_another_controller, begin, end),
         cmocka_unit_test_setup_teardown(nothing_is_taken_for_granted, begin, end),
         cmocka_unit_test(a_cause_names_its_node_or_not),
