@@ -138,7 +138,8 @@ void hang_describe(const struct worker_process *worker, nanoseconds limit, struc
                          ? "no report or heartbeat for "
                          : "no output, no processor time used and no process that came or went for ");
     duration_format(limit, out);
-    if (!worker->speaker.ready) buffer_text(out, " (it never reported)");
+    if (!worker->speaker.ready && worker->speaker.reports == worker->speaker.report_base)
+        buffer_text(out, " (it never reported)");
     switch (process.state) {
     case 'T':
         buffer_text(out, "; its process is stopped (T)");

@@ -49,8 +49,8 @@ static void tell_read(struct node_run *run, const struct worker_process *worker)
     if (run->n_workers == 1) (void)snprintf(text, sizeof text, "rank %u", worker->rank);
     bool command = node_launch_face(&run->launch) == FACE_COMMAND;
     outbox_log(&run->outbox, LOG_LEVEL_WARNING,
-               "%s read standard input, which was at its end: workers get none; %s passes it on", text,
-               command ? "--stdin RANK" : "`stdin`, the rank that is to get it,");
+               "%s read standard input, which was at its end: workers get none but by %s", text,
+               command ? "--stdin RANK" : "`stdin`, the rank that is to get it");
 }
 
 /* Everything that ended is reaped here, workers and the orphans that this process adopted. A worker's pid is

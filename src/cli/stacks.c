@@ -411,11 +411,15 @@ static int command_stacks_run(const struct arguments *arguments, ty_error *err) 
      * another's, who may have chosen them. */
     struct stat status;
     if (stat(path, &status) < 0) return ty_fail(err, TY_EUSAGE, "cannot look at %s: %s", path, strerror(errno));
-    if (status.st_uid != geteuid())
+    unsigned owner = status.st_uid;
+    if (owner != geteuid() && geteuid() != 0)
+        return ty_fail(err, TY_EUSAGE, "%s belongs to user %u, and only that user can save its stacks", name,
+                       owner);
+    if (owner != geteuid())
         return ty_fail(err, TY_EUSAGE,
                        "%s belongs to user %u, whose stacks are for that user to save: setpriv --reuid=%u "
                        "--clear-groups trainyard stacks ...",
-                       name, (unsigned)status.st_uid, (unsigned)status.st_uid);
+                       name, owner, owner);
     if (!run_lock_is_held(path))
         return ty_fail(err, TY_EUSAGE, "%s is not running; stacks that were saved are in %s/logs", name, path);
     result = journal_read(path, read_workers, &replay, err);

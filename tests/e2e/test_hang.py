@@ -117,6 +117,11 @@ class Hangs(RunCase):
                 finished = self.assert_status(1, self.finish(self.silent(script, "--hang-timeout", "600ms")))
                 self.assertIn(told % "600 ms", finished.err, repr(finished))
 
+    def test_who_reported_by_the_command_is_not_said_to_have_never(self):
+        finished = self.assert_status(1, self.finish(self.shell("'%s' report x=1; exec sleep 100000" % harness.COMMAND, "--hang-timeout", "1s")))
+        self.assertIn("rank 0 hung: no output", finished.err)
+        self.assertNotIn("never reported", finished.err)
+
     def test_signs_of_life_of_a_program_that_never_reports(self):
         """It works; or a child of its does; or it prints; or its processes come and go."""
         spin = "%s -S -E -c 'import time; end = time.monotonic() + 4\nwhile time.monotonic() < end: pass'" % PYTHON

@@ -31,6 +31,10 @@ class Nothing(InputCase):
         self.assertIn(b"rank 0 " + TOLD, err)
         self.assertIn(b"--stdin RANK", err)
 
+    def test_what_is_told_holds_where_another_rank_gets_it(self):
+        _, err = self.feed(b"", "-n", 2, "--stdin", 0, "--", "cat")
+        self.assertIn(TOLD + b": workers get none but by --stdin RANK", err)
+
     def test_it_is_told_once(self):
         _, err = self.feed(b"", "-n", 4, "--max-failures", 1, "--", "sh", "-c", "cat; exit $((TRAINYARD_ATTEMPT < 2))")
         self.assertEqual(1, err.count(TOLD), err)

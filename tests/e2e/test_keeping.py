@@ -266,6 +266,8 @@ class SeveralUsers(KeepingCase):
         self.assert_status(0, as_other("run", "--name", "theirs", "--", "true"))
         for name in "stop", "rm":
             self.assertIn("a process of another user, uid 0, drives it", self.assert_status(2, as_other(name, "live")).err)
+        told = self.assert_status(2, as_other("stacks", "live")).err
+        self.assertIn("belongs to user 0, and only that user can save its stacks\n", told)
         told = self.assert_status(0, as_other("prune", "--yes")).out
         self.assertIn("1 run to remove", told)
         self.assertIn("; 1 kept, as this user may not remove it\n", told)
