@@ -286,21 +286,44 @@ static void many_reports_keep_their_order(void **state) {
     assert_int_equal(controller_end(c), 0);
 }
 
+static bool all_ready(const struct controller *c, int n) {
+    for (int i = 0; i < n; i++)
+        if (!c->ranks[i].ready) return false;
+    return true;
+}
+
+static void signal_all(const struct controller *c, int n, int number) {
+    for (int i = 0; i < n; i++)
+        assert_int_equal(kill(c->ranks[i].pid, number), 0);
+}
+
+static int count_sockets_of(pid_t pid) {
+    char path[64], link[64];
+    int n = 0;
+    for (int fd = 0; fd < 256; fd++) {
+        (void)snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, fd);
+        n += readlink(path, link, sizeof link) > 7 && memcmp(link, "socket:", 7) == 0;
+    }
+    return n;
+}
+
+/* They end a while after the agent has seen that their channels are closed. */
 static void closed_descriptors_do_no_harm(void **state) {
     (void)state;
     struct controller *c = controller_begin();
     controller_launch(c, (struct launch_options){.n = 8, .mode = "close-all"});
+    HEAR_UNTIL(c, all_ready(c, 8));
+    int open = count_sockets_of(c->agent);
+    signal_all(c, 8, SIGUSR1);
+    for (int i = 0; i < 60000 && count_sockets_of(c->agent) > open - 8; i++)
+        (void)usleep(1000);
+    (void)usleep(200000);
+    signal_all(c, 8, SIGUSR1);
     HEAR_UNTIL(c, controller_all_gone(c, 8));
     for (int i = 0; i < 8; i++)
         assert_int_equal(WEXITSTATUS(c->ranks[i].wait_status), 5);
     assert_string_equal(c->ranks[7].text, "it had closed its report channel");
     assert_int_equal(controller_end(c), 0);
-}
-
-static bool all_ready(const struct controller *c, int n) {
-    for (int i = 0; i < n; i++)
-        if (!c->ranks[i].ready) return false;
-    return true;
 }
 
 static void those_that_obey_are_stopped(void **state) {
