@@ -37,7 +37,7 @@ static struct launch_options launch_of(unsigned n, const char *mode, const char 
 /* One that does not answer is given up soon; any other may be slow on a busy machine. */
 static char **environment_of(const char *mode) {
     static char path[] = "PATH=/usr/bin:/bin", leaks[] = "ASAN_OPTIONS=detect_leaks=0";
-    static char soon[] = "TRAINYARD_TEMPLATE_LIMIT=1s";
+    static char soon[] = "TRAINYARD_TEMPLATE_LIMIT=3s";
     static char *quick[] = {path, leaks, soon, NULL}, *patient[] = {path, leaks, NULL};
     return strstr(mode, "silent") != NULL ? quick : patient;
 }
@@ -199,11 +199,11 @@ static void refusals_and_failures_are_told(void **state) {
         {"die", "auto", "the template was killed by signal 6 (SIGABRT): its last words", false},
         {"run-die", "template", "the template of the run was killed by signal 6 (SIGABRT): its last words",
          false},
-        {"silent", "auto", "the template did not answer within 1 s (TRAINYARD_TEMPLATE_LIMIT)", false},
-        {"run-silent", "auto", "the template of the run did not answer within 1 s", false},
+        {"silent", "auto", "the template did not answer within 3 s (TRAINYARD_TEMPLATE_LIMIT)", false},
+        {"run-silent", "auto", "the template of the run did not answer within 3 s", false},
         {"pid-unsafe", "auto", "a thread runs in it", true},
         {"pid-die", "auto", "the template was killed by signal 6 (SIGABRT): its last words", false},
-        {"pid-silent", "auto", "the template did not answer within 1 s", false},
+        {"pid-silent", "auto", "the template did not answer within 3 s", false},
     };
     for (size_t i = 0; i < ARRAY_SIZE(outcomes); i++) {
         const struct outcome *outcome = &outcomes[i];
@@ -226,7 +226,7 @@ static void a_template_that_fails_between_forks(void **state) {
     static const char *const modes[][2] = {
         {"fork-die", "the template of the run was killed by signal 6 (SIGABRT): its last words"},
         {"fork-unsafe", "a thread runs in it"},
-        {"fork-silent", "did not answer within 1 s"}};
+        {"fork-silent", "did not answer within 3 s"}};
     for (size_t i = 0; i < ARRAY_SIZE(modes); i++) {
         struct controller *c = begin();
         struct launch_options options = launch_of(2, modes[i][0], "nothing", "template");
