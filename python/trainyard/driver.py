@@ -123,6 +123,9 @@ class Driver:
         self.path = ""
         self.workers = 0  # of the attempt that is under way
 
+    def is_of(self, trainer: Any) -> bool:
+        return self._trainer is trainer
+
     def run(self) -> Result:
         """See DataParallelTrainer.fit."""
         self._join = defaults.joined()

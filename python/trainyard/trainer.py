@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from .backend import Backend
     from .checkpoint import Checkpoint
     from .data import DataConfig
-    from .driver import Driver
     from .result import Result
     from .runtime import Session
     from .validation import ValidationConfig
@@ -210,7 +209,6 @@ class DataParallelTrainer:
         self.validation_config: ValidationConfig | None = validation_config
         self.resume_from_checkpoint: Checkpoint | None = resume_from_checkpoint
         self.metadata = mapping(metadata, "metadata")
-        self._driver: Driver | None = None
 
     def fit(self) -> Result:
         """Runs the function on every worker and waits; gives a `Result`.
@@ -230,13 +228,12 @@ class DataParallelTrainer:
             return local.run(self)
         from . import driver
 
-        self._driver = driver.Driver(self)
-        driver.going.append(self._driver)
+        this = driver.Driver(self)  # others of this trainer may be on their way, in other threads
+        driver.going.append(this)
         try:
-            return self._driver.run()
+            return this.run()
         finally:
-            driver.going.remove(self._driver)
-            self._driver = None
+            driver.going.remove(this)
 
     @property
     def running_in_local_mode(self) -> bool:
@@ -258,9 +255,12 @@ class DataParallelTrainer:
         return given_or_default(self.dataset_config, data.DataConfig, "dataset_config")
 
     def shutdown(self) -> None:
-        """Ends a `fit` that is on its way, from a callback or another thread."""
-        if self._driver is not None:
-            self._driver.stop()
+        """Ends each `fit` that is on its way, from a callback or another thread."""
+        from . import driver
+
+        for one in list(driver.going):
+            if one.is_of(self):
+                one.stop()
 
     @classmethod
     def restore(cls, *args: Any, **kwargs: Any) -> NoReturn:

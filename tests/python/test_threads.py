@@ -9,7 +9,7 @@ import time
 
 import pytest
 from conftest import wait_until
-from trainyard import _core
+from trainyard import DataParallelTrainer, RunConfig, ScalingConfig, _core
 
 SLEEP = ["sleep", "600"]
 
@@ -207,6 +207,37 @@ def test_a_run_within_another_leaves_it_its_own_words(storage, start):
     ).finish()
     assert finished.status == 0, finished
     assert "rank 0 read standard input" in finished.err, finished
+
+
+def test_fits_of_one_trainer_at_once(storage, place):
+    """Each has an end of its own, and a shutdown ends all."""
+    begun = place / "begun"
+    begun.mkdir()
+
+    def train(config):
+        open(f"{config['place']}/{os.getpid()}", "w").close()
+        time.sleep(600)
+
+    trainer = DataParallelTrainer(
+        train,
+        train_loop_config={"place": str(begun)},
+        scaling_config=ScalingConfig(num_workers=1, resources_per_worker={"CPU": 0.1}),
+        run_config=RunConfig(storage_path=storage, quiet=True),
+    )
+    ends = []
+
+    def fit():
+        with pytest.raises(BaseException) as raised:
+            trainer.fit()
+        ends.append(str(raised.value))
+
+    threads = [threading.Thread(target=fit) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    assert wait_until(lambda: len(os.listdir(begun)) == 2)
+    trainer.shutdown()
+    assert wait_until(lambda: len(ends) == 2), ends
+    assert all("interrupted by the program" in end for end in ends), ends
 
 
 def is_subreaper():
