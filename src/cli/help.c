@@ -86,10 +86,11 @@ void command_help_text(const struct command *command, struct buffer *out) {
 }
 
 static const char exit_status_text[] =
-    "0 success; a failed worker's own code, or 128 plus its signal (the first failure decides); 2 wrong "
-    "usage or config; 3 the request cannot fit; 4 workers could not be started; 5 an agent or node was "
-    "lost; 124 the time limit passed; 130 interrupted; 143 preempted by SIGTERM, to be resumed (128 plus the "
-    "signal that told of it).";
+    "0 success; a failed worker's own code, or 128 plus its signal (the first failure decides); 1 anything "
+    "else, such as output that could not be written; 2 wrong usage or config; 3 the request cannot fit; 4 "
+    "workers could not be started; 5 an agent or node was lost; 124 the time limit passed; 130 interrupted by "
+    "Ctrl-C (128 plus the signal); 143 preempted by SIGTERM, to be resumed (128 plus the signal that told of "
+    "it).";
 
 static const char environment_text[] =
     "TRAINYARD_STORAGE: where runs are kept, instead of ~/trainyard_runs.\n\n"
