@@ -48,6 +48,8 @@ def run(*command):
     [
         ([], "which program?"),
         (["/nowhere.py"], "cannot open /nowhere.py: No such file"),
+        (["-m", "no_such_module"], "trainyard.as_ray: No module named no_such_module\n"),
+        (["-m", "no_such_package.module"], "No module named 'no_such_package'"),
         (["--cluster"], "--cluster"),
         (["--cluster", "/nowhere.yaml", "x.py"], "there is no file /nowhere.yaml"),
         (["--num-cpus", "many", "x.py"], "--num-cpus"),

@@ -134,6 +134,9 @@ def show(kind: type, error: BaseException, trace: TracebackType | None) -> None:
         runpy.run_module.__code__.co_filename,
     ):
         here = here.tb_next
+    if here is None and isinstance(error, ImportError):  # there is no such module to run
+        print(f"trainyard.as_ray: {error}", file=sys.stderr)
+        return
     sys.__excepthook__(kind, error.with_traceback(here or trace), here or trace)
 
 
