@@ -2,6 +2,7 @@
 that nothing in a run's names becomes a part of it."""
 
 import contextlib
+import http.client
 import itertools
 import json
 import os
@@ -51,6 +52,38 @@ class Page(harness.Case):
     def tearDown(self):
         self.assertEqual([], getattr(self, "said", []))
 
+    def withhold(self, page, url, times=1, method="GET"):
+        """The next requests, each with what the server says to it now, wait until they are let go."""
+        held, left = [], [times]
+
+        def keep(route):
+            left[0] -= route.request.method == method
+            if left[0] < 0 or route.request.method != method:
+                return route.fallback()
+            own = [route, None]
+            held.append(own)
+            own[1] = route.fetch(timeout=60000)
+
+        page.route(url, keep)
+        return held
+
+    def wait_held(self, page, held, n=1):
+        self.wait_for(lambda: (page.wait_for_timeout(10), all(said for _, said in held) and len(held) >= n)[1])
+
+    def let_go(self, page, held, at=0, **instead):
+        """Answers one of them; when this returns the page has taken that, unless it gave the request up."""
+        self.wait_held(page, held, at + 1)
+        route, said = held.pop(at)
+        route.fulfill(**(instead or {"response": said}))
+        answer = route.request.response()
+        if answer:
+            answer.finished()
+        self.settle(page)
+
+    def settle(self, page, ms=50):
+        """As long passes as timers of the page that are due within it take."""
+        page.evaluate("(ms) => new Promise((resolve) => setTimeout(resolve, ms))", ms)
+
     def forget(self, status):
         """What the browser itself writes of answers with this status."""
         self.said = [line for line in self.said if f"responded with a status of {status}" not in line]
@@ -90,45 +123,335 @@ class Page(harness.Case):
         server = self.serve()
         page = self.open(server)
         expect(page.locator("tbody tr")).to_have_count(1)
-        held = []
-
-        def hold(url):
-            page.route(url, lambda route: held.append(route), times=1)
-
-        def is_asked():
-            while not held:
-                page.wait_for_timeout(10)
-
-        def release():
-            late = held.pop()
-            late.continue_()
-            answer = late.request.response()
-            if answer:  # it was not given up
-                answer.finished()
-            page.evaluate("new Promise((resolve) => setTimeout(resolve, 50))")
-
-        hold("**/api/runs?*")
+        held = self.withhold(page, "**/api/runs?*")
         Journal(self.storage, "b").done(1)  # of which the list is told
-        is_asked()
+        self.wait_held(page, held)
         page.get_by_role("link", name="a", exact=True).click()
         expect(page.locator(".card[data-metric=loss] canvas")).to_be_visible()
-        release()
+        self.let_go(page, held)
         expect(page.locator("#main tbody")).to_have_count(0)
-        hold("**/checkpoints")
+        held = self.withhold(page, "**/checkpoints")
         page.get_by_role("link", name="checkpoints", exact=True).click()
         expect(page.locator(".tabs a.on")).to_have_text("checkpoints")
-        is_asked()
+        self.wait_held(page, held)
         page.get_by_role("link", name="stacks", exact=True).click()
         expect(page.locator("#main .note")).to_contain_text("No stacks were saved")
-        release()
+        self.let_go(page, held)
         expect(page.locator("#main .note")).to_have_text(re.compile("No stacks were saved"))
-        hold("**/api/runs/*")
+        held = self.withhold(page, "**/api/runs/*")
         page.get_by_role("link", name="time", exact=True).click()
-        is_asked()
+        self.wait_held(page, held)
         page.keyboard.press("u")
         expect(page.locator("tbody tr")).to_have_count(2)
-        release()
+        self.let_go(page, held)
         expect(page.locator("h1")).to_have_count(0)
+
+    def test_what_was_asked_for_last_is_shown_whatever_comes_last(self):
+        """Of two ranks, of two maps, and of two looks at the list."""
+        make_a(self.storage, numbers=20)
+        server = self.serve()
+        page = self.open(server, f"&run={server.ids()['a']}&tab=ranks")
+        legend = page.locator(".card .legend")
+        expect(legend).to_contain_text("all ranks")
+        held = self.withhold(page, "**/histogram?*", 2)
+        page.get_by_role("button", name="2", exact=True).click()
+        page.get_by_role("button", name="5", exact=True).click()
+        self.let_go(page, held, 1)
+        expect(legend).to_contain_text("rank 5")
+        self.let_go(page, held)
+        expect(legend).to_contain_text("rank 5")
+        held = self.withhold(page, "**/heat?*", 2)
+        select = page.locator(".controls select").first
+        select.select_option("loss")
+        select.select_option("epoch")
+        self.let_go(page, held, 1)
+        scale = page.locator(".legend:has(.scale)")
+        expect(scale).to_have_text(re.compile("^0"))
+        shown = scale.inner_text()
+        self.let_go(page, held)
+        self.assertEqual(shown, scale.inner_text())
+        page.keyboard.press("u")
+        expect(page.locator("tbody tr")).to_have_count(1)
+        held = self.withhold(page, "**/api/runs?*")
+        run = Journal(self.storage, "b", live=True)
+        run.begin(1)
+        run.commit()
+        self.wait_held(page, held)
+        run.done(1)
+        b = page.locator("tbody tr:has-text('b')")
+        expect(b).to_contain_text("succeeded")
+        self.let_go(page, held)
+        expect(b).to_contain_text("succeeded")
+
+    def test_a_part_is_asked_again_once_its_answer_is_here(self):
+        """What came before the answer is shown, and a server that could not answer the last time is asked once more."""
+        run = Journal(self.storage, "a", live=True)
+        run.begin(1)
+        run.commit()
+
+        def checkpoint(n):
+            run.database.execute("INSERT INTO checkpoints VALUES (?, ?, 1, ?, '{}')", (n, BEGAN + n * SECOND, f"checkpoint_{n:06}"))
+            run.event(n, "checkpoint", 1, number=n, path=f"checkpoint_{n:06}")
+            run.report(n, 1, 0, n, {"loss": 1})
+            run.commit()
+
+        server = self.serve()
+        page = self.open(server, f"&run={server.ids()['a']}&tab=checkpoints")
+        expect(page.locator("#main .note")).to_contain_text("No checkpoint")
+        held = self.withhold(page, "**/checkpoints")
+        checkpoint(1)
+        self.wait_held(page, held)
+        checkpoint(2)
+        expect(page.locator(".facts")).to_contain_text("2 reports")
+        self.settle(page, 1500)
+        self.let_go(page, held)
+        expect(page.locator("#main tbody tr")).to_have_count(2)
+        page.route("**/checkpoints", lambda route: route.fulfill(status=503, json={"error": "it was busy"}), times=1)
+        checkpoint(3)
+        expect(page.locator("#main tbody tr")).to_have_count(3)
+        self.forget("503")
+        run.done()
+
+    def test_what_a_server_could_not_answer_at_first_is_shown_then(self):
+        make_a(self.storage, numbers=20)
+        server = self.serve()
+        context = self.browser.new_context(viewport={"width": 1300, "height": 850})
+        busy = []
+        for url in ("**/api/runs", "**/api/runs/*", "**/metrics", "**/ranks?*", "**/timeline"):
+            context.route(url, lambda route: (busy.append(route.request.url), route.fulfill(status=503, json={"error": "it was busy"})), times=1)
+        page = self.open(server, "", context)
+        expect(page.locator("tbody tr")).to_have_count(1)
+        page.get_by_role("link", name="a", exact=True).click()
+        expect(page.locator(".card[data-metric=loss] canvas")).to_be_visible()
+        for part, shown in (("ranks", "tbody button"), ("time", ".shares")):
+            page.get_by_role("navigation").get_by_role("link", name=part, exact=True).click()
+            expect(page.locator(shown).first).to_be_visible()
+        self.assertEqual(5, len(busy))
+        expect(page.locator(".error")).to_have_count(0)
+        self.forget("503")
+
+    def test_a_metric_that_comes_soon_after_another_has_a_plot(self):
+        """Though no report follows, as at the end of a run."""
+        run = Journal(self.storage, "a", live=True)
+        run.begin(1)
+        run.report(1, 1, 0, 1, {"loss": 1})
+        run.commit()
+        server = self.serve()
+        page = self.open(server, f"&run={server.ids()['a']}")
+        expect(page.locator(".card[data-metric=loss]")).to_be_visible()
+        run.report(2, 1, 0, 2, {"accuracy": 1})
+        run.done(3)
+        expect(page.locator(".card[data-metric=accuracy]")).to_be_visible()
+
+    def test_a_zoom_into_hardware_while_it_is_asked_for(self):
+        path = make_a(self.storage, numbers=3)
+        make_usage(path, [(i * 10, "n1", "node_cpu", -1, i) for i in range(30)])
+        server = self.serve()
+        context, asked = self.browser.new_context(viewport={"width": 1300, "height": 850}), []
+        context.on("request", lambda request: asked.append(request.url))
+        page = self.open(server, f"&run={server.ids()['a']}&tab=hardware", context)
+        expect(page.locator(".card[data-metric=node_cpu] canvas")).to_be_visible()
+        while sum(url.endswith("/usage") for url in asked) < 2:  # again once the stream has told
+            page.wait_for_timeout(50)
+        began, zoom = BEGAN // SECOND, "(state) => { location.hash = location.hash.split('&x=')[0] + state; }"
+        held = self.withhold(page, "**/usage?what=*")
+        page.evaluate(zoom, f"&x=time&from={began + 50}&to={began + 250}")
+        self.wait_held(page, held)
+        with page.expect_response("**/events?kind=hardware"):
+            page.evaluate(zoom, f"&x=time&from={began + 100}&to={began + 200}")
+        self.settle(page, 500)
+        self.let_go(page, held)
+        self.wait_for(lambda: (page.wait_for_timeout(10), any(f"from={began + 100}" in url for url in asked))[1])
+
+    def test_earlier_lines_are_read_once_each(self):
+        """However often they are asked for before they come; and behind so much that the first were let go."""
+        run = Journal(self.storage, "a", live=True)
+        lines = [f"line {n:08}" for n in range(170000)]
+        run.log(0, "\n".join(lines[:10000]) + "\n")
+        run.begin(1)
+        run.commit()
+        server = self.serve()
+        page = self.open(server, f"&run={server.ids()['a']}&tab=logs")
+        log, earlier = page.locator("pre.log"), page.get_by_role("button", name="earlier")
+        expect(log).to_contain_text(lines[9999])
+        held = self.withhold(page, "**/logs/rank-0?*", 2)
+        earlier.click()
+        earlier.click()
+        self.let_go(page, held)
+        self.let_go(page, held)
+        page.wait_for_function("() => document.querySelector('pre.log').textContent.includes('line 00000000')")
+        self.assertEqual(lines[:10000], log.text_content().split("\n")[:-1])
+        with open(os.path.join(run.path, "logs", "rank-0.log"), "a") as file:
+            file.write("\n".join(lines[10000:]) + "\n")
+        page.wait_for_function("(line) => document.querySelector('pre.log').textContent.includes(line)", arg=lines[-1])
+        before = len(log.text_content())
+        earlier.click()
+        page.wait_for_function("(before) => document.querySelector('pre.log').textContent.length > before", arg=before)
+        shown = log.text_content().split("\n")[1:-1]
+        self.assertEqual(lines[-len(shown):], shown)
+        run.done()
+
+    def test_a_search_that_failed_is_forgotten_by_the_next(self):
+        """Whichever comes first; none goes on behind the end of what is shown."""
+        run = Journal(self.storage, "a")
+        run.log(0, "a needle\n")
+        run.done(1)
+        server = self.serve()
+        page = self.open(server, f"&run={server.ids()['a']}&tab=logs")
+        expect(page.locator("pre.log")).to_contain_text("needle")
+        search = page.get_by_placeholder("search all ranks")
+        search.fill("n" * 300)
+        expect(page.locator("#main .error")).to_contain_text("256")
+        expect(page.locator("pre.log")).to_be_visible()
+        held = self.withhold(page, "**/logs/search?*")
+        search.fill("hay")
+        self.wait_held(page, held)
+        search.fill("needle")
+        expect(page.locator(".hit")).to_have_count(1)
+        self.let_go(page, held, status=503, json={"error": "it was busy"})
+        expect(page.locator(".hit")).to_have_count(1)
+        expect(page.locator("#main .error")).to_have_count(0)
+        search.fill("other")
+        page.evaluate("() => { location.hash = ''; }")
+        expect(page.locator("tbody tr")).to_have_count(1)
+        self.settle(page, 300)
+        self.assertNotIn("q=", page.evaluate("location.hash"))
+        self.forget("400")
+        self.forget("503")
+
+    def test_what_fails_behind_the_end_of_what_is_shown_is_told_nowhere(self):
+        seen.write_profile(make_b(self.storage), 1, seen.SECOND)
+        server = self.serve("--allow-actions")
+        page = self.open(server, f"&run={server.ids()['b']}&tab=stacks")
+        expect(page.locator("#main .note")).to_contain_text("No stacks were saved")
+        held = self.withhold(page, "**/stacks", method="POST")
+        page.get_by_role("button", name="take stacks now").click()
+        self.wait_held(page, held)
+        page.get_by_role("link", name="time", exact=True).click()
+        expect(page.locator(".shares")).to_be_visible()
+        self.let_go(page, held, status=500, json={"error": "no worker has stacks"})
+        self.assertEqual((1, 0), (page.locator(".shares").count(), page.locator(".error").count()))
+        held = self.withhold(page, "**/profile/*")
+        page.get_by_role("button", name="download").click()
+        self.wait_held(page, held)
+        page.get_by_role("link", name="attempts", exact=True).click()
+        expect(page.locator("#main tbody").first).to_be_visible()
+        self.let_go(page, held, status=503, json={"error": "it was busy"})
+        self.assertEqual((2, 0), (page.locator("#main tbody").count(), page.locator(".error").count()))
+        self.forget("500")
+        self.forget("503")
+
+    def test_a_download_that_fails_says_why(self):
+        make_a(self.storage, numbers=20)
+        server = self.serve()
+        page = self.open(server, f"&run={server.ids()['a']}")
+        expect(page.locator(".card[data-metric=loss] canvas")).to_be_visible()
+        page.route("**/metrics.csv", lambda route: route.fulfill(status=503, json={"error": "too many downloads"}), times=1)
+        button = page.locator(".controls").get_by_role("button", name="csv")
+        button.click()
+        expect(page.locator(".controls .error")).to_have_text("too many downloads")
+        expect(page.locator(".card[data-metric=loss] canvas")).to_be_visible()
+        with page.expect_download():
+            button.click()
+        expect(page.locator(".error")).to_have_count(0)
+        self.forget("503")
+
+    def test_nothing_is_made_of_a_plot_that_has_not_come(self):
+        make_a(self.storage, numbers=20)
+        server = self.serve()
+        page = self.open(server)
+        expect(page.locator("tbody tr")).to_have_count(1)
+        held = self.withhold(page, "**/api/series?*metric=loss&metric=step*")
+        page.get_by_role("link", name="a", exact=True).click()
+        self.wait_held(page, held)
+        card = page.locator(".card[data-metric=loss]")
+        card.hover()
+        for name in ("csv", "svg"):
+            card.get_by_role("button", name=name).click()
+        self.let_go(page, held)
+        with page.expect_download():
+            card.get_by_role("button", name="csv").click()
+
+    def test_what_was_shown_is_not_kept(self):
+        """Plots of earlier parts, which listen to the address, are no objects of the page any more."""
+        make_a(self.storage, numbers=20)
+        server = self.serve()
+        page = self.open(server, f"&run={server.ids()['a']}")
+        devtools = page.context.new_cdp_session(page)
+
+        def cards():
+            prototype = devtools.send("Runtime.evaluate", {"expression": "HTMLCanvasElement.prototype"})["result"]["objectId"]
+            found = devtools.send("Runtime.queryObjects", {"prototypeObjectId": prototype})["objects"]["objectId"]
+            return devtools.send("Runtime.callFunctionOn", {"objectId": found, "functionDeclaration": "function () { return this.length; }", "returnByValue": True})["result"]["value"]
+
+        for _ in range(4):
+            for part, shown in (("attempts", "#main tbody"), ("plots", ".card canvas")):
+                page.get_by_role("navigation").get_by_role("link", name=part, exact=True).click()
+                expect(page.locator(shown).first).to_be_visible()
+            expect(page.locator(".card canvas")).to_have_count(3)
+        self.wait_for(lambda: cards() < 9, cards)
+
+    def test_a_run_that_is_deleted_is_compared_no_longer(self):
+        for name in "abc":
+            make_a(self.storage, name, numbers=5)
+        server = self.serve()
+        page = self.open(server)
+        for n in range(3):
+            page.locator("tbody tr").nth(n).get_by_role("checkbox").check()
+        os.rename(os.path.join(self.storage, "b"), os.path.join(self.place, "b"))
+        expect(page.locator("tbody tr")).to_have_count(2)
+        page.get_by_role("button", name="compare 2").click()
+        expect(page.get_by_role("heading", name="2 runs compared")).to_be_visible()
+
+    def test_a_server_that_takes_the_token_no_longer_is_told(self):
+        make_a(self.storage, numbers=5)
+        server = self.serve()
+        page = self.open(server, f"&run={server.ids()['a']}")
+        expect(page.locator(".card[data-metric=loss] canvas")).to_be_visible()
+        self.hide(page, True)
+        self.wait_for(lambda: self.watches(server) == 0)
+        page.route("**/api/stream*", lambda route: route.fulfill(status=401, json={"error": "the token is missing or wrong"}))
+        self.hide(page, False)
+        expect(page.get_by_placeholder("token")).to_be_visible()
+        self.forget("401")
+        self.said = [line for line in self.said if "autocomplete" not in line]  # the browser's, of each field for a password
+
+    def test_more_pages_than_may_watch_are_told_nevertheless(self):
+        run = Journal(self.storage, "a", live=True)
+        run.begin(1)
+        run.report(1, 1, 0, 1, {"loss": 1})
+        run.commit()
+        server = self.serve()
+        streams = [http.client.HTTPConnection("127.0.0.1", server.port, timeout=60) for _ in range(32)]
+        for stream in streams:
+            self.addCleanup(stream.close)
+            stream.request("GET", "/api/stream", headers={"Authorization": "Bearer " + server.token})
+            self.assertEqual(200, stream.getresponse().status)
+        page = self.open(server, f"&run={server.ids()['a']}")
+        expect(page.locator(".facts")).to_contain_text("1 report")
+        run.report(2, 1, 0, 2, {"loss": 1})
+        run.done(3)
+        expect(page.locator(".facts")).to_contain_text("2 reports")
+        self.forget("503")
+
+    def test_a_run_that_was_deleted_while_the_page_was_hidden(self):
+        path = make_a(self.storage, numbers=5)
+        server = self.serve()
+        page = self.open(server, f"&run={server.ids()['a']}")
+        expect(page.locator(".card[data-metric=loss] canvas")).to_be_visible()
+        self.hide(page, True)
+        self.wait_for(lambda: self.watches(server) == 0)
+        os.rename(path, os.path.join(self.place, "old"))
+        self.hide(page, False)
+        expect(page.locator(".note")).to_contain_text("was deleted meanwhile")
+        self.hide(page, True)
+        os.rename(os.path.join(self.place, "old"), path)
+        self.hide(page, False)
+        expect(page.locator(".card[data-metric=loss] canvas")).to_be_visible()
+        self.forget("410")
+
+    def hide(self, page, hidden):
+        page.evaluate("(hidden) => { Object.defineProperty(document, 'hidden', {value: hidden, configurable: true}); document.dispatchEvent(new Event('visibilitychange')); }", hidden)
 
     def test_a_run_that_can_no_longer_be_read_has_one_row(self):
         for name in ("a", "b"):
@@ -658,9 +981,9 @@ class Page(harness.Case):
         server = self.serve()
         page = self.open(server, f"&run={server.ids()['a']}")
         expect(page.locator(".card[data-metric=loss] canvas")).to_be_visible()
-        page.evaluate("Object.defineProperty(document, 'hidden', {value: true, configurable: true}); document.dispatchEvent(new Event('visibilitychange'))")
+        self.hide(page, True)
         self.wait_for(lambda: self.watches(server) == 0)
-        page.evaluate("Object.defineProperty(document, 'hidden', {value: false, configurable: true}); document.dispatchEvent(new Event('visibilitychange'))")
+        self.hide(page, False)
         self.wait_for(lambda: self.watches(server) > 0)
 
     def watches(self, server):

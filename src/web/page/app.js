@@ -37,6 +37,14 @@ export function fail(error, place = main) {
   fill(place, h("div", { class: "note error" }, error.message));
 }
 
+/* What the server cannot answer for now is asked for again. */
+function failed(error) {
+  fail(error);
+  if (error.name === "AbortError" || error.status < 500) return;
+  const due = setTimeout(() => ((shown = null), show()), 2000);
+  ends.push(() => clearTimeout(due));
+}
+
 const bar = (...children) => h("div", { class: "bar" }, h("a", { class: "brand", href: "#" }, "trainyard"), children,
   h("button", { class: "bare", title: "keys", "aria-label": "keys", onclick: help }, "?"));
 
@@ -103,7 +111,7 @@ async function showRun(id, tab) {
     onEnd: (call) => ends.push(call),
   };
   context.news = (call) => context.live.push(call);
-  Promise.resolve(PARTS[tab](context)).catch(fail);
+  PARTS[tab](context).catch((error) => (error.status === 500 ? fail : failed)(error)); // a part that is damaged stays so
   let due = true, again = false, away = false;
   context.onEnd(() => (away = true));
   const gone = () => {
@@ -113,7 +121,7 @@ async function showRun(id, tab) {
   };
   const rest = () => setTimeout(() => {
     due = false;
-    if (again) (again = false), refresh();
+    if (again && !away) (again = false), refresh();
   }, 1000);
   const refresh = async () => {
     if (due) return void (again = true);
@@ -138,7 +146,7 @@ async function showRun(id, tab) {
     if (event === "run" || event === "reports") refresh();
     if (event === "index") fill(document.getElementById("exact") ?? h("i"), data.scanned < 1 ? `index ${Math.floor(data.scanned * 100)} %` : "");
     for (const call of context.live) call(event, data);
-  }));
+  }, fail));
 }
 
 /* -- what the address asks for */
@@ -153,7 +161,7 @@ function show() {
   const context = { top, main, bar, fail, onEnd: (call) => ends.push(call) };
   document.title = "Trainyard";
   const begun = now.run ? showRun(now.run, tab) : now.compare ? compare(context, now.compare.split(",")) : runs(context);
-  begun.catch(fail);
+  begun.catch(failed);
 }
 
 /* -- keys */

@@ -109,15 +109,40 @@ export async function api(path, parameters = {}) {
 /* Is sent in any case; only its answer is the view's. */
 export async function post(path, body) {
   const { signal } = view, headers = { Authorization: "Bearer " + (sessionStorage.getItem(TOKEN) || ""), "Content-Type": "application/json" };
-  const reply = await (await check(await fetch("api/" + path, { method: "POST", headers, body: JSON.stringify(body) }))).json();
-  signal.throwIfAborted();
-  return reply;
+  try {
+    return await (await check(await fetch("api/" + path, { method: "POST", headers, body: JSON.stringify(body) }))).json();
+  } finally {
+    signal.throwIfAborted();
+  }
 }
 
-/* What the browser saves, asked for with the token. */
-export async function save(path, name) {
-  const blob = await (await check(await get("api/" + path))).blob();
-  saveBlob(blob, name);
+/* Answers of one kind, taken in the order in which they were asked for: behind a later one's an answer ends with an AbortError. */
+export function inOrder() {
+  let asked = 0, came = 0;
+  return async (answer) => {
+    const own = ++asked;
+    try {
+      return await answer;
+    } finally {
+      if (own < came) throw new DOMException("a later one has come", "AbortError");
+      came = own;
+    }
+  };
+}
+
+/* A button for what the browser saves, asked for with the token; why it could not is told beside it until the next time. */
+export function download(name, title, path, file) {
+  const told = h("span", { class: "error" });
+  const save = async () => {
+    told.remove();
+    try {
+      saveBlob(await (await check(await get("api/" + path))).blob(), file);
+    } catch (error) {
+      button.after(fill(told, error.message));
+    }
+  };
+  const button = h("button", { class: "bare", title, onclick: save }, name);
+  return button;
 }
 
 export function saveBlob(blob, name) {
@@ -139,8 +164,9 @@ async function inSlot(work, without) {
   await new Promise((resolve) => setTimeout(resolve, 1000));
 }
 
-/* The events of a run, as long as the page is seen: a hidden page holds no connection. */
-export function watch(run, tell) {
+/* The events of a run, as long as the page is seen: a hidden page holds no connection. `refused`: is told where the token is no
+ * longer the server's. */
+export function watch(run, tell, refused) {
   let abort = null, over = false;
   const unheard = () => over || document.hidden || ["run", "reports", "usage", "logs"].forEach((event) => tell(event, {}));
   async function listen() {
@@ -166,7 +192,8 @@ export function watch(run, tell) {
         }
       }
     } catch (error) {
-      if (error instanceof Refused) over = true;
+      if (error instanceof Refused) (over = true), refused(error);
+      if (error.status === 503) unheard(); // more watch than may
     }
   }
   const seen = () => {

@@ -27,11 +27,11 @@ function unitText(unit, value) {
 
 /* A card as those of what was reported, whose lines are nodes and devices. */
 class UsagePlot extends Plot {
-  constructor(run, what, over) {
+  constructor(run, what, by) {
     super({ runs: [run], metric: what, colours: COLOURS });
-    this.over = over;
+    this.by = by;
     this.axis = 70; // "12.4 MiB/s"
-    this.lines = over === "each";
+    this.lines = by === "each";
     this.foot.classList.add("keys");
     fill(this.element.querySelector(".head"), label(title(what), 48, "title cut"), this.read);
     this.linesButton.remove();
@@ -50,7 +50,7 @@ class UsagePlot extends Plot {
   }
 
   async ask({ from, to, buckets }) {
-    const reply = await api(`runs/${this.runs[0].id}/usage`, { what: this.metric, over: this.over, node: state().node, from, to, buckets });
+    const reply = await api(`runs/${this.runs[0].id}/usage`, { what: this.metric, over: this.by, node: state().node, from, to, buckets });
     const scope = scopeOf(this.metric);
     const series = reply.series.map((line) => ({ ...line, run: this.runs[0].id, rank: null, lost: false, nonfinite: [], who: [state().node && line.number !== null ? "" : line.node ?? "all nodes", line.number === null ? "" : `${scope[1]} ${line.number}`].join(" ").trim() }));
     return { series, marks: [], exact: true, scanned: 1, x: "time", all: reply.lines, unit: series[0]?.unit ?? "" };
@@ -116,7 +116,7 @@ function chooser(nodes) {
 export function hardware(context) {
   const { run, main, controls, onEnd } = context;
   const grid = h("div", { class: "grid" }), said = h("div", { class: "apart" }), broken = h("div", { class: "apart" });
-  let cards = new Map(), shown = null, ended = false, whole = null;
+  let cards = new Map(), shown = null, whole = null;
   const plots = (nodes) => {
     const chosen = nodes.filter((node) => !state().node || node.node === state().node);
     const sizes = new Map();
@@ -145,7 +145,7 @@ export function hardware(context) {
     fill(said, few.map((node) => [h("h2", {}, label(node.name, 40, ""), node.stale && " (stale)", " ", h("span", { class: "dim" }, clock(node.at))), SCOPES.map((scope) => scopeTable(node.last, scope))]),
       few.length < nodes.length && !state().node && h("p", { class: "dim" }, `${nodes.length - few.length} nodes more: choose one above.`));
   };
-  onState(() => ended || (state().tab === "hardware" && draw().catch(context.fail)));
-  onEnd(() => ((ended = true), cards.forEach((card) => card.end())));
+  onState(() => state().tab === "hardware" && draw().catch(context.fail), onEnd);
+  onEnd(() => cards.forEach((card) => card.end()));
   return live(context, ["run", "reports", "usage"], draw);
 }

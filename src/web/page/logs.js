@@ -1,6 +1,6 @@
 // What the workers wrote: ranks beside each other, the end that is followed, and a search over all.
 
-import { api, arrows, bytes, fill, h, number, plain, save, stop } from "./base.js";
+import { api, arrows, bytes, download, fill, h, number, plain, stop } from "./base.js";
 import { set, state } from "./state.js";
 
 const FIRST = 64 << 10, MOST = 2 << 20, SIDE = 4, ASK_MS = 2000;
@@ -35,14 +35,14 @@ export function coloured(text) {
 
 class Pane {
   constructor(run, rank, close) {
-    Object.assign(this, { run, rank, from: 0, next: null, size: 0, text: "", follow: true });
+    Object.assign(this, { run, rank, from: 0, next: null, size: 0, text: "", follow: true, reading: Promise.resolve(), due: false });
     this.body = h("pre", { class: "log", tabIndex: 0, role: "region", "aria-label": "log of rank " + rank });
     this.told = h("span", { class: "dim" });
     this.tail = h("input", { type: "checkbox", checked: true, onchange: () => ((this.follow = this.tail.checked), this.follow && this.end()) });
     this.earlier = h("button", { class: "bare", onclick: () => this.before() }, "earlier");
     this.closer = h("button", { class: "bare", title: "close", onclick: close }, "✕");
     this.element = h("section", { class: "pane" }, h("div", { class: "head" }, h("b", {}, "rank " + rank), this.told, h("span", { class: "grow" }), this.earlier,
-      h("label", {}, this.tail, " follow"), h("button", { class: "bare", title: "the whole log", onclick: () => save(`runs/${run.id}/logs/rank-${rank}/whole`, `rank-${rank}.log`) }, "download"),
+      h("label", {}, this.tail, " follow"), download("download", "the whole log", `runs/${run.id}/logs/rank-${rank}/whole`, `rank-${rank}.log`),
       this.closer), this.body);
     this.body.addEventListener("scroll", () => {
       const low = this.body.scrollHeight - this.body.scrollTop - this.body.clientHeight < 30;
@@ -67,17 +67,13 @@ class Pane {
     return api(`runs/${this.run.id}/logs/rank-${this.rank}`, { from, bytes: size });
   }
 
-  /* One reading at a time; what is told meanwhile is read behind it. */
-  async alone(work) {
-    this.busy = true;
-    this.again = false;
-    await work();
-    this.busy = false;
-    if (this.again) await this.more();
+  /* One reading at a time: each goes on from where the one before came to. */
+  alone(work) {
+    return (this.reading = this.reading.then(work));
   }
 
   open(offset) {
-    return this.alone(() => this.begin(offset));
+    return this.alone(() => this.next === null && this.begin(offset));
   }
 
   async begin(offset) {
@@ -99,9 +95,17 @@ class Pane {
     }
   }
 
-  async more() {
-    if (this.busy) this.again = true;
-    else await this.alone(() => (this.next === null ? this.begin() : this.goOn().catch(() => {}))); // the stream tells of a run that is gone
+  more() {
+    if (this.due) return;
+    this.due = true;
+    this.alone(async () => {
+      this.due = false;
+      try {
+        await (this.next === null ? this.begin() : this.goOn());
+      } catch (error) { // the stream tells of a run that is gone
+        if (error.status >= 500) setTimeout(() => this.element.isConnected && this.more(), ASK_MS);
+      }
+    });
   }
 
   async goOn() {
@@ -111,15 +115,19 @@ class Pane {
       this.next = reply.next;
       this.size = reply.size;
       if (this.text.length > MOST) {
-        this.from = this.next;
         this.text = this.text.slice(-MOST / 2);
+        this.from = this.next - new TextEncoder().encode(this.text).length;
       }
       if (!reply.text || reply.next >= reply.size) break;
     }
     this.draw();
   }
 
-  async before() {
+  before() {
+    return this.alone(() => this.goBack().catch((error) => fill(this.told, h("span", { class: "error" }, error.message))));
+  }
+
+  async goBack() {
     const size = Math.min(this.from, FIRST), reply = await this.read(this.from - size, size);
     const height = this.body.scrollHeight;
     this.tail.checked = this.follow = false;
@@ -194,8 +202,8 @@ export async function logs({ run, main, controls, news, onEnd, fail }) {
     fill(hits, told, rows);
     let cursor = null;
     do {
-      const reply = await api(`runs/${run.id}/logs/search`, { q: text, cursor });
-      if (own !== asked) return;
+      const reply = await api(`runs/${run.id}/logs/search`, { q: text, cursor }).catch((error) => own === asked && fail(error, hits));
+      if (own !== asked || !reply) return;
       cursor = reply.cursor;
       for (const hit of reply.hits) if (found.push(hit) <= 500) rows.append(h("button", { class: "hit", tabIndex: found.length > 1 ? -1 : 0, onclick: () => choose([hit.rank], hit.offset, hit.line) }, h("span", { class: "dim" }, "rank " + hit.rank), h("span", { class: "cut" }, marked(hit.line, text))));
       for (const { rank, hits: n } of reply.counts) counts.set(rank, (counts.get(rank) || 0) + n);
@@ -205,13 +213,13 @@ export async function logs({ run, main, controls, news, onEnd, fail }) {
     if (cursor) fill(told, `the first ${number(found.length)} hits`);
   }
   let due = 0;
-  search.addEventListener("input", () => (clearTimeout(due), (due = setTimeout(() => find().catch(fail), 200))));
+  search.addEventListener("input", () => (clearTimeout(due), (due = setTimeout(find, 200))));
   const begin = () => {
     fill(controls, search);
     fill(main, h("div", { class: "logs" }, side, fill(area, hits, box)));
     drawSide();
     choose((state().ranks || String(run.cause_rank ?? list[0].rank)).split(",").map(Number));
-    if (search.value) find().catch(fail);
+    if (search.value) find();
   };
   const take = (now) => {
     const first = !list.length, more = now.length !== list.length;
@@ -224,7 +232,7 @@ export async function logs({ run, main, controls, news, onEnd, fail }) {
   };
   const ask = async () => take((await api(`runs/${run.id}/logs`)).ranks);
   let again = 0, ready = false;
-  onEnd(() => clearTimeout(again));
+  onEnd(() => (clearTimeout(again), clearTimeout(due)));
   news((event, { rank, size: now }) => {
     if (event !== "logs") return;
     for (const pane of panes) if (rank === undefined || rank === pane.rank) pane.more();

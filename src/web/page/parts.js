@@ -1,6 +1,6 @@
 // The smaller parts of a run: time, attempts, checkpoints, placement, stacks.
 
-import { api, arrows, bytes, clock, fill, h, label, number, post, save, seconds, stamp, stop } from "./base.js";
+import { api, arrows, bytes, clock, download, fill, h, label, number, post, seconds, stamp, stop } from "./base.js";
 import { link } from "./state.js";
 
 export const table = (heads, rows, cls = "") => h("table", { class: cls }, h("thead", {}, h("tr", {}, heads.map((head) => h("th", { class: head.startsWith("#") ? "num" : "" }, label(head.replace("#", ""), 24, ""))))), h("tbody", {}, rows));
@@ -14,14 +14,29 @@ function bar(from, size, whole) {
   return outer;
 }
 
-/* Asks again as something changes, at most once a second; what is open and scrolled stays. */
+/* Asks again as something changes, at most once a second and not before the answer; what is open and scrolled stays. What the
+ * server could not answer is asked for again: the change may have been the last. */
 export async function live({ news, onEnd }, events, draw) {
-  let over = false, due = 0;
+  let over = false, due = 0, busy = true, again = false;
+  const rest = () => {
+    busy = again && !over;
+    if (busy) due = setTimeout(redraw, 1000);
+  };
+  const redraw = () => {
+    again = false;
+    draw().catch((error) => (again ||= error.status >= 500 && !document.hidden)).then(rest);
+  };
   onEnd(() => ((over = true), clearTimeout(due)));
   news((event) => {
-    if (events.includes(event) && !due) due = setTimeout(() => ((due = 0), over || draw().catch(() => {})), 1000);
+    if (!events.includes(event)) return;
+    again = true;
+    if (!busy) rest();
   });
-  await draw();
+  try {
+    await draw();
+  } finally {
+    rest();
+  }
 }
 
 /* -- time */
@@ -34,7 +49,7 @@ export function time(context) {
   return live(context, ["run"], async () => {
     const [reply, { profiles }] = await Promise.all([api(`runs/${run.id}/timeline`), api(`runs/${run.id}/profiles`)]);
     const trace = `runs/${run.id}/trace.json` + (profiles.length ? "?with_profile=1" : "");
-    fill(controls, h("button", { class: "bare", title: "for Perfetto, or chrome://tracing", onclick: () => save(trace, name).catch(context.fail) }, "trace"));
+    fill(controls, download("trace", "for Perfetto, or chrome://tracing", trace, name));
     const whole = reply.shares.reduce((sum, share) => sum + share.seconds, 0) || 1;
     const shares = h("div", { class: "shares" }, reply.shares.map((share) => {
       const part = h("div", { class: "s" + SHARES.indexOf(share.share), title: `${share.share} ${seconds(share.seconds)}` });
@@ -56,7 +71,7 @@ export function time(context) {
       Object.values(reply.quantiles || {}).flat().some((value) => value !== null) && [h("h2", {}, "Over the ranks"), table(["part", "#least", "#lower quarter", "#median", "#upper quarter", "#greatest"], Object.entries(reply.quantiles).filter(([, q]) => q.some((value) => value !== null)).map(([name, q]) => h("tr", {}, td(name), q.map((value) => num(seconds(value))))), "fit")],
       reply.slowest?.length > 0 && [h("h2", {}, "The slowest to start"), table(["#rank", "#spawn", "#interpreter or loader", "#rendezvous", "#in all"], reply.slowest.map((one) => h("tr", {}, num(one.rank), num(seconds(one.spawn)), num(seconds(one.loader)), num(seconds(one.rendezvous)), num(seconds(one.seconds)))), "fit")],
       profiles.length > 0 && [h("h2", {}, "Profiles, which the trace has beside all else"), table(["#rank", "#size", ""], profiles.map((one) => h("tr", {}, num(one.rank), num(bytes(one.size)),
-        td(h("button", { class: "bare", onclick: () => save(`runs/${run.id}/profile/rank-${one.rank}`, one.name).catch(context.fail) }, "download")))), "fit")]);
+        td(download("download", null, `runs/${run.id}/profile/rank-${one.rank}`, one.name)))), "fit")]);
   });
 }
 

@@ -1,18 +1,18 @@
 // Plots of what was reported: a card a metric, made when it comes into sight. Band from the least to the greatest of all
 // ranks, line of the mean; what was lost with an attempt is faint. All cards share one x axis and its zoom.
 
-import { api, clock, colour, COLOURS, fill, h, inexact, inSight, label, number, save, saveBlob, stamp, seconds, whenSeen } from "./base.js";
+import { api, clock, colour, COLOURS, download, fill, h, inexact, inSight, label, number, saveBlob, stamp, seconds, whenSeen } from "./base.js";
 import { rank } from "./runs.js";
 import { onState, set, state } from "./state.js";
 
-const NAMES = 200, HEIGHT = 178, BESIDE = 72, LIVE_MS = 1000, SAMPLED_MS = 3000, TOGETHER = 16;
+const NAMES = 200, HEIGHT = 178, BESIDE = 72, LIVE_MS = 1000, SAMPLED_MS = 3000, NAMES_MS = 5000, TOGETHER = 16;
 const AWAY = { left: -10, top: -10 };
 const axes = ["step", "epoch", "number", "relative", "time"];
 const MOST = 8e307;
 /* What marks of an axis lie apart: uPlot's own end at 5e15. */
 const STEPS = Array.from({ length: 324 }, (_, i) => [1, 2, 2.5, 5].map((digit) => Number(`${digit}e${i - 16}`))).flat();
 
-export function plotControls(place, metrics = []) {
+export function plotControls(place, onEnd, metrics = []) {
   const now = state();
   const select = h("select", { title: "x axis", onchange: () => set({ x: select.value === "step" ? "" : select.value, from: "", to: "" }) },
     axes.map((name) => h("option", { value: name }, name)), metrics.filter((m) => rank(m.name) > 0).slice(0, 40).map((m) => h("option", { value: "metric:" + m.name }, m.name.slice(0, 40))));
@@ -23,7 +23,7 @@ export function plotControls(place, metrics = []) {
   const log = h("input", { type: "checkbox", checked: now.log === "1", onchange: () => set({ log: log.checked ? "1" : "" }) });
   const all = h("button", { class: "bare", onclick: () => set({ from: "", to: "" }) }, "whole range");
   const zoomed = () => (all.hidden = !state().from && !state().to);
-  onState(zoomed);
+  onState(zoomed, onEnd);
   zoomed();
   fill(place, all, h("label", {}, "x", select), h("label", {}, "smooth", smooth, told), h("label", {}, log, "log y"));
 }
@@ -117,7 +117,7 @@ export class Plot {
     this.linesButton = tool("ranks", "lines of ranks", () => this.toggle());
     this.element = h("section", { class: wide ? "card wide" : "card", "data-metric": metric },
       h("div", { class: "head" }, label(metric, 48, "title cut"), this.read), this.box, this.foot,
-      h("div", { class: "tools" }, runs.length === 1 && this.linesButton, this.logButton, tool("csv", "what is drawn", () => this.csv()), tool("svg", "as a picture", () => this.picture())));
+      h("div", { class: "tools" }, runs.length === 1 && this.linesButton, this.logButton, tool("csv", "what is drawn", () => this.u && this.csv()), tool("svg", "as a picture", () => this.u && this.picture())));
     whenSeen(this.element, () => this.stale !== false && this.load());
     this.watcher = new ResizeObserver(() => {
       const width = this.box.clientWidth;
@@ -166,8 +166,9 @@ export class Plot {
     }
     this.loading = false;
     clearTimeout(this.later);
-    if (this.unheard && this.reply && !this.reply.exact && !this.over) this.later = setTimeout(() => this.touch(), SAMPLED_MS);
-    if ((this.again || this.stale) && !this.over) setTimeout(() => this.load(), this.again ? 0 : LIVE_MS);
+    if (this.over) return;
+    if (this.again || this.stale) this.later = setTimeout(() => this.load(), this.again ? 0 : LIVE_MS);
+    else if (this.unheard && this.reply && !this.reply.exact) this.later = setTimeout(() => this.touch(), SAMPLED_MS);
   }
 
   zoom() {
@@ -454,7 +455,6 @@ class Together extends Plot {
 /* Cards of the metrics: loss-like ones first, then those most reported; "a/b" under "a". */
 export function grid(place, { runs, metrics, onSeries, news, onEnd, filter, together }) {
   const cards = new Map(), folded = new Set();
-  let over = false;
   const draw = () => {
     const words = (filter?.value || "").trim();
     let pattern = null;
@@ -493,13 +493,12 @@ export function grid(place, { runs, metrics, onSeries, news, onEnd, filter, toge
   };
   let last = {};
   onState(() => {
-    if (over) return;
     const now = state(), asks = ["x", "from", "to"].some((key) => now[key] !== last[key]);
     const draws = ["smooth", "log"].some((key) => now[key] !== last[key]);
     last = now;
     for (const card of cards.values()) if (asks) card.touch();
       else if (draws) card.draw();
-  });
+  }, onEnd);
   last = state();
   news?.((event, data) => {
     const whole = event === "index" && data.scanned >= 1;
@@ -510,7 +509,6 @@ export function grid(place, { runs, metrics, onSeries, news, onEnd, filter, toge
   const repaint = () => cards.forEach((card) => ((card.form = null), card.draw()));
   dark.addEventListener("change", repaint);
   onEnd(() => {
-    over = true;
     dark.removeEventListener("change", repaint);
     for (const card of cards.values()) card.end();
   });
@@ -525,20 +523,22 @@ export async function plots({ run, main, controls, news, onEnd }) {
   const together = h("input", { type: "checkbox", checked: state().together === "1" });
   const cards = h("div", { class: "grid" });
   const metrics = await api(`runs/${run.id}/metrics`);
-  const download = (kind) => h("button", { class: "bare", title: "all reports", onclick: () => save(`runs/${run.id}/metrics.${kind}`, `${run.name.replace(/[^\w.-]/g, "_")}.${kind}`) }, kind);
+  const whole = (kind) => download(kind, "all reports", `runs/${run.id}/metrics.${kind}`, `${run.name.replace(/[^\w.-]/g, "_")}.${kind}`);
   const box = h("span");
-  fill(controls, filter, h("label", { title: "all that the filter leaves" }, together, "in one plot"), download("csv"), download("jsonl"), box);
-  plotControls(box, metrics);
+  fill(controls, filter, h("label", { title: "all that the filter leaves" }, together, "in one plot"), whole("csv"), whole("jsonl"), box);
+  plotControls(box, onEnd, metrics);
   fill(main, cards);
   const shown = grid(cards, { runs: [run], metrics, news, onEnd, filter, together });
-  let known = metrics.length, asked = known ? Date.now() : 0;
-  news(async (event) => {
-    if (event !== "reports" || Date.now() - asked < 5000) return;
+  let known = metrics.length, asked = known ? Date.now() : 0, due = 0;
+  const look = async () => {
     asked = Date.now();
     const list = await api(`runs/${run.id}/metrics`).catch(() => null); // the bar above says why
+    due = 0;
     if (!list) return;
     if (list.length !== known) shown.redraw(list);
     known = list.length;
-  });
+  };
+  news((event) => event === "reports" && (due ||= setTimeout(look, asked + NAMES_MS - Date.now())));
+  onEnd(() => clearTimeout(due));
 }
 

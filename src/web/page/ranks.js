@@ -1,6 +1,6 @@
 // Ranks: a heat map over time, the slowest first, and how one of them differs from all.
 
-import { add, api, colour, COLOURS, fill, h, inexact, label, number, seconds, stamp } from "./base.js";
+import { add, api, colour, COLOURS, fill, h, inexact, inOrder, label, number, seconds, stamp } from "./base.js";
 import { rank as likeness } from "./runs.js";
 import { onState, set, state } from "./state.js";
 
@@ -83,16 +83,17 @@ export async function ranks({ run, main, controls, news, onEnd }) {
     h("div", { class: "split" }, h("div", {}, h("h2", {}, "Ranks, the slowest first"), h("table", {}, h("thead", {}, h("tr", {}, head.map((name, i) => h("th", { class: i === 0 || i > 3 ? "num" : "" }, name)))), body), more),
       h("div", {}, chartHead, chart)));
   document.body.append(tip);
-  let heat = null, cells = null, counts = null, over = false, chosen = state().rank ? +state().rank : null, asked = false, from = 0;
+  let heat = null, cells = null, counts = null, over = false, chosen = state().rank ? +state().rank : null, asked = false, wanted = PAGE;
+  const heats = inOrder(), lists = inOrder(), histograms = inOrder();
 
   const drawHeat = async () => {
     const metric = state().heat || "@interval", x = state().heatx || "number";
     select.value = metric;
     axis.value = x;
     try {
-      heat = await api(`runs/${run.id}/heat`, { metric, x, rows: 256, columns: 400 });
+      heat = await heats(api(`runs/${run.id}/heat`, { metric, x, rows: 256, columns: 400 }));
     } catch (error) {
-      return fill(told, h("span", { class: "error" }, error.message));
+      return error.name === "AbortError" || fill(told, h("span", { class: "error" }, error.message));
     }
     cells = Uint8Array.from(atob(heat.cells), (c) => c.charCodeAt(0));
     fill(told, inexact(heat), heat.ranks_per_row > 1 && ` ${heat.ranks_per_row} ranks a row: the greatest`, metric === "@lag" && clocks(run.clock_offsets));
@@ -141,11 +142,10 @@ export async function ranks({ run, main, controls, news, onEnd }) {
   for (const away of ["mouseleave", "blur"]) canvas.addEventListener(away, () => (tip.hidden = true));
   canvas.addEventListener("click", (event) => heat?.rows && choose(cell(event).row * heat.ranks_per_row));
 
-  const drawRanks = async (limit = PAGE) => {
-    const reply = await api(`runs/${run.id}/ranks`, { from: 0, limit: Math.max(limit, from) });
+  const drawRanks = async () => {
+    const reply = await lists(api(`runs/${run.id}/ranks`, { from: 0, limit: wanted }));
     const usual = reply.usual_interval, first = reply.items[0];
     const last = reply.items.reduce((most, one) => (one.lag > (most?.lag ?? 0) ? one : most), null);
-    from = reply.items.length;
     fill(slowest, first && first.interval && usual && first.interval > usual * 1.15 ? [`slowest: rank ${first.rank}`, first.node !== null && first.node !== undefined ? ` (node ${first.node_name ?? first.node}${first.devices ? ", " + first.devices : ""})` : "", `: ${seconds(first.interval)} between reports, usual ${seconds(usual)}`]
       : usual ? `${seconds(usual)} between reports` : "Ranks", last && last.lag > 0.001 && last.lag > (usual || 0) / 10 ? ` · farthest behind: rank ${last.rank}, ${seconds(last.lag)} after the first` : "");
     fill(body, reply.items.map((one) => h("tr", { class: "link" + (one.rank === chosen ? " at" : ""), onclick: () => choose(one.rank) },
@@ -157,7 +157,7 @@ export async function ranks({ run, main, controls, news, onEnd }) {
     chosen ??= first?.rank ?? null;
     if (!asked && chosen !== null) (asked = true), choose(chosen, false);
   };
-  more.addEventListener("click", () => drawRanks(from + 1000));
+  more.addEventListener("click", () => ((wanted += 1000), drawRanks().catch((error) => fill(slowest, h("span", { class: "error" }, error.message)))));
 
   async function choose(rank, told = true) {
     chosen = rank;
@@ -166,28 +166,27 @@ export async function ranks({ run, main, controls, news, onEnd }) {
     const metric = state().heat || "@interval";
     fill(chartHead, label(select.selectedOptions[0]?.textContent ?? metric, 40, ""), ` of rank ${rank} against all`);
     try {
-      counts = await api(`runs/${run.id}/histogram`, { metric, rank, bins: 40, near: 1 });
+      counts = await histograms(api(`runs/${run.id}/histogram`, { metric, rank, bins: 40, near: 1 }));
       fill(chart, histogram(metric, rank, counts, chart.clientWidth));
     } catch (error) {
-      fill(chart, h("div", { class: "error" }, error.message));
+      if (error.name !== "AbortError") fill(chart, h("div", { class: "error" }, error.message));
     }
   }
   select.addEventListener("change", () => set({ heat: select.value === "@interval" ? "" : select.value }));
   axis.addEventListener("change", () => set({ heatx: axis.value === "number" ? "" : axis.value }));
   let last = state();
   onState(() => {
-    if (over) return;
     const now = state();
-    if (now.heat !== last.heat || now.heatx !== last.heatx) drawHeat().then(() => chosen !== null && choose(chosen, false));
+    if (now.heat !== last.heat || now.heatx !== last.heatx) drawHeat().then(() => !over && chosen !== null && choose(chosen, false));
     last = now;
-  });
+  }, onEnd);
   let due = 0;
   news((event, data) => {
     const sampled = counts && !counts.exact, whole = event === "index" && data.scanned >= 1 && heat && (!heat.exact || sampled);
     if (!(event === "reports" || whole) || due) return;
     due = setTimeout(() => {
       due = 0;
-      if (!over) Promise.all([drawHeat(), drawRanks(from), whole && sampled && choose(chosen, false)]).catch(() => {});
+      if (!over) Promise.all([drawHeat(), drawRanks(), whole && sampled && choose(chosen, false)]).catch(() => {});
     }, LIVE_MS);
   });
   onEnd(() => ((over = true), clearTimeout(due), tip.remove()));

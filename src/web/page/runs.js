@@ -1,6 +1,6 @@
 // The list of runs, and runs beside each other.
 
-import { api, clock, COLOURS, fill, h, inexact, label, limited, number, plain, seconds, svg, watch, whenSeen } from "./base.js";
+import { api, clock, COLOURS, fill, h, inexact, inOrder, label, limited, number, plain, seconds, svg, watch, whenSeen } from "./base.js";
 import { grid, plotControls } from "./plots.js";
 import { link, set, state } from "./state.js";
 
@@ -83,8 +83,8 @@ export async function runs({ top, main, bar, fail, onEnd }) {
   let cursor, unreadable = [], most = SCREEN;
   const chosen = new Set((state().chosen || "").split(",").filter(Boolean));
   const filter = h("input", { class: "filter", type: "search", placeholder: "filter: name state metric", value: state().filter || "" });
-  const count = h("span", { class: "facts" });
-  const compareButton = h("button", { onclick: () => set({ compare: [...chosen].slice(0, COMPARED).join(","), filter: "", chosen: "" }, false) });
+  const count = h("span", { class: "facts" }), compared = () => [...chosen].filter((id) => known.has(id));
+  const compareButton = h("button", { onclick: () => set({ compare: compared().slice(0, COMPARED).join(","), filter: "", chosen: "" }, false) });
   fill(top, bar(filter, count, h("span", { class: "grow" }), compareButton));
   const body = h("tbody"), more = h("div", { class: "note small" }), broken = h("div");
   const rows = new Map();
@@ -94,8 +94,9 @@ export async function runs({ top, main, bar, fail, onEnd }) {
     const all = [...known.values()].sort((a, b) => b.began - a.began);
     const here = all.filter((run) => matches(run, words));
     fill(count, counts(all));
-    compareButton.hidden = chosen.size < 2;
-    fill(compareButton, `compare ${chosen.size}`, chosen.size > COMPARED ? ` (the first ${COMPARED})` : "");
+    const n = compared().length;
+    compareButton.hidden = n < 2;
+    fill(compareButton, `compare ${n}`, n > COMPARED ? ` (the first ${COMPARED})` : "");
     fill(body, here.slice(0, most).map((run) => {
       const kept = rows.get(run.id);
       if (kept && kept.run === run) return kept.row;
@@ -117,8 +118,9 @@ export async function runs({ top, main, bar, fail, onEnd }) {
     set({ chosen: [...chosen].join(",") });
     draw();
   };
+  const lists = inOrder();
   const load = async () => {
-    const reply = await api("runs", { after: cursor });
+    const reply = await lists(api("runs", { after: cursor }));
     cursor = reply.cursor;
     for (const run of reply.runs) known.set(run.id, run);
     for (const id of [...(reply.gone || []), ...reply.unreadable.map((run) => run.id)]) known.delete(id);
@@ -128,7 +130,7 @@ export async function runs({ top, main, bar, fail, onEnd }) {
   filter.addEventListener("input", () => (set({ filter: filter.value }), (most = SCREEN), draw()));
   whenSeen(more, () => more.textContent && ((most += SCREEN), draw()));
   await load();
-  onEnd(watch(undefined, (event) => event === "run" && load().catch(fail)));
+  onEnd(watch(undefined, (event) => event === "run" && load().catch(fail), fail));
 }
 
 /* -- runs beside each other */
@@ -172,6 +174,6 @@ export async function compare({ top, main, bar, onEnd }, ids) {
       if (values.length) cell.textContent = [number(up ? Math.max(...values) : Math.min(...values)), inexact(reply)].filter(Boolean).join(", ");
     }
   };
-  plotControls(controls);
+  plotControls(controls, onEnd);
   grid(cards, { runs: all, metrics: [...names.values()], onSeries: best, onEnd });
 }

@@ -26,8 +26,10 @@ export function link(changes, keep = []) {
   return "#" + parts;
 }
 
-export function onState(listener) {
+/* `onEnd`: tells of the end of what is shown, where the listener is a part of that. */
+export function onState(listener, onEnd) {
   listeners.add(listener);
+  onEnd?.(() => listeners.delete(listener));
 }
 
 addEventListener("popstate", () => listeners.forEach((listener) => listener()));
