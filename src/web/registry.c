@@ -37,6 +37,16 @@ static int find_directory(char path[PATH_MAX], bool make, ty_error *err) {
     return 0;
 }
 
+/* Held while a file gets its name, and while those that were left over are found and removed: a new process of
+ * such a number could else take the name in between, and its file would go. The caller closes it. */
+static int lock_directory(const char *path, ty_error *err) {
+    CLEANUP_FD int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int result = fd < 0 ? -1 : flock(fd, LOCK_EX);
+    while (result < 0 && errno == EINTR)
+        result = flock(fd, LOCK_EX);
+    return result < 0 ? ty_fail(err, -errno, "cannot lock %s: %s", path, strerror(errno)) : TAKE_FD(fd);
+}
+
 /* The file has its name when it is locked and whole: whoever lists the dashboards at this moment would take one
  * that is not locked for left over, and remove it. One of that name is of a process that had this number
  * before. */
@@ -52,6 +62,8 @@ int registry_enter(const struct listening *listening, struct registry *registry,
         buffer_printf(&text, "unix:%s\n", listening->path);
     else
         buffer_printf(&text, "http://%s:%d/\n", listening->host, listening->port);
+    CLEANUP_FD int lock = lock_directory(directory, err);
+    if (lock < 0) return lock;
     (void)unlink(begun); /* of a process that had this number before */
     CLEANUP_FD int fd = open(begun, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0 || file_write_all(fd, text.data, text.size) < 0 ||
@@ -122,6 +134,8 @@ int dashboard_list(struct buffer *out, ty_error *err) {
     char directory[PATH_MAX], path[PATH_MAX + 256];
     int result = find_directory(directory, false, err);
     if (result == -ENOENT) return 0;
+    CLEANUP_FD int lock = result < 0 ? -1 : lock_directory(directory, err);
+    if (result >= 0 && lock < 0) return lock;
     DIR *entries = result < 0 ? NULL : opendir(directory);
     if (entries == NULL)
         return result < 0 ? result : ty_fail(err, -errno, "cannot read %s: %s", directory, strerror(errno));

@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import fcntl
 import http.client
 import json
 import os
@@ -313,6 +314,33 @@ class Dashboard(DashboardCase):
                 ways.append(mask)
             at += 16 + size
         self.assertEqual([IN_MOVED_TO], ways)
+
+    def test_no_file_gets_its_name_while_those_left_over_are_removed(self):
+        """It could be one of the names: a dashboard that begins and one that lists wait for whoever holds the directory."""
+        registry = os.path.join(self.place, "trainyard")
+        os.makedirs(self.storage)
+        os.mkdir(registry, 0o700)
+        left = self.write("trainyard/dashboard-1", "of a process that is gone")
+        directory = os.open(registry, os.O_RDONLY)
+        self.addCleanup(os.close, directory)
+        fcntl.flock(directory, fcntl.LOCK_EX)
+        env = {"XDG_RUNTIME_DIR": self.place}
+        begins = self.start("dashboard", "--storage-path", self.storage, "--listen", "127.0.0.1:0", env=env)
+        lists = self.start("dashboard", "--list", env=env)
+        for process in (begins, lists):
+            self.wait_for(lambda process=process: self.waits_for_a_lock(process.pid), process=process)
+        self.assertEqual(["dashboard-1"], os.listdir(registry))
+        fcntl.flock(directory, fcntl.LOCK_UN)
+        self.assert_status(0, self.finish(lists))
+        self.assertFalse(os.path.exists(left))
+        self.assertTrue(begins.stdout.readline())
+        self.assertEqual([f"dashboard-{begins.pid}"], os.listdir(registry))
+        begins.terminate()
+        self.assert_status(0, self.finish(begins))
+
+    def waits_for_a_lock(self, pid):
+        with open("/proc/locks") as file:
+            return any(line.split()[1:3] == ["->", "FLOCK"] and line.split()[5] == str(pid) for line in file)
 
     def test_a_token_file_takes_no_place_but_a_files(self):
         link, pipe, path = (os.path.join(self.place, name) for name in ("link", "pipe", "token"))
