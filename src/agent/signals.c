@@ -114,12 +114,12 @@ static void on_stop_signal(void *context, int signal_number) {
     if (!again) run->signalled_at = loop_now(run->loop);
     run->signals++;
     log_info("agent", "signal %d: ending", signal_number);
-    if (!again && run->phase == NODE_RUN_ATTEMPT) {
-        if (signal_number != SIGINT) { /* a scheduler's */
-            describe_preemption(run);
-            run->service->status = 128 + signal_number; /* as that of a run that ends of it */
-        }
-        /* The others are to save what they have as well. */
+    if (!again && run->phase == NODE_RUN_ATTEMPT && signal_number != SIGINT) { /* a scheduler's */
+        describe_preemption(run);
+        run->service->status = 128 + signal_number; /* as that of a run that ends of it */
+    }
+    /* The others are to save what they have as well, also where the workers here have ended already. */
+    if (!again && run->phase != NODE_RUN_OVER) {
         Wire__Leaving body = WIRE__LEAVING__INIT;
         body.signal = signal_number;
         outbox_send(&run->outbox, &WIRE_MESSAGE(LEAVING, leaving, &body));

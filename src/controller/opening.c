@@ -74,8 +74,7 @@ static int read_past(struct ty_run *run, ty_error *err) {
         /* Agents elsewhere may not have heard yet that their controller died, or that it gave them up: also in
          * an attempt that something else had ended first. */
         const struct ty_attempt_info *last = &replay->attempts[replay->n_attempts - 1];
-        bool proven = last->ended > 0 && !str_equal(last->outcome, "died") &&
-                      !str_equal(last->outcome, run_outcome_name(OUTCOME_NODE_LOST)) && !replay->lost_node;
+        bool proven = last->ended > 0 && !str_equal(last->outcome, "died") && !replay->lost_node;
         double outlive = began->outlive;
         if (!(outlive > 0 && outlive < SETTING_SECONDS_MAX)) outlive = 0;
         if (!proven) run->past.fenced_at = clock_boot() + CHANNEL_FENCED + (nanoseconds)(outlive * 1e9);

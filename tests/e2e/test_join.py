@@ -331,6 +331,18 @@ class Lost(JoinCase):
         for process in started:
             self.assert_status(143, self.finish(process))
 
+    def test_a_node_is_taken_away_whose_workers_have_ended(self):
+        """Others' have not: the run is preempted, and what is resumed begins at once."""
+        script = ": > ready.$RANK; [ $RANK$TRAINYARD_ATTEMPT != 01 ] || exec sleep 3072"
+        started = self.begin(script, "--name", "r", "--outlive", 0)
+        self.wait_for(lambda: '"succeeded": 1' in self.trainyard("status", "--storage-path", self.storage, "--format", "json", "r").out, "the end of worker 1", started[0], seconds=60)
+        os.kill(started[1].pid, signal.SIGTERM)
+        self.assert_status(143, self.finish(started[0]))
+        self.finish(started[1])
+        again = [self.node(rank, "-n", 2, "--placement", "SPREAD", "--name", "r", "--resume", "--", "sh", "-c", script) for rank in (0, 1)]
+        first, _ = [self.assert_status(0, self.finish(process)) for process in again]
+        self.assertNotIn("waiting", first.err)
+
     def test_a_node_is_taken_away_by_another_signal(self):
         """As the one that Slurm gives a step before its time is over."""
         started = self.begin("trap 'exit 0' TERM; echo $PPID > agent.$RANK; : > ready.$RANK; while :; do sleep 0.02; done")
