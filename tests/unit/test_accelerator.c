@@ -12,6 +12,7 @@
 
 #include <arpa/inet.h>
 #include <ftw.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -439,8 +440,7 @@ static void serve(int listener, int n) {
     _exit(0);
 }
 
-static void the_metadata_server_knows_the_slice(void **state) {
-    (void)state;
+static pid_t begin_to_serve(void) {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof address;
     char host[64];
@@ -453,18 +453,32 @@ static void the_metadata_server_knows_the_slice(void **state) {
     if (child == 0) serve(listener, 4);
     (void)close(listener);
     (void)setenv("GCE_METADATA_HOST", host, 1);
+    return child;
+}
+
+/* What is not told within half a second is unknown: of a server on a busy machine it is asked once more. */
+static void the_metadata_server_knows_the_slice(void **state) {
+    (void)state;
+    struct inventory *inventories = NULL;
+    size_t n = 0;
     (void)unsetenv("TPU_SKIP_MDS_QUERY");
     put_numbered("/dev/accel", 4);
-    struct inventory *inventories;
-    size_t n;
-    assert_int_equal(accelerator_probe(&inventories, &n, NULL), 0);
+    bool whole = false;
+    for (int tries = 0; tries < 60 && !whole; tries++) {
+        accelerator_inventories_free(inventories, n);
+        pid_t child = begin_to_serve();
+        assert_int_equal(accelerator_probe(&inventories, &n, NULL), 0);
+        whole = resources_get(&inventories[0].extra, "TPU-v7x-16-head") > 0 &&
+                labels_get(&inventories[0].labels, "ray.io/tpu-topology") != NULL &&
+                labels_get(&inventories[0].labels, "ray.io/tpu-slice-name") != NULL;
+        (void)kill(child, SIGKILL);
+        assert_int_equal(waitpid(child, NULL, 0), child);
+    }
     assert_string_equal(inventories[0].type, "TPU-V7X");
     assert_string_equal(labels_get(&inventories[0].labels, "ray.io/tpu-topology"), "2x2x2");
     assert_string_equal(labels_get(&inventories[0].labels, "ray.io/tpu-slice-name"), "4242");
     assert_int_equal(resources_get(&inventories[0].extra, "TPU-v7x-16-head"), QUANTITY_ONE);
     accelerator_inventories_free(inventories, n);
-    int status;
-    assert_int_equal(waitpid(child, &status, 0), child);
     /* nobody listens there any more */
     assert_string_equal(probe(), "TPU google - 0,1,2,3");
 }
