@@ -202,8 +202,9 @@ static void take_bytes(struct worker_channel *channel, char *bytes, size_t size)
     } while (early && channel->in.size > 0 && is_open(channel) && !has_more(channel));
 }
 
-static ssize_t receive(struct worker_channel *channel) {
-    struct iovec bytes = {.iov_base = read_buffer, .iov_len = CHANNEL_READ_SIZE};
+static ssize_t receive(struct worker_channel *channel, size_t most) {
+    struct iovec bytes = {.iov_base = read_buffer,
+                          .iov_len = most < CHANNEL_READ_SIZE ? most : CHANNEL_READ_SIZE};
     union {
         char bytes[CMSG_SPACE(sizeof(int) * CHANNEL_FDS)];
         struct cmsghdr align;
@@ -212,7 +213,7 @@ static ssize_t receive(struct worker_channel *channel) {
                              .msg_iovlen = 1,
                              .msg_control = control.bytes,
                              .msg_controllen = sizeof control.bytes};
-    if (channel->speaker->finishing && channel->left < CHANNEL_READ_SIZE) bytes.iov_len = channel->left;
+    if (channel->speaker->finishing && channel->left < bytes.iov_len) bytes.iov_len = channel->left;
     ssize_t n = recvmsg(channel->source.fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (n < 0 || message.msg_controllen == 0) return n;
     for (struct cmsghdr *header = CMSG_FIRSTHDR(&message); header != NULL;
@@ -234,23 +235,26 @@ static ssize_t receive(struct worker_channel *channel) {
 
 static bool may_read(struct worker_channel *channel) {
     return is_open(channel) && !channel->stalled && !has_more(channel) &&
-           !outbox_must_rest(channel->speaker->all->outbox, &channel->source);
+           (channel->speaker->taking || !outbox_must_rest(channel->speaker->all->outbox, &channel->source));
 }
 
-/* One read; false when there is nothing more to take now. At its end a channel is closed. */
-static bool read_once(struct worker_channel *channel) {
-    if (!may_read(channel)) return false;
-    ssize_t n = receive(channel);
-    if (n < 0 && errno == EINTR) return true;
+/* One read; returns how many bytes it gave, 0 when there is nothing more to take now. At its end a channel is
+ * closed. */
+static size_t read_once(struct worker_channel *channel, size_t most) {
+    ssize_t n;
+    if (!may_read(channel)) return 0;
+    do
+        n = receive(channel, most);
+    while (n < 0 && errno == EINTR);
     if (n > 0 && channel->speaker->finishing) channel->left -= (size_t)n;
-    if (n < 0 && errno == EAGAIN && !channel->speaker->finishing) return false;
+    if (n < 0 && errno == EAGAIN && !channel->speaker->finishing) return 0;
     if (n < 0 && errno != EAGAIN && !is_end(errno)) channel_cut(channel, errno);
     if (n <= 0) {
         channel_close(channel);
-        return false;
+        return 0;
     }
     take_bytes(channel, read_buffer, (size_t)n);
-    return true;
+    return (size_t)n;
 }
 
 /* Nobody says anything more on it. */
@@ -259,30 +263,37 @@ static bool is_closed(const struct worker_channel *channel) {
     return poll(&end, 1, 0) > 0;
 }
 
+/* Bytes that lie in its socket. */
+static size_t count_bytes(const struct worker_channel *channel) {
+    int size = 0;
+    if (is_open(channel) && ioctl(channel->source.fd, FIONREAD, &size) < 0) size = 0;
+    return (size_t)size;
+}
+
 static struct worker_channel *read_on(struct worker_channel *channel);
 
 /* One read, behind all that children have said, who opened their channels later, and have ended: their parent
- * may speak of it. A read ends behind an open, so none of them is passed over. */
-static bool read_next(struct worker_channel *channel) {
+ * may speak of it. What it says only while they are looked at is left, as one may have ended meanwhile. A read
+ * ends behind an open, so none of them is passed over. */
+static size_t read_next(struct worker_channel *channel) {
+    if (channel->next == NULL) return read_once(channel, CHANNEL_READ_SIZE);
+    bool ends = channel->speaker->finishing || is_closed(channel);
+    size_t size = count_bytes(channel);
     for (struct worker_channel *later = channel->next; later != NULL;)
         later = may_read(later) && is_closed(later) ? read_on(later) : later->next;
-    return read_once(channel);
+    return size > 0 || ends ? read_once(channel, size) : 0;
 }
 
-/* Reads at once: a socket holds no more by default. */
-enum { READS_AT_ONCE = 8 };
-
+/* What lies in its socket now, and the end behind it. */
 static void read_some(struct worker_channel *channel) {
-    for (int reads = READS_AT_ONCE; reads > 0 && read_next(channel); reads--) {
-    }
+    for (size_t left = count_bytes(channel) + 1, n; left > 0 && (n = read_next(channel)) > 0;)
+        left -= n < left ? n : left;
 }
 
 /* The channel's worker is gone: what lies in the socket now is read on, whatever a stranger adds. */
 static void begin_end(struct worker_channel *channel) {
-    int size = 0;
     drop_answers(channel);
-    if (is_open(channel) && ioctl(channel->source.fd, FIONREAD, &size) < 0) size = 0;
-    channel->left = (size_t)size;
+    channel->left = count_bytes(channel);
 }
 
 /* A channel whose worker is gone is closed once it is read, or cannot be read on. */
@@ -364,8 +375,10 @@ void speaker_done(struct speaker *speaker) {
 }
 
 void speaker_take(struct speaker *speaker) {
+    speaker->taking = true;
     for (struct worker_channel *channel = speaker->channels; channel != NULL;)
         channel = read_on(channel);
+    speaker->taking = false;
 }
 
 /* First what lies in every socket is measured, and then all are read: a channel may hand the end of another one

@@ -85,6 +85,7 @@ struct speaker {
     } writing[SPEAKER_WRITING_MAX];
     bool ready, rendezvous;
     nanoseconds heard; /* when it last said or got something, looks at others' reports aside; monotonic */
+    bool taking;       /* what it has said is read though the controller does not keep up */
     bool finishing;    /* an empty socket is as good as a closed one */
     unsigned n_channels;
     struct worker_channel *channels; /* in the order in which they were opened, for that of what they say */
@@ -104,9 +105,9 @@ void worker_channels_keep(struct worker_channels *all, bool keeps);
 int speaker_start(struct speaker *speaker, int fd, ty_error *err);
 void speaker_done(struct speaker *speaker); /* closes all channels without a call to `ended` */
 
-/* As relay_take and relay_finish. */
+/* Its worker has ended: reads what lies in its sockets, whose reports come before that end. */
 void speaker_take(struct speaker *speaker);
-void speaker_finish(struct speaker *speaker);
+void speaker_finish(struct speaker *speaker); /* as relay_finish */
 
 /* Answers of the controller. One for a channel that is gone is dropped. */
 void worker_channels_answer(struct worker_channels *all, const Wire__Answer *answer);

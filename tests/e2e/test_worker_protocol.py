@@ -102,6 +102,40 @@ class Reports(ProtocolCase):
         for rank in range(2):
             self.assertEqual([{"step": i} for i in range(20000) if i % 100], self.reports(rank))
 
+    def test_none_comes_behind_the_end_though_the_controller_does_not_keep_up(self):
+        """The agent reads no output any more when a worker makes its last report, and ends."""
+        self.workers(2, r"""
+import select
+def stat(pid): return open("/proc/%d/stat" % pid).read().rpartition(")")[2].split()
+if RANK == 0:
+    number, path = c.begin(rank=0)
+    c.barrier("begun")
+    answer = c.ask("commit %d []" % number)
+    assert answer[0].startswith("ok "), answer
+    os._exit(0)
+c.barrier("begun")
+me, controller = os.getpid(), int(stat(os.getppid())[1])
+os.kill(controller, signal.SIGSTOP)
+while stat(controller)[0] != "T": pass
+if os.fork() == 0:
+    os.setsid()
+    c.socket.close()
+    os.close(int(os.environ["TRAINYARD_FD"]))
+    os.close(1)
+    while os.path.exists("/proc/%d" % me): time.sleep(0.01)
+    os.kill(controller, signal.SIGCONT)
+    os._exit(0)
+os.set_blocking(1, False)
+while True:
+    try: os.write(1, (b"-" * 63 + b"\n") * 64)
+    except BlockingIOError:
+        if not select.select([], [1], [], 1)[1]: break
+c.report(rank=1)
+os._exit(0)
+""")
+        self.assertEqual([{"rank": 1}], self.reports(1))
+        self.assertEqual([1], self.checkpoints())
+
     def test_of_the_fastest_worker(self):
         """More than any queue holds, without a pause."""
         self.workers(2, "for i in range(100): c.socket.sendall(b'report {\"a\": 1, \"b\": 2.5}\\n' * 500)\n")
@@ -582,6 +616,35 @@ for i in range(3):
     os.kill(agent, signal.SIGCONT)
 """)
         self.assertEqual([{"of": who} for who in ("grandchild", "child", "worker")] * 3, self.reports(0))
+
+    def test_what_many_children_said_comes_before_the_end_of_their_worker(self):
+        """Each on a channel of its own, and the agent looks at them when all are gone, the worker too."""
+        self.workers(2, r"""
+if RANK == 1:
+    for i in range(40): c.report(step=i)
+    number, path = c.begin(step=40)
+    c.barrier("begun")
+    answer = c.ask("commit %d []" % number)
+    assert answer[0].startswith("ok "), answer
+    os._exit(0)
+c.barrier("begun")
+agent, me = os.getppid(), os.getpid()
+def state(pid): return open("/proc/%d/stat" % pid).read().rpartition(")")[2].split()[0]
+os.kill(agent, signal.SIGSTOP)
+while state(agent) != "T": pass
+if os.fork() == 0:
+    os.setsid()
+    c.socket.close()
+    os.close(int(os.environ["TRAINYARD_FD"]))
+    while state(me) != "Z": pass
+    os.kill(agent, signal.SIGCONT)
+    os._exit(0)
+for i in range(41):
+    child = c.open(); child.report(step=i); child.socket.close()
+os._exit(0)
+""")
+        self.assertEqual([{"step": i} for i in range(41)], self.reports(0))
+        self.assertEqual([41], self.checkpoints())
 
     def test_checkpoints_by_command(self):
         script = ("mkdir d$RANK; echo $RANK > d$RANK/part-$RANK; for i in 1 2 3; do echo $i > d$RANK/step-$RANK; "
