@@ -1,7 +1,6 @@
 """`trainyard dashboard` over HTTP: the streams that tell what changed."""
 
 import contextlib
-import ctypes
 import http.client
 import itertools
 import json
@@ -12,16 +11,8 @@ import sqlite3
 import time
 import unittest
 
-from dashboards import DashboardCase
+from dashboards import DashboardCase, exchange
 from journals import BEGAN, SECOND, Journal, hold, make_a
-
-
-def exchange(one, other):
-    """Each takes the other's name, at once."""
-    here, exchanged = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.renameat2(here, os.fsencode(one), here, os.fsencode(other), exchanged) < 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), one)
 
 
 class News(DashboardCase):
