@@ -228,6 +228,11 @@ class Page(harness.Case):
             expect(page.locator(shown).first).to_be_visible()
         self.assertEqual(5, len(busy))
         expect(page.locator(".error")).to_have_count(0)
+        page.goto(page.url.split("#")[0] + "#")
+        expect(page.locator("tbody tr")).to_have_count(1)
+        page.route("**/api/runs?*", lambda route: route.fulfill(status=503, json={"error": "it was busy"}), times=1)
+        Journal(self.storage, "b").done(1)
+        expect(page.locator("tbody tr")).to_have_count(2)
         self.forget("503")
 
     def test_a_metric_that_comes_soon_after_another_has_a_plot(self):
@@ -1005,6 +1010,13 @@ class Page(harness.Case):
         page.get_by_placeholder("token").fill(server.token)
         page.get_by_role("button", name="Open").click()
         expect(page.locator("tbody tr")).to_have_count(1)
+        other = self.browser.new_context().new_page()
+        self.addCleanup(other.close)
+        other.goto(server.url.split("#")[0])
+        expect(other.get_by_placeholder("token")).to_be_visible()
+        other.goto(server.url)  # in its place, which loads nothing by itself
+        expect(other.locator("tbody tr")).to_have_count(1)
+        self.assertNotIn("token", other.evaluate("location.href"))
 
     def test_the_search_finds_in_all_ranks(self):
         run = Journal(self.storage, "a")

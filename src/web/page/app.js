@@ -158,7 +158,7 @@ function show() {
   if (key === shown) return;
   shown = key;
   end();
-  const context = { top, main, bar, fail, onEnd: (call) => ends.push(call) };
+  const context = { top, main, bar, fail: failed, onEnd: (call) => ends.push(call) };
   document.title = "Trainyard";
   const begun = now.run ? showRun(now.run, tab) : now.compare ? compare(context, now.compare.split(",")) : runs(context);
   begun.catch(failed);
@@ -206,6 +206,7 @@ document.addEventListener("keydown", (event) => {
 });
 
 takeToken();
+addEventListener("hashchange", () => takeToken() && location.reload()); // the address of another dashboard that is here now
 onState(show);
 add(document.body, []);
 show();

@@ -57,12 +57,14 @@ export function arrows(list) {
 
 const TOKEN = "trainyard-token";
 
+/* Whether the address had one. */
 export function takeToken() {
   const parts = new URLSearchParams(location.hash.slice(1));
-  if (!parts.has("token")) return;
+  if (!parts.has("token")) return false;
   sessionStorage.setItem(TOKEN, parts.get("token"));
   parts.delete("token");
   history.replaceState(null, "", "#" + parts);
+  return true;
 }
 
 export function setToken(token) {
