@@ -384,17 +384,20 @@ class Page(harness.Case):
         page = self.open(server, f"&run={server.ids()['a']}")
         devtools = page.context.new_cdp_session(page)
 
-        def cards():
-            prototype = devtools.send("Runtime.evaluate", {"expression": "HTMLCanvasElement.prototype"})["result"]["objectId"]
-            found = devtools.send("Runtime.queryObjects", {"prototypeObjectId": prototype})["objects"]["objectId"]
-            return devtools.send("Runtime.callFunctionOn", {"objectId": found, "functionDeclaration": "function () { return this.length; }", "returnByValue": True})["result"]["value"]
+        def canvases():
+            """How many there are; what devtools is given to count them holds them, until it is let go."""
+            prototype = devtools.send("Runtime.evaluate", {"expression": "HTMLCanvasElement.prototype", "objectGroup": "asked"})["result"]["objectId"]
+            found = devtools.send("Runtime.queryObjects", {"prototypeObjectId": prototype, "objectGroup": "asked"})["objects"]["objectId"]
+            count = devtools.send("Runtime.callFunctionOn", {"objectId": found, "functionDeclaration": "function () { return this.length; }", "returnByValue": True})
+            devtools.send("Runtime.releaseObjectGroup", {"objectGroup": "asked"})
+            return count["result"]["value"]
 
         for _ in range(4):
             for part, shown in (("attempts", "#main tbody"), ("plots", ".card canvas")):
                 page.get_by_role("navigation").get_by_role("link", name=part, exact=True).click()
                 expect(page.locator(shown).first).to_be_visible()
             expect(page.locator(".card canvas")).to_have_count(3)
-        self.wait_for(lambda: cards() < 9, cards)
+        self.wait_for(lambda: canvases() < 9, canvases)
 
     def test_a_run_that_is_deleted_is_compared_no_longer(self):
         for name in "abc":
