@@ -471,8 +471,8 @@ class RunConfig:
         there are several NUMA nodes; "none" leaves that to the frameworks.
     grace_s: between being told to end and being ended.
     linger_s: what a worker that ended well leaves running, as an upload in the background, may go on for so long. Default 0.
-    outlive_s: where the driver of joined nodes dies their workers go on for so long, and a driver that resumes the run meanwhile
-        adopts them; 0: they end with it. Default 60.
+    outlive_s: where the driver of several nodes dies their workers go on for so long, and a driver that resumes the run meanwhile
+        adopts them; 0: they end with it. Default 60 on joined nodes, else 0.
     spares: how many of the nodes wait without workers, to take the places of nodes that are lost. Default 0.
     log_limit: bytes, or a text as "100MiB", that each rank's log may have: its head and its last lines are kept. Default 0: any.
     sample: seconds from 0.1 to 60, a text as "10s", or "off": how often what the hardware says is kept in usage.db of the run.

@@ -144,6 +144,24 @@ int file_remove_own(const char *path, const struct stat *made) {
     return own && unlink(path) < 0 && errno != ENOENT ? -errno : 0;
 }
 
+/* Looked at by lstat, as a link in its place may lead anywhere. */
+int file_private_directory(char path[PATH_MAX], bool make, ty_error *err) {
+    const char *runtime = getenv("XDG_RUNTIME_DIR");
+    struct stat status;
+    int length = runtime != NULL && runtime[0] == '/'
+                     ? snprintf(path, PATH_MAX, "%s/trainyard", runtime)
+                     : snprintf(path, PATH_MAX, "/tmp/trainyard-%u", (unsigned)getuid());
+    if (length >= PATH_MAX) return ty_fail(err, -ENAMETOOLONG, "XDG_RUNTIME_DIR is too long");
+    if (make && mkdir(path, 0700) < 0 && errno != EEXIST)
+        return ty_fail(err, -errno, "cannot make %s: %s", path, strerror(errno));
+    if (lstat(path, &status) < 0) return ty_fail(err, -errno, "cannot look at %s: %s", path, strerror(errno));
+    if (!S_ISDIR(status.st_mode) || status.st_uid != getuid() || (status.st_mode & 077) != 0)
+        return ty_fail(err, -EPERM,
+                       "%s must be a directory of yours with mode 0700; remove it, or set XDG_RUNTIME_DIR",
+                       path);
+    return 0;
+}
+
 int file_make_directories(const char *path, mode_t mode, ty_error *err) {
     CLEANUP_FREE char *copy = strdup(path);
     if (copy == NULL) return ty_fail_memory(err);

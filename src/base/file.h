@@ -2,6 +2,7 @@
 #ifndef BASE_FILE_H
 #define BASE_FILE_H
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/stat.h>
@@ -62,6 +63,10 @@ int file_remove_own(const char *path, const struct stat *made);
 
 /* Makes every missing directory of `path`. */
 int file_make_directories(const char *path, mode_t mode, ty_error *err);
+
+/* Where this user keeps what is of this machine alone: $XDG_RUNTIME_DIR/trainyard or /tmp/trainyard-UID, which
+ * is made if asked for. -ENOENT; -EPERM where it is not safe. */
+int file_private_directory(char path[PATH_MAX], bool make, ty_error *err);
 
 /* The working directory of this process, in which its children begin. TY_ESTART, with what to do, when it was
  * deleted, may not be entered, or has a longer name than there is room for. */

@@ -24,9 +24,9 @@ static int fail(const ty_error *err) {
 }
 
 /* --rendezvous LIST --node-rank I [--node-name NAME] [--run NAME] [--key none] [--slots N] [--num-gpus N]
- * [--ends-with input] [--awaits another]: the key is in the environment, or the first line of standard input,
- * with whose end the agent may be told to end; where the controller died it may be told to wait for another
- * one. */
+ * [--ends-with input|early-input] [--awaits another]: the key is in the environment, or the first line of
+ * standard input, with whose end the agent may be told to end (early: until it has begun a run); where the
+ * controller died it may be told to wait for another one. */
 static int join(int argc, char **argv) {
     struct join_node node = {.command = "agent"};
     ty_error err = {0};
@@ -45,7 +45,8 @@ static int join(int argc, char **argv) {
         else if (str_equal(argv[i], "--key"))
             keyless = str_equal(argv[i + 1], "none");
         else if (str_equal(argv[i], "--ends-with"))
-            node.ends_with_input = str_equal(argv[i + 1], "input");
+            node.ends_with_input = str_equal(argv[i + 1], "input") ||
+                                   (node.outlives_input = str_equal(argv[i + 1], "early-input"));
         else if (str_equal(argv[i], "--awaits"))
             node.awaits_another = str_equal(argv[i + 1], "another");
         else if (str_equal(argv[i], "--slots") && str_to_int64(argv[i + 1], 1, HOST_SLOTS_MAX, &slots))
@@ -82,8 +83,7 @@ int command_agent_main(int argc, char **argv) {
     if (argc > 1 && str_equal(argv[1], "--sample")) return usage_sampler_main(argc - 1, argv + 1);
     if (argc > 1 && str_equal(argv[1], "--metrics-file")) return metrics_file_main(argc - 1, argv + 1);
     if (argc > 1 && str_equal(argv[1], "--rendezvous")) return join(argc, argv);
-    if (argc > 2 && str_equal(argv[1], "--branches"))
-        return branches_main(argv[2], argc > 3 && str_equal(argv[3], "--copy"));
+    if (argc > 2 && str_equal(argv[1], "--branches")) return branches_main(argc - 2, argv + 2);
     terminal_error("agent", "this is started by `trainyard run`: --channel-fd N, or --rendezvous HOST:PORT");
     return ty_error_exit_status(TY_EUSAGE);
 }

@@ -118,7 +118,7 @@ int launch_create(const struct ty_run *run, int attempt, struct launch **out, ty
         .backend = run->request->settings.backend,
     };
     int result = file_working_directory(launch->directory, sizeof launch->directory, err);
-    if (run->prepared.engine->adopts) adoption_name_work(run, launch->directory, &launch->work);
+    if (run->prepared.outlive > 0) adoption_name_work(run, launch->directory, &launch->work);
     launch->framework.addresses = launch->addresses =
         calloc(run->prepared.plan->n_workers, sizeof *launch->addresses);
     if (result >= 0 && (group_ranks(launch) < 0 || launch->addresses == NULL)) result = ty_fail_memory(err);
@@ -260,7 +260,7 @@ static void fill_message(const struct launch *launch, Wire__Launch *message) {
     message->grace = request->settings.grace;
     message->hang_timeout = request->settings.hang_timeout;
     message->linger = request->settings.linger;
-    if (run->prepared.engine->adopts) message->outlive = request->settings.outlive;
+    if (run->prepared.outlive > 0) message->outlive = run->prepared.outlive;
     message->work = (char *)launch->work.xxh3;
     message->by_fields = request->settings.face == FACE_FIELDS;
     message->sample = request->settings.sample;

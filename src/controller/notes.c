@@ -60,7 +60,7 @@ void note_run(struct ty_run *run) {
         .engine = run->prepared.engine->name,
         .num_workers = run->prepared.demand.max_workers,
         .max_failures = request->settings.failures.max_failures,
-        .outlive = run->prepared.engine->adopts ? (double)request->settings.outlive / 1e9 : (double)NAN,
+        .outlive = run->prepared.outlive >= 0 ? (double)run->prepared.outlive / 1e9 : (double)NAN,
         .submitted = (double)event.time / 1e9,
         .preempt_signal = EVENT_UNKNOWN,
         .num_to_keep = EVENT_UNKNOWN,

@@ -243,6 +243,16 @@ int opening_go_on(struct ty_run *run, ty_error *err) {
 
 /* -- from the request to the first turn */
 
+/* Without it agents would look for another controller where there is none. */
+static void keep_meeting(struct ty_run *run) {
+    ty_error err = {0};
+    if (run->prepared.outlive <= 0 || run->prepared.rendezvous == NULL ||
+        rendezvous_keep(run->prepared.rendezvous, run->path, &err) >= 0)
+        return;
+    log_warning("controller", "workers will not outlive the controller: %s", err.message);
+    run->prepared.outlive = 0;
+}
+
 int opening_begin(struct ty_run *run, ty_error *err) {
     CLEANUP(holder_list_done) struct holder_list holders = {0};
     ty_error why_wait = {0};
@@ -270,6 +280,7 @@ int opening_begin(struct ty_run *run, ty_error *err) {
     if (demand->deprecation != NULL) log_warning("scaling", "%s", demand->deprecation);
     if (demand->warning != NULL) log_warning("scaling", "%s", demand->warning);
     if (sharing != NULL) log_warning("backend", "%s", sharing);
+    keep_meeting(run);
     note_run(run);
     note_network(run);
     code = draw_digits(run->token, 16, err);

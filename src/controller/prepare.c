@@ -123,6 +123,8 @@ int prepare_check(const struct run_request *request, struct prepared *prepared, 
     if (result >= 0) result = prepare_engine(request, &prepared->engine, err);
     if (result >= 0) result = framework_find(settings->framework, &prepared->framework, err);
     if (result < 0) return result;
+    bool said = settings->outlive >= 0;
+    prepared->outlive = !prepared->engine->adopts ? -1 : said ? settings->outlive : prepared->engine->outlive;
     if (settings->resume != NULL && settings->name == NULL)
         return ty_fail(err, TY_EUSAGE,
                        "to resume a run takes its name (--resume NAME; resume=True and name=): `trainyard "
@@ -160,8 +162,10 @@ static int set_spares(const struct run_request *request, size_t n, struct prepar
 int prepare_gather(const struct run_request *request, const char *run_path, struct prepared *prepared,
                    ty_error *err) {
     if (prepared->engine->prepare == NULL) return 0;
-    struct rendezvous_config config = {
-        .overrides = request->overrides, .run = request->settings.name, .run_path = run_path};
+    struct rendezvous_config config = {.overrides = request->overrides,
+                                       .run = request->settings.name,
+                                       .run_path = run_path,
+                                       .outlives = prepared->outlive > 0};
     int result = prepared->engine->prepare(request->engine_options, &config, err);
     if (result >= 0) result = set_spares(request, config.max_nodes, prepared, err);
     if (result < 0) return result;

@@ -17,8 +17,9 @@ struct prepared {
     struct loop *loop;             /* that one's, until the run has a loop */
     struct cluster *cluster;
     struct plan *plan;
-    size_t most_nodes; /* that workers are planned on, where others are spare; 0: any number */
-    const char *left;  /* the run of whose dead controller an agent is still here, with its lease; NULL: none */
+    nanoseconds outlive; /* how long workers go on where this controller dies; -1: they cannot */
+    size_t most_nodes;   /* that workers are planned on, where others are spare; 0: any number */
+    const char *left; /* the run of whose dead controller an agent is still here, with its lease; NULL: none */
     struct lease *lease;   /* on this machine; NULL: no device is needed, or the nodes are logical, or others */
     nanoseconds plan_time; /* what probing and planning took */
 };

@@ -15,6 +15,7 @@
 #include "base/str.h"
 #include "checkpoint/tree.h"
 #include "controller/run_lock.h"
+#include "engine/rendezvous.h"
 
 #define REMOVED_PREFIX ".removed-"
 
@@ -102,6 +103,7 @@ int run_remover_remove(struct run_remover *remover, const char *run_path, ty_err
     int result = run_remove_check(run_path, err);
     if (result >= 0) result = lock_run(remover, run_path, err);
     if (result < 0) return result;
+    rendezvous_forget(run_path);
     result = take_away(run_path, &grave, err);
     if (result < 0) {
         run_lock_release(TAKE(remover->lock), false);

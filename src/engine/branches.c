@@ -78,10 +78,12 @@ static void add_words(const struct branch *branch, struct buffer *out) {
     shell_quote(config->rendezvous, true, out);
     if (branch->n > 1) {
         buffer_text(out, config->copy ? " --copy" : "");
-        return;
+    } else {
+        buffer_printf(out, " --node-rank %u --ends-with %s", head->rank,
+                      config->outlive ? "early-input" : "input");
+        if (head->slots > 0) buffer_printf(out, " --slots %u", head->slots);
     }
-    buffer_printf(out, " --node-rank %u --ends-with input", head->rank);
-    if (head->slots > 0) buffer_printf(out, " --slots %u", head->slots);
+    buffer_text(out, config->outlive ? " --awaits another" : "");
 }
 
 /* What is executed on a host is one word for ssh, which gives it to the user's shell there; here it is given to
@@ -522,17 +524,25 @@ static bool any_runs(const struct branches *branches) {
     return false;
 }
 
-int branches_main(const char *rendezvous, bool copy) {
+/* What agents that outlive this process leave of it: their ssh, till the run's end. */
+static void outlast(struct branches *branches) {
+    for (struct branch *branch = branches->first; branch != NULL; branch = branch->next)
+        close_input(branch);
+    while (any_runs(branches))
+        (void)loop_turn(branches->config.loop, true);
+}
+
+int branches_main(int argc, char **argv) {
     struct head head = {.input = {.callback = on_input, .context = &head}};
     struct run_key key;
     ty_error err = {0};
     CLEANUP(branch_list_done) struct branch_list list = {0};
-    struct branches_config config = {.rendezvous = rendezvous,
-                                     .key = &key,
-                                     .copy = copy,
-                                     .note = say_note,
-                                     .lost = say_lost,
-                                     .context = &head};
+    struct branches_config config = {
+        .rendezvous = argv[0], .key = &key, .note = say_note, .lost = say_lost, .context = &head};
+    for (int i = 1; i < argc; i++) {
+        config.copy |= str_equal(argv[i], "--copy");
+        config.outlive |= str_equal(argv[i], "another");
+    }
     (void)signal(SIGPIPE, SIG_IGN);
     int result = key_read_line(&key, STDIN_FILENO, &err);
     if (result == 0) result = read_nodes(stdin, &list, &err);
@@ -546,6 +556,7 @@ int branches_main(const char *rendezvous, bool copy) {
     while (result == 0 && !head.over && any_runs(branches))
         (void)loop_turn(config.loop, true);
     if (branches != NULL) loop_watch_stop(config.loop, &head.input);
+    if (result == 0 && config.outlive) outlast(branches);
     branches_destroy(branches);
     if (config.loop != NULL) loop_destroy(config.loop);
     key_forget(&key);

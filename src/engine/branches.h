@@ -5,7 +5,7 @@
  * with the key as the first line of its standard input. Many hosts make a tree: the head of each branch is
  * given the hosts behind it, a line each, and starts those with an ssh of its own (branches_main). What the
  * hosts, or ssh, have to say of themselves comes up the tree. When this process ends, or a connection of ssh
- * does, the agents behind it see the end of their standard input, and end, too. */
+ * does, the agents behind it see the end of their standard input, and end, too, unless they outlive it. */
 #ifndef ENGINE_BRANCHES_H
 #define ENGINE_BRANCHES_H
 
@@ -30,6 +30,7 @@ struct branches_config {
     const char *rendezvous;    /* addresses of the controller; borrowed */
     const struct run_key *key; /* borrowed */
     bool copy;                 /* hosts are brought the command and its library */
+    bool outlive; /* agents that have begun a run outlive who started them, for another controller */
     /* The last that was heard of a node, and why it will not come (or has gone). */
     void (*note)(void *context, uint32_t rank, const char *text);
     void (*lost)(void *context, uint32_t rank, const char *why);
@@ -45,7 +46,8 @@ void branches_destroy(struct branches *branches);
 /* Whether a host is this machine, by its name. */
 bool branches_is_here(const char *host);
 
-/* `trainyard agent --branches ADDRESSES [--copy]`: the head of a branch; its exit status. */
-int branches_main(const char *rendezvous, bool copy);
+/* `trainyard agent --branches ADDRESSES [--copy] [--awaits another]`, the words behind --branches: the head of
+ * a branch; its exit status. */
+int branches_main(int argc, char **argv);
 
 #endif

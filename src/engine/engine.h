@@ -8,6 +8,7 @@
 #include <stdbool.h>
 
 #include "base/buffer.h"
+#include "base/duration.h"
 #include "cluster/cluster.h"
 #include "cluster/hosts.h"
 #include "cluster/lease.h"
@@ -55,7 +56,8 @@ struct engine {
      * (rendezvous_cluster, which NULL means). The cluster is the caller's. */
     int (*look)(struct rendezvous *rendezvous, const struct demand *demand, struct cluster **cluster,
                 ty_error *err);
-    bool adopts; /* workers may go on where the controller dies, and be adopted by another one */
+    bool adopts;         /* workers may go on where the controller dies, and be adopted by another one: */
+    nanoseconds outlive; /* for so long where the user does not say */
     bool allots; /* a scheduler gives each device to one job, and may number a job's anew: nothing is leased */
     /* What a scheduler says of nodes of this run that are not well: appends a line for each, NODE, STATE and
      * REASON with tabs between. Waits for another program, so that it is called in a thread. NULL: there is no

@@ -160,5 +160,8 @@ int join_start_agent(const struct engine_agent *agent, int lease_fd, struct engi
     return result;
 }
 
-const struct engine engine_join = {
-    .name = "join", .adopts = true, .prepare = prepare, .start_agent = join_start_agent};
+const struct engine engine_join = {.name = "join",
+                                   .adopts = true,
+                                   .outlive = 60 * NS_PER_S,
+                                   .prepare = prepare,
+                                   .start_agent = join_start_agent};

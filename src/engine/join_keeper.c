@@ -81,8 +81,9 @@ static bool look(pid_t agent, int *status, nanoseconds *stopped_since) {
     return false;
 }
 
-/* Until its end: its wait status. `*input`: it ends with that, which is -1 then; -1: with nothing. */
-static int keep(pid_t agent, int *input) {
+/* Until its end: its wait status. `*input`: it ends with that, which is -1 then; -1: with nothing. One that
+ * outlives its input hears of the controller's end by itself. */
+static int keep(const struct join_node *node, pid_t agent, int *input, const struct join_life *life) {
     sigset_t set = waited_signals();
     CLEANUP_FD int signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     struct pollfd waited[] = {{.fd = signals, .events = POLLIN}, {.fd = *input, .events = POLLIN}};
@@ -97,7 +98,7 @@ static int keep(pid_t agent, int *input) {
         ssize_t size = waited[1].revents != 0 ? read(*input, bytes, sizeof bytes) : 1;
         if (size == 0 || (size < 0 && errno != EAGAIN && errno != EINTR)) {
             *input = waited[1].fd = -1;
-            (void)kill(agent, SIGKILL);
+            if (!node->outlives_input || !life->served) (void)kill(agent, SIGKILL);
         }
         if (stopped_since > 0 && clock_boot() - stopped_since > STOPPED_LIMIT) (void)kill(agent, SIGKILL);
     }
@@ -120,7 +121,7 @@ static int serve_once(const struct join_node *node, bool again, int *input, int 
         (void)close(*leases);
         _exit(join_node_run(node, again, self, to_keeper, life));
     }
-    return keep(agent, input);
+    return keep(node, agent, input, life);
 }
 
 /* An agent that died in a run, or lost its controller, is followed by another one: the run may want the node
@@ -143,7 +144,7 @@ static int serve(const struct join_node *node, struct join_life *life, const sig
             join_node_tell(&kept, "processes of the run do not end, stuck in the kernel");
             break;
         }
-        bool let_go = node->ends_with_input && input < 0;
+        bool let_go = node->ends_with_input && input < 0 && !(node->outlives_input && life->served);
         if (!(life->served || life->again) || let_go) break;
         again = true;
         swept |= life->served;
@@ -161,6 +162,7 @@ int join_node_serve(const struct join_node *node) {
         mmap(NULL, sizeof *life, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (life == MAP_FAILED) return ty_error_exit_status(TY_ESTART);
     (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
+    (void)signal(SIGPIPE, SIG_IGN); /* whoever reads its words may be gone */
     (void)sigprocmask(SIG_BLOCK, &set, &saved);
     int status = serve(node, life, &saved);
     (void)munmap(life, sizeof *life);

@@ -25,6 +25,7 @@ struct join_node {
     struct run_key key;                        /* "": none */
     const struct cluster_overrides *overrides; /* NULL: as probed */
     bool ends_with_input;                      /* whoever started this holds its standard input open */
+    bool outlives_input;                       /* once it has begun a run */
     bool awaits_another;                       /* where the controller died its user may resume the run there */
     nanoseconds limit;                         /* for the controller to be there; 0: the default */
 };

@@ -27,6 +27,8 @@
 /* How long a run waits for a node to come back, and how often its agent is started again meanwhile. */
 #define WANTED_LIMIT (60 * NS_PER_S)
 #define AGAIN_EACH (2 * NS_PER_S)
+/* Agents of a controller that died try ten times meanwhile (way_back.c). */
+#define RETURN_LIMIT (2 * NS_PER_S)
 enum { NAMED_AT_MOST = 8 };
 
 static const char *name_of(const struct rendezvous *rendezvous, uint32_t rank, char text[32]) {
@@ -286,6 +288,10 @@ int rendezvous_open(const struct rendezvous_config *config, struct rendezvous **
         struct cluster_overrides none = {.num_cpus = -1, .num_gpus = -1};
         result = cluster_probe(config->overrides != NULL ? config->overrides : &none, &made->local, err);
     }
+    if (result == 0 && config->starter.start != NULL) {
+        door_take_kept(made);
+        if (made->key.text[0] == '\0') result = key_make(&made->key, err);
+    }
     if (result == 0) result = door_open(made, err);
     if (result < 0) {
         rendezvous_close(made, ty_error_exit_status(result));
@@ -369,6 +375,7 @@ void rendezvous_close(struct rendezvous *rendezvous, int status) {
     hash_destroy(rendezvous->names);
     hash_destroy(rendezvous->departed);
     buffer_done(&rendezvous->table);
+    door_forget_kept(rendezvous);
     cluster_destroy(rendezvous->local);
     key_forget(&rendezvous->key);
     free(rendezvous);
@@ -378,6 +385,14 @@ void rendezvous_close(struct rendezvous *rendezvous, int status) {
 
 const char *rendezvous_addresses(const struct rendezvous *rendezvous) {
     return rendezvous->door.addresses.size > 0 ? rendezvous->door.addresses.data : "";
+}
+
+const struct run_key *rendezvous_key(const struct rendezvous *rendezvous) {
+    return &rendezvous->key;
+}
+
+bool rendezvous_outlives(const struct rendezvous *rendezvous) {
+    return rendezvous->config.outlives;
 }
 
 struct loop *rendezvous_loop(const struct rendezvous *rendezvous) {
@@ -613,15 +628,36 @@ static int wait_for_nodes(struct roll_call *call, ty_error *err) {
     return 0;
 }
 
+/* All at once, but for those that came back. */
+static int start_agents(struct rendezvous *rendezvous, ty_error *err) {
+    const struct rendezvous_starter *starter = &rendezvous->config.starter;
+    uint32_t first = rendezvous->config.local ? 1 : 0, most = rendezvous->config.max_nodes;
+    bool late = false;
+    struct loop_timer limit = {.callback = rendezvous_note_time, .context = &late};
+    if (rendezvous->kept.port == 0)
+        return starter->start(starter->context, rendezvous, first, most - first, err);
+    (void)loop_timer_start(rendezvous->config.loop, &limit, RETURN_LIMIT);
+    while (!late && rendezvous->n_there < most - first)
+        (void)loop_turn(rendezvous->config.loop, true);
+    loop_timer_stop(rendezvous->config.loop, &limit);
+    int result = 0;
+    for (uint32_t rank = first; rank < most && result >= 0; rank++) {
+        uint32_t n = 0;
+        while (rank + n < most && rendezvous->slots[rank + n].state == SLOT_ABSENT)
+            n++;
+        if (n > 0) result = starter->start(starter->context, rendezvous, rank, n, err);
+        rank += n;
+    }
+    return result;
+}
+
 int rendezvous_wait(struct rendezvous *rendezvous, ty_error *err) {
     struct loop *loop = rendezvous->config.loop;
     struct roll_call call = {.rendezvous = rendezvous};
-    const struct rendezvous_starter *starter = &rendezvous->config.starter;
     int result = 0;
-    if (!rendezvous->began && starter->start != NULL) {
-        uint32_t first = rendezvous->config.local ? 1 : 0, n = rendezvous->config.max_nodes - first;
+    if (!rendezvous->began && rendezvous_starts(rendezvous)) {
         rendezvous->began = true;
-        result = starter->start(starter->context, rendezvous, first, n, err);
+        result = start_agents(rendezvous, err);
     }
     if (result == 0 && rendezvous->config.local && rendezvous->config.run_path != NULL)
         rendezvous_find_left(rendezvous);

@@ -51,11 +51,13 @@ struct rendezvous_config {
     struct loop *loop;
     const char
         *listen; /* HOST:PORT[,HOST:PORT...]; port 0: one that is free; NULL: each address of this machine */
-    const struct run_key *key;     /* copied; "": only loopback is served, and there only this user */
+    /* Copied. "": with a starter one is made, else only loopback is served, and there only this user. */
+    const struct run_key *key;
     uint32_t min_nodes, max_nodes; /* how many are to be there, this machine's own among them */
     bool local;                    /* this machine is the node of rank 0: its agent does not join */
     const char *run;      /* as its user named it: a node of another one is refused; NULL: any; borrowed */
-    const char *run_path; /* whose agent may be adrift there (agent/adrift.h); NULL: none is */
+    const char *run_path; /* whose agents may be adrift (agent/adrift.h); NULL: none is */
+    bool outlives;        /* agents that a starter starts look for another controller where this one dies */
     const struct cluster_overrides *overrides; /* of this machine; NULL: as probed; borrowed */
     const char *const
         *names;        /* of the nodes by rank, as the user calls them, for what is said of those that are
@@ -71,8 +73,17 @@ int rendezvous_open(const struct rendezvous_config *config, struct rendezvous **
  * to be adopted, and are neither adopted nor sent away: all look for another controller then. NULL is fine. */
 void rendezvous_close(struct rendezvous *rendezvous, int status);
 
+/* Keeps the port and the key on this machine, where the agents were started by a starter: for a controller that
+ * follows this one, should it die, under the run's directory. */
+int rendezvous_keep(struct rendezvous *rendezvous, const char *run_path, ty_error *err);
+
+/* What a controller that died kept of a run that is removed. */
+void rendezvous_forget(const char *run_path);
+
 /* HOST:PORT[,...] for agents: what is listened on, each address of this machine where that is all of them. */
 const char *rendezvous_addresses(const struct rendezvous *rendezvous);
+const struct run_key *rendezvous_key(const struct rendezvous *rendezvous);
+bool rendezvous_outlives(const struct rendezvous *rendezvous);
 struct loop *rendezvous_loop(const struct rendezvous *rendezvous);
 void *rendezvous_starter(const struct rendezvous *rendezvous); /* the context of its starter */
 /* Whether it starts the agents itself: nobody waits for their exit status. */

@@ -143,12 +143,17 @@ static int open_one(struct rendezvous *rendezvous, const char *text, bool litera
 
 static int open_everywhere(struct rendezvous *rendezvous, ty_error *err) {
     struct address_list list = {0};
-    address_list_any(&list, 0);
+    address_list_any(&list, rendezvous->kept.port);
     bool taken;
     int result = check_key(rendezvous, &list, "every address", err);
     if (result == 0) result = listen_on(rendezvous, &list.items[0], &taken, err);
+    if (result < 0 && rendezvous->kept.port > 0) { /* nobody comes back then */
+        rendezvous->kept.port = 0;
+        address_list_any(&list, 0);
+        result = listen_on(rendezvous, &list.items[0], &taken, err);
+    }
     if (result < 0) return result;
-    uint16_t port = (uint16_t)result;
+    uint16_t port = rendezvous->door.port = (uint16_t)result;
     address_set_port(&list.items[1], port);
     (void)listen_on(rendezvous, &list.items[1], &taken, NULL); /* there may be no IPv6 */
     struct ifaddrs *all = NULL;

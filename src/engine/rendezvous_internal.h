@@ -1,6 +1,7 @@
 /* The parts of a rendezvous: who listens and lets in (rendezvous_door.c), who is there (rendezvous.c), which
- * addresses connect them (rendezvous_network.c), and what an earlier controller left (rendezvous_adrift.c).
- * They share one struct, which is the loop's thread's alone; others know it by rendezvous.h. */
+ * addresses connect them (rendezvous_network.c), what an earlier controller left (rendezvous_adrift.c), and
+ * what this one leaves to another (rendezvous_kept.c). They share one struct, which is the loop's thread's
+ * alone; others know it by rendezvous.h. */
 #ifndef ENGINE_RENDEZVOUS_INTERNAL_H
 #define ENGINE_RENDEZVOUS_INTERNAL_H
 
@@ -53,6 +54,7 @@ struct slot {
 struct door {
     struct gate gate;
     struct buffer addresses; /* HOST:PORT,... for agents */
+    uint16_t port;           /* where all of this machine's are listened on */
     nanoseconds told;        /* when a peer that was turned away was last told of */
 };
 
@@ -65,9 +67,16 @@ struct left {
     struct loop_timer limit; /* for its end, once it is sent away */
 };
 
+/* For a controller that follows one that died. */
+struct kept_door {
+    char *path;    /* of the file, owned; NULL: there is none */
+    uint16_t port; /* of the one before; 0: it left none */
+};
+
 struct rendezvous {
     struct rendezvous_config config;
     struct run_key key;
+    struct kept_door kept;
     struct door door;
     struct slot *slots;           /* max_nodes */
     struct hash *names;           /* of slots that have one: name -> slot */
@@ -116,6 +125,13 @@ struct slot *rendezvous_slot_of(const struct rendezvous *rendezvous, const char 
 void slot_set_state(struct slot *slot, enum slot_state state);
 /* The end of a channel that is ours. */
 void slot_closed(void *context, const ty_error *reason);
+
+/* -- from one controller to another, where a starter started the agents */
+
+/* What the one before kept, of the same nodes: its key and its port become ours. */
+void door_take_kept(struct rendezvous *rendezvous);
+/* Whoever comes back may be adopted yet: the file stays. */
+void door_forget_kept(struct rendezvous *rendezvous);
 
 /* -- what an earlier controller left */
 

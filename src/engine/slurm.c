@@ -42,7 +42,6 @@ struct srun_launch {
 struct slurm_starter {
     char **names; /* of the allocation's nodes, in its order */
     uint32_t n;
-    struct run_key key;
     struct srun_launch *launches;
     struct slurm_inquiry inquiry; /* made while the nodes are waited for, for the first look at them */
 };
@@ -60,7 +59,6 @@ static void starter_free(struct slurm_starter *starter) {
         free(starter->names[i]);
     free(starter->names);
     slurm_inquiry_done(&starter->inquiry);
-    key_forget(&starter->key);
     free(starter);
 }
 
@@ -119,7 +117,7 @@ static int make_environment(struct environment *environment) {
 static const char agent_script[] =
     "[ \"$SLURM_LOCALID\" = 0 ] || exit 0\n"
     "exec \"$0\" agent --rendezvous \"$1\" --node-rank $((SLURM_NODEID + $2)) --node-name \"$SLURMD_NODENAME\" "
-    "${SLURM_GPUS_ON_NODE:+--num-gpus} $SLURM_GPUS_ON_NODE";
+    "${SLURM_GPUS_ON_NODE:+--num-gpus} $SLURM_GPUS_ON_NODE ${3:+--awaits} $3";
 
 struct srun_words {
     char nodes[24], tasks[32], first[16];
@@ -162,8 +160,13 @@ static int make_words(struct srun_words *words, const struct srun_launch *launch
         words->argv[n++] = "--nodelist";
         words->argv[n++] = starter->names[launch->first];
     }
-    const char *const command[] = {
-        "sh", "-c", agent_script, program, rendezvous_addresses(launch->rendezvous), words->first};
+    const char *const command[] = {"sh",
+                                   "-c",
+                                   agent_script,
+                                   program,
+                                   rendezvous_addresses(launch->rendezvous),
+                                   words->first,
+                                   rendezvous_outlives(launch->rendezvous) ? "another" : ""};
     for (size_t i = 0; i < ARRAY_SIZE(command); i++)
         words->argv[n++] = command[i];
     words->argv[n] = NULL;
@@ -298,7 +301,7 @@ static int start_some(struct slurm_starter *starter, struct rendezvous *rendezvo
                                    .pidfd = -1,
                                    .output = -1};
     CLEANUP(environment_done) struct environment environment = {0};
-    CLEANUP_FD int input = key_file(&starter->key, err);
+    CLEANUP_FD int input = key_file(rendezvous_key(rendezvous), err);
     int ends[2] = {-1, -1};
     int result = input < 0 ? err->code : make_words(&words, launch, err);
     if (result >= 0 && socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
@@ -371,12 +374,12 @@ static int prepare(const struct engine_options *options, struct rendezvous_confi
     if (result >= 0 && (starter->names == NULL || hostlist_each(list, add_name, starter) < 0))
         result = ty_fail_memory(err);
     hostlist_destroy(list);
-    if (result >= 0) result = key_make(&starter->key, err);
     if (result < 0) {
         starter_free(starter);
         return result;
     }
-    config->key = &starter->key;
+    static const struct run_key none;
+    config->key = &none;
     config->min_nodes = config->max_nodes = starter->n;
     config->names = (const char *const *)starter->names;
     config->limit = options != NULL ? options->join_limit : 0;
@@ -481,6 +484,7 @@ static int look_at_nodes(struct rendezvous *rendezvous, const struct demand *dem
 }
 
 const struct engine engine_slurm = {.name = "slurm",
+                                    .adopts = true,
                                     .prepare = prepare,
                                     .look = look_at_nodes,
                                     .allots = true,

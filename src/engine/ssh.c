@@ -19,7 +19,6 @@ struct starting {
     struct branch_node *nodes; /* by rank; the hosts are borrowed from the options */
     const char **names;
     size_t n;
-    struct run_key key;
     bool copy;
     struct branches *branches; /* NULL until the first is started */
 };
@@ -51,8 +50,9 @@ static int start(void *context, struct rendezvous *rendezvous, uint32_t first, u
         struct branches_config config = {
             .loop = rendezvous_loop(rendezvous),
             .rendezvous = rendezvous_addresses(rendezvous),
-            .key = &starting->key,
+            .key = rendezvous_key(rendezvous),
             .copy = starting->copy,
+            .outlive = rendezvous_outlives(rendezvous),
             .note = tell_note,
             .lost = tell_lost,
             .context = rendezvous,
@@ -66,13 +66,11 @@ static int start(void *context, struct rendezvous *rendezvous, uint32_t first, u
 static void stop(void *context) {
     struct starting *starting = context;
     branches_destroy(starting->branches);
-    key_forget(&starting->key);
     free(starting->nodes);
     free(starting->names);
     free(starting);
 }
 
-/* Nobody need give a key: agents get it through ssh, and one that was made for this run is as good. */
 static int fill(struct starting *starting, const struct engine_options *options, ty_error *err) {
     const struct hosts *hosts = options->hosts;
     starting->n = hosts->n;
@@ -86,8 +84,6 @@ static int fill(struct starting *starting, const struct engine_options *options,
         starting->nodes[rank] = (struct branch_node){
             .rank = rank, .slots = host->slots, .host = host->name, .here = branches_is_here(host->name)};
     }
-    if (options->key.text[0] == '\0') return key_make(&starting->key, err);
-    starting->key = options->key;
     return 0;
 }
 
@@ -101,7 +97,7 @@ static int prepare(const struct engine_options *options, struct rendezvous_confi
         stop(starting);
         return result;
     }
-    config->key = &starting->key;
+    config->key = &options->key; /* nobody need give one: agents get it through ssh */
     config->max_nodes = options->max_nodes > 0 ? options->max_nodes : (uint32_t)starting->n;
     config->min_nodes = options->max_nodes > 0 ? options->min_nodes : config->max_nodes;
     config->names = starting->names;
@@ -111,4 +107,5 @@ static int prepare(const struct engine_options *options, struct rendezvous_confi
     return 0;
 }
 
-const struct engine engine_ssh = {.name = "ssh", .prepare = prepare, .start_agent = join_start_agent};
+const struct engine engine_ssh = {
+    .name = "ssh", .adopts = true, .prepare = prepare, .start_agent = join_start_agent};

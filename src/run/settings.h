@@ -57,6 +57,8 @@ enum { CONTROLLER_FAILURE_LIMIT_DEFAULT = 3 };
 /* The bound of preemptions where none is given: none where failures may be followed by another attempt at all,
  * else 0. */
 enum { PREEMPTIONS_AS_FAILURES = -2 };
+/* How long workers outlive their controller where that was not said: struct engine. */
+enum { OUTLIVE_BY_ENGINE = -1 };
 
 /* The words of the CHOICEs, in their order. */
 enum progress_mode { PROGRESS_AUTO, PROGRESS_PLAIN, PROGRESS_NONE };

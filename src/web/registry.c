@@ -19,24 +19,6 @@
 #include "base/program.h"
 #include "base/str.h"
 
-/* The directory, and that it is safe: looked at by lstat, as a link in its place may lead anywhere. */
-static int find_directory(char path[PATH_MAX], bool make, ty_error *err) {
-    const char *runtime = getenv("XDG_RUNTIME_DIR");
-    struct stat status;
-    int length = runtime != NULL && runtime[0] == '/'
-                     ? snprintf(path, PATH_MAX, "%s/trainyard", runtime)
-                     : snprintf(path, PATH_MAX, "/tmp/trainyard-%u", (unsigned)getuid());
-    if (length >= PATH_MAX) return ty_fail(err, -ENAMETOOLONG, "XDG_RUNTIME_DIR is too long");
-    if (make && mkdir(path, 0700) < 0 && errno != EEXIST)
-        return ty_fail(err, -errno, "cannot make %s: %s", path, strerror(errno));
-    if (lstat(path, &status) < 0) return ty_fail(err, -errno, "cannot look at %s: %s", path, strerror(errno));
-    if (!S_ISDIR(status.st_mode) || status.st_uid != getuid() || (status.st_mode & 077) != 0)
-        return ty_fail(err, -EPERM,
-                       "%s must be a directory of yours with mode 0700; remove it, or set XDG_RUNTIME_DIR",
-                       path);
-    return 0;
-}
-
 /* Held while a file gets its name, and while those that were left over are found and removed: a new process of
  * such a number could else take the name in between, and its file would go. The caller closes it. */
 static int lock_directory(const char *path, ty_error *err) {
@@ -53,7 +35,7 @@ static int lock_directory(const char *path, ty_error *err) {
 int registry_enter(const struct listening *listening, struct registry *registry, ty_error *err) {
     char directory[PATH_MAX], begun[PATH_MAX];
     CLEANUP(buffer_done) struct buffer text = {0};
-    int result = find_directory(directory, true, err);
+    int result = file_private_directory(directory, true, err);
     if (result < 0) return result;
     if (snprintf(registry->path, PATH_MAX, "%s/dashboard-%d", directory, getpid()) >= PATH_MAX ||
         snprintf(begun, PATH_MAX, "%s/.dashboard-%d", directory, getpid()) >= PATH_MAX)
@@ -132,7 +114,7 @@ static bool lives(const char *path) {
 
 int dashboard_list(struct buffer *out, ty_error *err) {
     char directory[PATH_MAX], path[PATH_MAX + 256];
-    int result = find_directory(directory, false, err);
+    int result = file_private_directory(directory, false, err);
     if (result == -ENOENT) return 0;
     CLEANUP_FD int lock = result < 0 ? -1 : lock_directory(directory, err);
     if (result >= 0 && lock < 0) return lock;

@@ -214,6 +214,13 @@ class Case(unittest.TestCase):
             # A condition may cost as much as a command: what is waited for has most of the processor.
             time.sleep(max(min(0.002 + (now - began) / 20, 0.02), min(3 * (now - asked), 0.5)))
 
+    def wait_for_line(self, process, words):
+        """Reads standard error up to a line with these words."""
+        told = ""
+        while words not in (line := process.stderr.readline()):
+            told += line
+            self.assertNotEqual("", line, "ended without %r: %s" % (words, told))
+
     @contextlib.contextmanager
     def without_descriptors(self, pid):
         """The process gets none meanwhile, for what the block asks of it, and does not try all the time."""

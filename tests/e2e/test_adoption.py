@@ -156,15 +156,8 @@ class Link:
         self.reset()
 
 
-class Adopted(JoinCase):
-    def setUp(self):
-        super().setUp()
-        self.nodes = {}
-
-    def begin(self, script=STEPS, *args):
-        self.words = ("-n", 2, "--placement", "SPREAD", "--name", "r", *args)
-        self.nodes = {rank: self.node(rank, *self.words, "--", "sh", "-c", script) for rank in (0, 1)}
-        self.wait_for_steps()
+class Noted:
+    """Of a case: two ranks that note each step in the test's place, in the run r."""
 
     def notes(self, rank):
         try:
@@ -173,9 +166,39 @@ class Adopted(JoinCase):
         except FileNotFoundError:
             return []
 
-    def wait_for_steps(self, more=5):
+    def wait_for_steps(self, process, more=5):
         before = [len(self.notes(rank)) for rank in (0, 1)]
-        self.wait_for(lambda: all(len(self.notes(rank)) >= before[rank] + more for rank in (0, 1)), "steps of both ranks", self.nodes[1])
+        self.wait_for(lambda: all(len(self.notes(rank)) >= before[rank] + more for rank in (0, 1)), "steps of both ranks", process)
+
+    def told(self, query):
+        with sqlite3.connect("file:%s/r/run.db?mode=ro" % self.storage, uri=True) as journal:
+            return journal.execute(query).fetchall()
+
+    def assert_reports_once(self):
+        for rank in (0, 1):
+            numbers = [number for (number,) in self.told("SELECT number FROM reports WHERE rank = %d ORDER BY number" % rank)]
+            self.assertEqual(list(range(1, len(self.notes(rank)) + 1)), numbers)
+
+    def assert_one_attempt(self):
+        for rank in (0, 1):
+            notes = self.notes(rank)
+            self.assertEqual(1, len({pid for pid, _, _ in notes}), "the worker is the same")
+            self.assertEqual([(1, step) for step in range(1, len(notes) + 1)], [note[1:] for note in notes])
+        self.assert_reports_once()
+
+
+class Adopted(Noted, JoinCase):
+    def setUp(self):
+        super().setUp()
+        self.nodes = {}
+
+    def wait_for_steps(self, more=5):
+        super().wait_for_steps(self.nodes[1], more)
+
+    def begin(self, script=STEPS, *args):
+        self.words = ("-n", 2, "--placement", "SPREAD", "--name", "r", *args)
+        self.nodes = {rank: self.node(rank, *self.words, "--", "sh", "-c", script) for rank in (0, 1)}
+        self.wait_for_steps()
 
     def kill_controller(self):
         os.kill(self.nodes[0].pid, signal.SIGKILL)
@@ -189,26 +212,10 @@ class Adopted(JoinCase):
         self.write("enough", "")
         return [self.assert_status(0, self.finish(self.nodes[rank])) for rank in (0, 1)]
 
-    def rows(self, query):
-        with sqlite3.connect("file:%s/r/run.db?mode=ro" % self.storage, uri=True) as journal:
-            return journal.execute(query).fetchall()
-
-    def assert_reports_once(self):
-        for rank in (0, 1):
-            numbers = [number for (number,) in self.rows("SELECT number FROM reports WHERE rank = %d ORDER BY number" % rank)]
-            self.assertEqual(list(range(1, len(self.notes(rank)) + 1)), numbers)
-
     def assert_no_overlap(self):
         with open(os.path.join(self.place, "order")) as file:
             attempts = [int(line) for line in file]
         self.assertEqual(sorted(attempts), attempts, "the attempts overlapped")
-
-    def assert_one_attempt(self):
-        for rank in (0, 1):
-            notes = self.notes(rank)
-            self.assertEqual(1, len({pid for pid, _, _ in notes}), "the worker is the same")
-            self.assertEqual([(1, step) for step in range(1, len(notes) + 1)], [note[1:] for note in notes])
-        self.assert_reports_once()
 
     def test_workers_go_on_and_are_adopted(self):
         self.begin()
@@ -243,8 +250,8 @@ class Adopted(JoinCase):
         self.end()
         self.assert_one_attempt()
         self.assert_status(0, self.trainyard("checkpoints", "verify", "r", "--storage-path", self.storage))
-        self.assertEqual([(len(self.notes(0)),)], self.rows("SELECT max(number) FROM checkpoints"))
-        self.assertEqual([], self.rows("SELECT data FROM events WHERE kind = 'checkpoint_lost'"))
+        self.assertEqual([(len(self.notes(0)),)], self.told("SELECT max(number) FROM checkpoints"))
+        self.assertEqual([], self.told("SELECT data FROM events WHERE kind = 'checkpoint_lost'"))
 
     def test_killed_again_and_again_amid_checkpoints_of_one_name(self):
         program = self.write("named.py", NAMED)
@@ -265,7 +272,7 @@ class Adopted(JoinCase):
             self.assert_status(0, self.finish(self.nodes[rank]))
         self.assert_one_attempt()
         self.assert_status(0, self.trainyard("checkpoints", "verify", "r", "--storage-path", self.storage))
-        self.assertEqual([], self.rows("SELECT data FROM events WHERE kind = 'checkpoint_lost'"))
+        self.assertEqual([], self.told("SELECT data FROM events WHERE kind = 'checkpoint_lost'"))
         left = [name for name in os.listdir(os.path.join(self.storage, "r")) if ".attempt-" in name]
         self.assertEqual([], left)
 
@@ -334,7 +341,7 @@ class Adopted(JoinCase):
         script = STEPS.replace("! test -e enough", "! test -e enough && ! test -e enough.$RANK")
         self.begin(script)
         self.write("enough.1", "")
-        self.wait_for(lambda: self.rows("SELECT 1 FROM events WHERE kind = 'exited'"), "the end of rank 1 on record", self.nodes[1])
+        self.wait_for(lambda: self.told("SELECT 1 FROM events WHERE kind = 'exited'"), "the end of rank 1 on record", self.nodes[1])
         self.kill_controller()
         before = len(self.notes(0))
         self.wait_for(lambda: len(self.notes(0)) > before + 5, "steps of rank 0", self.nodes[1])
@@ -342,7 +349,7 @@ class Adopted(JoinCase):
         self.wait_for_line(self.nodes[0], "attempt 1 goes on")
         self.end()
         self.assert_one_attempt()
-        self.assertEqual([(0,), (1,)], self.rows("SELECT rank FROM events WHERE kind = 'exited' ORDER BY rank"))
+        self.assertEqual([(0,), (1,)], self.told("SELECT rank FROM events WHERE kind = 'exited' ORDER BY rank"))
 
     def assert_begins_anew(self, why, script=STEPS, *args):
         self.resume(script, *args)
@@ -412,7 +419,7 @@ class Adopted(JoinCase):
         link = self.begin_by_link(script=DEAF.replace("do i=", "do test $RANK = 0 && test -e fail && exit 1; i="),
                                   options=("--max-failures", 0, "--grace", "20s", "--outlive", "2s"))
         self.write("fail", "")
-        self.wait_for(lambda: self.rows("SELECT 1 FROM events WHERE kind = 'stop'"), "the stop", self.nodes[0])
+        self.wait_for(lambda: self.told("SELECT 1 FROM events WHERE kind = 'stop'"), "the stop", self.nodes[0])
         link.mute = True
         link.reset()
         self.assert_status(1, self.finish(self.nodes[0]))

@@ -27,12 +27,6 @@ class JoinCase(Case):
         return self.start("run", "--storage-path", self.storage, "--num-cpus", "64", "--nnodes", nodes, "--node-rank", rank,
                           "--rendezvous", meeting or self.meeting, *args, env=env, **more)
 
-    def wait_for_line(self, process, words):
-        told = ""
-        while words not in (line := process.stderr.readline()):
-            told += line
-            self.assertNotEqual("", line, "ended without %r: %s" % (words, told))
-
     def all_nodes(self, *args, order=(0, 1), **more):
         started = {rank: self.node(rank, *args, **more) for rank in order}
         return [self.finish(started[rank]) for rank in sorted(started)]

@@ -13,6 +13,7 @@ import unittest
 from harness import BUILD, COMMAND, Case, main, preloadable
 from hosts import SCRIPTS, Slurm
 from runs import children
+from test_adoption import STEPS, Noted
 
 SHOW = 'echo "$RANK $TRAINYARD_NODE ${CUDA_VISIBLE_DEVICES-none} ${TRAINYARD_DEVICES:-none} $SLURM_PROCID"'
 # Which GPUs of the node the cgroup lets it open; there is nothing behind any.
@@ -61,7 +62,7 @@ DataParallelTrainer(train, scaling_config=ScalingConfig(num_workers=2, placement
 """
 
 
-class SlurmRuns(Case):
+class SlurmRuns(Noted, Case):
     def allocated(self, options, *args, **more):
         """`trainyard run` in an allocation with these options of salloc."""
         return self.slurm.start("head", "salloc", "--quiet", *options, COMMAND, "run", "--storage-path", self.storage, "--progress", "none", *args, **more)
@@ -313,6 +314,20 @@ class SlurmRuns(Case):
             os.kill(controller, signal.SIGKILL)
             self.finish(process)
             self.nothing_left()
+        with self.subTest("killed, with --outlive: another one of the allocation adopts the workers"):
+            again = 'run() { "$0" run --storage-path "$1" --name r --outlive 60s -n 2 --placement SPREAD "$2" -- sh -c "$3"; }; run "$1" --quiet "$2" || run "$1" --resume "$2"'
+            process = self.slurm.start("head", "salloc", "--quiet", "-N2", "sh", "-c", again, COMMAND, self.storage, STEPS)
+            self.wait_for_steps(process)
+            (shell,) = children(self.slurm.pid_of(process))
+            (controller,) = children(shell)
+            os.kill(controller, signal.SIGKILL)
+            self.wait_for_line(process, "attempt 1 goes on")
+            self.wait_for_steps(process)
+            self.write("enough", "")
+            self.assert_status(0, self.finish(process))
+            self.assert_one_attempt()
+            self.nothing_left()
+            self.assertEqual("", self.slurm.run("head", "sh", "-c", "find /tmp/trainyard-* -name 'run-*'").out)
         with self.subTest("cut off from a node: that is lost, and what ran there ends"):
             process = self.begun("cut", ["--no-kill"])
             node = max(node for _, node in self.agents())
