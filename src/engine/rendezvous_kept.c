@@ -36,7 +36,7 @@ static void add_names(const struct rendezvous *rendezvous, struct buffer *out) {
 }
 
 void door_take_kept(struct rendezvous *rendezvous) {
-    char path[PATH_MAX], key[KEY_SIZE];
+    char path[PATH_MAX];
     CLEANUP(buffer_done) struct buffer text = {0};
     CLEANUP(buffer_done) struct buffer names = {0};
     int64_t port;
@@ -45,7 +45,7 @@ void door_take_kept(struct rendezvous *rendezvous) {
         return;
     add_names(rendezvous, &names);
     char *second = strchr(text.data, '\n'), *third = second != NULL ? strchr(second + 1, '\n') : NULL;
-    bool whole = third != NULL && (size_t)(third - second) <= sizeof key && !names.failed;
+    bool whole = third != NULL && third - second <= KEY_SIZE && !names.failed;
     if (whole) *second = *third = '\0';
     if (whole && str_to_int64(text.data, 1, UINT16_MAX, &port) && str_equal(third + 1, names.data) &&
         (rendezvous->key.text[0] == '\0' || str_equal(rendezvous->key.text, second + 1))) {

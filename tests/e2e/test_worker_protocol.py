@@ -12,7 +12,7 @@ import harness
 from harness import COMMAND
 from runs import PYTHON, RunCase, main, seeds, soak
 
-HEAD = "import json, os, random, signal, socket, subprocess, sys, threading, time\nfrom worker_client import RANK, SIZE, Channel\nc = Channel()\n"
+HEAD = "import json, os, random, signal, socket, subprocess, sys, threading, time\nfrom worker_client import RANK, SIZE, Channel, stat\nc = Channel()\n"
 
 
 class ProtocolCase(RunCase):
@@ -106,12 +106,8 @@ class Reports(ProtocolCase):
         """The agent reads no output any more when a worker makes its last report, and ends."""
         self.workers(2, r"""
 import select
-def stat(pid): return open("/proc/%d/stat" % pid).read().rpartition(")")[2].split()
 if RANK == 0:
-    number, path = c.begin(rank=0)
-    c.barrier("begun")
-    answer = c.ask("commit %d []" % number)
-    assert answer[0].startswith("ok "), answer
+    c.commit_with_all("begun", rank=0)
     os._exit(0)
 c.barrier("begun")
 me, controller = os.getpid(), int(stat(os.getppid())[1])
@@ -608,7 +604,7 @@ class Commands(ProtocolCase):
 agent = os.getppid()
 for i in range(3):
     os.kill(agent, signal.SIGSTOP)
-    while open("/proc/%d/stat" % agent).read().rpartition(")")[2].split()[0] != "T": pass
+    while stat(agent)[0] != "T": pass
     child = c.open(); grandchild = child.open()
     grandchild.report(of="grandchild"); grandchild.socket.close()
     child.report(of="child"); child.socket.close()
@@ -622,21 +618,17 @@ for i in range(3):
         self.workers(2, r"""
 if RANK == 1:
     for i in range(40): c.report(step=i)
-    number, path = c.begin(step=40)
-    c.barrier("begun")
-    answer = c.ask("commit %d []" % number)
-    assert answer[0].startswith("ok "), answer
+    c.commit_with_all("begun", step=40)
     os._exit(0)
 c.barrier("begun")
 agent, me = os.getppid(), os.getpid()
-def state(pid): return open("/proc/%d/stat" % pid).read().rpartition(")")[2].split()[0]
 os.kill(agent, signal.SIGSTOP)
-while state(agent) != "T": pass
+while stat(agent)[0] != "T": pass
 if os.fork() == 0:
     os.setsid()
     c.socket.close()
     os.close(int(os.environ["TRAINYARD_FD"]))
-    while state(me) != "Z": pass
+    while stat(me)[0] != "Z": pass
     os.kill(agent, signal.SIGCONT)
     os._exit(0)
 for i in range(41):

@@ -9,6 +9,12 @@ RANK = int(os.environ["RANK"])
 SIZE = int(os.environ["WORLD_SIZE"])
 
 
+def stat(pid):
+    """What /proc tells of a process, from its state on."""
+    with open("/proc/%d/stat" % pid) as file:
+        return file.read().rpartition(")")[2].split()
+
+
 class Channel:
     def __init__(self, end=None):
         self.socket = end or socket.socket(fileno=os.dup(int(os.environ["TRAINYARD_FD"])))
@@ -89,6 +95,13 @@ class Channel:
 
     def commit(self, number, files="[]"):
         return self.ask("commit %d %s" % (number, files))[0]
+
+    def commit_with_all(self, key, **metrics):
+        """Commits a checkpoint without files once all have come to this barrier, behind its begin."""
+        number, _ = self.begin(**metrics)
+        self.barrier(key)
+        answer = self.commit(number)
+        assert answer.startswith("ok "), answer
 
     def checkpoint(self, contents, **metrics):
         """Hands over a checkpoint of these files; the answer."""
