@@ -110,13 +110,14 @@ int gate_open(struct gate *gate, const struct run_key *key, ty_error *err) {
 }
 
 /* Each family has a socket of its own (IPV6_V6ONLY), so that both can be bound to one port, whichever way
- * net.ipv6.bindv6only is set. */
-int gate_listen(struct gate *gate, const struct address *address) {
+ * net.ipv6.bindv6only is set. SO_REUSEADDR is for a port that a user chose, whose last connections the kernel
+ * still remembers; it would also take one from whoever has bound it and does not listen yet. */
+static int add_listener(struct gate *gate, const struct address *address, bool chosen) {
     if (gate->n_listeners == GATE_LISTENERS_MAX) return 0;
     int one = 1;
     CLEANUP_FD int fd = socket(address->socket.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) return -errno;
-    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    if (chosen) (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     if (address->socket.ss_family == AF_INET6)
         (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one);
     if (bind(fd, (const struct sockaddr *)&address->socket, address->size) < 0 || listen(fd, BACKLOG) < 0)
@@ -128,6 +129,27 @@ int gate_listen(struct gate *gate, const struct address *address) {
     descriptors_withhold(fd);
     gate->n_listeners++;
     return address_port_of_socket(TAKE_FD(fd));
+}
+
+int gate_listen(struct gate *gate, const struct address *address) {
+    return add_listener(gate, address, true);
+}
+
+/* The port that the kernel chose for IPv6 may be another's in IPv4, on which nobody need listen yet: visitors
+ * of that one would come here. It is drawn again then. */
+int gate_listen_anywhere(struct gate *gate) {
+    enum { DRAWS = 8 };
+    struct address_list list;
+    int six = 0, four = -EADDRINUSE;
+    for (int draws = 0; draws < DRAWS && four == -EADDRINUSE; draws++) {
+        gate_stop_listening(gate);
+        address_list_any(&list, 0);
+        six = add_listener(gate, &list.items[1], false);
+        if (six > 0) address_set_port(&list.items[0], (uint16_t)six);
+        four = add_listener(gate, &list.items[0], false);
+    }
+    if (four == -EADDRINUSE) gate_stop_listening(gate);
+    return four > 0 || four == -EADDRINUSE ? four : six; /* there may be one family alone */
 }
 
 void gate_stop_listening(struct gate *gate) {

@@ -46,6 +46,9 @@ struct gate { /* zero-initialised but for what stands before `tls` */
 int gate_open(struct gate *gate, const struct run_key *key, ty_error *err);
 /* One address more: its port, or -errno; 0 where there are GATE_LISTENERS_MAX already. */
 int gate_listen(struct gate *gate, const struct address *address);
+/* In place of all before: on every address of this machine, at one port that nobody else has, which is
+ * returned; or -errno. */
+int gate_listen_anywhere(struct gate *gate);
 void gate_stop_listening(struct gate *gate);
 void gate_close(struct gate *gate); /* visitors go without a word */
 

@@ -141,21 +141,29 @@ static int open_one(struct rendezvous *rendezvous, const char *text, bool litera
     return 0;
 }
 
-static int open_everywhere(struct rendezvous *rendezvous, ty_error *err) {
-    struct address_list list = {0};
-    address_list_any(&list, rendezvous->kept.port);
+/* Where agents of a controller that died come back to, its port is listened on again. */
+static int listen_everywhere(struct rendezvous *rendezvous, ty_error *err) {
+    struct address_list list;
     bool taken;
-    int result = check_key(rendezvous, &list, "every address", err);
-    if (result == 0) result = listen_on(rendezvous, &list.items[0], &taken, err);
-    if (result < 0 && rendezvous->kept.port > 0) { /* nobody comes back then */
-        rendezvous->kept.port = 0;
-        address_list_any(&list, 0);
-        result = listen_on(rendezvous, &list.items[0], &taken, err);
+    if (rendezvous->kept.port > 0) {
+        address_list_any(&list, rendezvous->kept.port);
+        if (listen_on(rendezvous, &list.items[0], &taken, NULL) > 0) {
+            (void)listen_on(rendezvous, &list.items[1], &taken, NULL); /* there may be no IPv6 */
+            return rendezvous->kept.port;
+        }
+        rendezvous->kept.port = 0; /* nobody comes back then */
     }
+    int result = gate_listen_anywhere(&rendezvous->door.gate);
+    return result > 0 ? result : ty_fail(err, TY_ESTART, "cannot listen for nodes: %s", strerror(-result));
+}
+
+static int open_everywhere(struct rendezvous *rendezvous, ty_error *err) {
+    struct address_list list;
+    address_list_any(&list, 0);
+    int result = check_key(rendezvous, &list, "every address", err);
+    if (result == 0) result = listen_everywhere(rendezvous, err);
     if (result < 0) return result;
     uint16_t port = rendezvous->door.port = (uint16_t)result;
-    address_set_port(&list.items[1], port);
-    (void)listen_on(rendezvous, &list.items[1], &taken, NULL); /* there may be no IPv6 */
     struct ifaddrs *all = NULL;
     struct buffer *out = &rendezvous->door.addresses; /* for agents */
     if (getifaddrs(&all) < 0) return 0;

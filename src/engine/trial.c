@@ -186,22 +186,6 @@ int trial_begin(struct network_trial *trial, const Wire__Try *targets,
 
 /* -- open and close */
 
-/* The port that IPv6 has got may be another's in IPv4: it is drawn again then. */
-static int listen_everywhere(struct network_trial *trial) {
-    struct address_list list;
-    for (int tries = 0;; tries++) {
-        address_list_any(&list, 0);
-        int six = gate_listen(&trial->gate, &list.items[1]);
-        if (six > 0) address_set_port(&list.items[0], (uint16_t)six);
-        int four = gate_listen(&trial->gate, &list.items[0]);
-        if (four != -EADDRINUSE || tries == 8) {
-            trial->port = (uint32_t)(six > 0 ? six : four > 0 ? four : 0);
-            return trial->port > 0 ? 0 : four;
-        }
-        gate_stop_listening(&trial->gate);
-    }
-}
-
 int trial_open(struct loop *loop, const struct run_key *key, uint32_t node_rank, struct network_trial **trial,
                ty_error *err) {
     struct network_trial *made = calloc(1, sizeof *made);
@@ -216,12 +200,13 @@ int trial_open(struct loop *loop, const struct run_key *key, uint32_t node_rank,
                                             .context = made}};
     made->limit = made->rest = made->end = (struct loop_timer){.callback = on_over, .context = made};
     int result = gate_open(&made->gate, key, err);
-    if (result == 0 && (result = listen_everywhere(made)) < 0)
+    if (result == 0 && (result = gate_listen_anywhere(&made->gate)) < 0)
         (void)ty_fail(err, result, "cannot listen for a trial of the network: %s", strerror(-result));
     if (result < 0) {
         trial_close(made);
         return result;
     }
+    made->port = (uint32_t)result;
     *trial = made;
     return 0;
 }

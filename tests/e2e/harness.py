@@ -125,6 +125,7 @@ class Case(unittest.TestCase):
     def setUp(self):
         self.place = tempfile.mkdtemp(prefix="trainyard-test-")
         self.copy = None
+        self.started = []
         self.addCleanup(shutil.rmtree, self.place, True)
         self.addCleanup(self.check_nothing_left)
         self.storage = os.path.join(self.place, "runs")
@@ -169,6 +170,7 @@ class Case(unittest.TestCase):
             stdin=more.pop("stdin", subprocess.DEVNULL), stdout=more.pop("stdout", subprocess.PIPE),
             stderr=more.pop("stderr", subprocess.PIPE), text=True, errors="surrogateescape", **more)
         read_line_by_line(process)
+        self.started.append(process)
         self.addCleanup(process.stdout and process.stdout.close or (lambda: None))
         self.addCleanup(process.stderr and process.stderr.close or (lambda: None))
         return process
@@ -182,8 +184,12 @@ class Case(unittest.TestCase):
                     os.kill(pid, signal.SIGKILL)
                 except ProcessLookupError:
                     pass
-            out, err = process.communicate()
-            self.fail("did not end in %s s: %r" % (timeout, Finished(process.returncode, out, err, process.args)))
+            told = []  # one that ended before may be the reason
+            for one in [process, *(other for other in self.started if other is not process and other.returncode is None)]:
+                with contextlib.suppress(ValueError):  # the test has closed its output
+                    out, err = one.communicate()
+                    told.append(repr(Finished(one.returncode, out or "", err or "", one.args)))
+            self.fail("did not end in %s s: %s" % (timeout, "\n--- beside it: ".join(told)))
         return Finished(process.returncode, out or "", err or "", process.args)
 
     def trainyard(self, *args, timeout=180, env=None, **more):

@@ -31,14 +31,14 @@ class JoinCase(Case):
         started = {rank: self.node(rank, *args, **more) for rank in order}
         return [self.finish(started[rank]) for rank in sorted(started)]
 
+    def assert_statuses(self, status, ended):
+        for finished in ended:
+            self.assert_status(status, finished)
+
 
 class Joined(JoinCase):
     def spread(self, script, *args, **more):
         return self.all_nodes("-n", 4, "--placement", "SPREAD", *args, "--", "sh", "-c", script, **more)
-
-    def assert_statuses(self, status, ended):
-        for finished in ended:
-            self.assert_status(status, finished)
 
     def test_in_any_order(self):
         for order in ((0, 1), (1, 0)):
@@ -405,6 +405,21 @@ class Between(JoinCase):
         said = self.assert_status(0, self.finish(first)).out
         self.assert_status(0, self.finish(second))
         self.assertIn("rank 1 is here", said)
+
+    def test_a_node_that_was_turned_away_for_being_late_comes_again(self):
+        """As where either machine is busy between a node's first word and its next."""
+        held = threading.Event()
+
+        def change(piece, home):
+            if home and not piece.startswith(b"\x16") and not held.is_set():
+                held.set()
+                time.sleep(6)
+            return [piece]
+
+        first = self.node(0, "-n", 2, "--placement", "SPREAD", "--", "true")
+        self.wait_for_line(first, "missing: ")
+        second = self.node(1, "--", "true", meeting=self.go_between(change))
+        self.assert_statuses(0, [self.finish(first), self.finish(second)])
 
     def test_a_changed_byte_costs_the_node_its_attempt(self):
         """It comes back, and the next attempt has it again."""

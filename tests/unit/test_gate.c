@@ -1,4 +1,4 @@
-/* Visitors of a gate when no descriptor is left for them: they wait, and so does the gate. */
+/* Visitors of a gate when no descriptor is left for them: they wait, and so does the gate. And where it listens. */
 #include <netinet/in.h>
 #include <poll.h>
 #include <setjmp.h>
@@ -63,7 +63,39 @@ static void the_gate_rests_without_descriptors(void **state) {
     loop_destroy(gate.loop);
 }
 
+/* In one draw of 60 the kernel gives a port in IPv6 that one of the others has in IPv4. */
+static void a_port_that_another_has_bound_is_left_to_it(void **state) {
+    enum { OTHERS = 450, GATES = 600 };
+    (void)state;
+    static bool taken[65536];
+    int others[OTHERS];
+    for (size_t i = 0; i < OTHERS; i++) {
+        struct sockaddr_in name = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+        socklen_t size = sizeof name;
+        others[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        assert_int_equal(setsockopt(others[i], SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int)), 0);
+        assert_int_equal(bind(others[i], (const struct sockaddr *)&name, size), 0);
+        assert_int_equal(getsockname(others[i], (struct sockaddr *)&name, &size), 0);
+        taken[ntohs(name.sin_port)] = true;
+    }
+    struct gate gate = {.loop = loop_create(NULL), .most = 4, .limit = 60 * NS_PER_S, .let_in = let_in};
+    for (size_t i = 0; i < GATES; i++) {
+        int port = gate_listen_anywhere(&gate);
+        assert_true(port > 0);
+        assert_false(taken[port]);
+        gate_stop_listening(&gate);
+        (void)loop_turn(gate.loop, false);
+    }
+    gate_close(&gate);
+    while (loop_turn(gate.loop, false)) {
+    }
+    loop_destroy(gate.loop);
+    for (size_t i = 0; i < OTHERS; i++)
+        (void)close(others[i]);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(the_gate_rests_without_descriptors)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(the_gate_rests_without_descriptors),
+                                       cmocka_unit_test(a_port_that_another_has_bound_is_left_to_it)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
