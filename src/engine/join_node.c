@@ -36,6 +36,7 @@
 #define TELL_EACH (5 * NS_PER_S)
 #define DEFAULT_LIMIT (300 * NS_PER_S)
 #define REFUSED_LIMIT (2 * NS_PER_S)
+#define STRANGE_LIMIT (2 * NS_PER_S)
 enum { CONNECT_LIMIT_MS = 3000, PROOF_LIMIT_MS = 5000, RETRY_FIRST_MS = 50, RETRY_MOST_MS = 1000 };
 
 void join_node_tell(const struct join_node *node, const char *format, ...) {
@@ -97,9 +98,8 @@ static int prove(const struct join_node *node, const struct address *address, st
     return result < 0 ? result : 0;
 }
 
-/* One after the other, until one answers. What the last one says is told. A handshake that fails is final: who
- * answers has another key, or is somebody else. One that does not end is tried again: either machine may be too
- * busy for it. */
+/* One after the other, until one answers. What the last one says is told. A handshake that fails is the end of
+ * it: who answers has another key, or is somebody else. */
 static int try_all(const struct join_node *node, struct transport *transport, ty_error *err) {
     char one[300];
     int last = -EAGAIN;
@@ -123,16 +123,20 @@ static int try_all(const struct join_node *node, struct transport *transport, ty
     return last;
 }
 
-/* For one that comes back nobody at the door means that the run is over, unless it may be resumed. */
+/* Somebody else may be about to leave the port to the controller, which tries for as long to have it
+ * (rendezvous_door.c). A handshake that does not end is tried again and again: either machine may be too busy
+ * for it. For one that comes back nobody at the door means that the run is over, unless it may be resumed. */
 static int connect_to_controller(const struct join_node *node, bool again, struct transport *transport,
                                  ty_error *err) {
-    nanoseconds begin = clock_monotonic(), told = begin, answered = begin;
+    nanoseconds begin = clock_monotonic(), told = begin, answered = begin, strange = 0;
     nanoseconds limit = node->limit > 0 ? node->limit : DEFAULT_LIMIT;
     for (int pause = RETRY_FIRST_MS;; pause = pause * 2 < RETRY_MOST_MS ? pause * 2 : RETRY_MOST_MS) {
         int result = try_all(node, transport, err);
         nanoseconds now = clock_monotonic();
-        if (result == 0 || result == TY_EUSAGE || result == TY_EPROTOCOL || result == TY_EUNSUPPORTED ||
-            result == TY_EVERSION)
+        if (result != TY_EPROTOCOL) strange = 0;
+        if (result == TY_EPROTOCOL && strange == 0) strange = now;
+        if (result == 0 || result == TY_EUSAGE || result == TY_EUNSUPPORTED || result == TY_EVERSION ||
+            (strange > 0 && now - strange > STRANGE_LIMIT))
             return result;
         if (result != -ECONNREFUSED || !again || node->awaits_another) answered = now;
         if (now - begin > limit || now - answered > REFUSED_LIMIT)

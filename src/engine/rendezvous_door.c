@@ -16,13 +16,16 @@
 #include "engine/address.h"
 #include "engine/rendezvous_internal.h"
 
+#define TOLD_EACH (4 * NS_PER_S)
+
 /* -- visitors, until their Join is here */
 
-/* Once a second at most: whoever knocks does not fill the log. */
+/* Whoever knocks does not fill the log, and a node with another key, which tries for some time, is told of
+ * once. */
 static void on_turned_away(void *context, const struct visitor *visitor, const char *why) {
     struct door *door = &((struct rendezvous *)context)->door;
     nanoseconds now = clock_monotonic();
-    if (door->told != 0 && now - door->told <= NS_PER_S) return;
+    if (door->told != 0 && now - door->told <= TOLD_EACH) return;
     door->told = now;
     log_warning("join", "a peer at %s was turned away: %s", visitor->address, why);
 }

@@ -112,6 +112,18 @@ class Joined(JoinCase):
         second = self.node(1, "-n", 2, "--placement", "SPREAD", "--", "true")
         self.assert_statuses(0, [self.finish(first), self.finish(second)])
 
+    def test_who_answers_before_the_controller_may_be_another(self):
+        """With another key, and about to leave the port: the node comes again."""
+        words = ("-n", 2, "--placement", "SPREAD", "--", "true")
+        with socket.create_server(("127.0.0.1", self.port)) as door:
+            second = self.node(1, *words)
+            stranger = door.accept()[0]
+        with stranger:
+            stranger.recv(4096)
+            stranger.sendall(b"\x15\3\3\0\2\2\x28")  # handshake_failure
+        first = self.node(0, *words)
+        self.assert_statuses(0, [self.finish(first), self.finish(second)])
+
     def test_several_names_of_one_address(self):
         """The line is the same on each node."""
         for several in ("localhost:%d,127.0.0.1:%d", "127.0.0.1:%d,localhost:%d", "127.0.0.1:%d,127.0.0.1:%d"):
