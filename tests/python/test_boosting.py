@@ -78,6 +78,7 @@ def test_lightgbm_trains_one_model(storage, tmp_path):
         import lightgbm
 
         network = with_lightgbm.get_network_params()
+        assert network["local_listen_port"] == int(os.environ["TRAINYARD_PORT"])  # given to nobody else before it is bound
         assert network["num_machines"] == RANKS and len(set(network["machines"].split(","))) == RANKS
         x, y = part()
         data = lightgbm.Dataset(x, label=y)

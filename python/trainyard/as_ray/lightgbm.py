@@ -1,10 +1,12 @@
 """`ray.train.lightgbm` where LightGBM is installed: every rank is to listen on a port of its own, and knows those of all.
 
-LightGBM binds the port itself, when training begins. Until all ranks of the run have chosen theirs each is held, so that no two of
-them are the same; then it is free for whoever comes first, as LightGBM cannot be given a socket."""
+LightGBM binds the port itself, when training begins, as it cannot be given a socket. Until all ranks of the run have chosen theirs
+each is held, so that no two of them are the same; then nothing holds it. The rank's own port is none that the kernel gives to
+others meanwhile."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -30,7 +32,10 @@ class LightGBMConfig(BackendConfig):
 
     def on_start(self, session: Session) -> None:
         with socket.socket() as held:
-            held.bind(("", 0))
+            with contextlib.suppress(OSError):  # another's by now
+                held.bind(("", int(os.environ.get("TRAINYARD_PORT", 0))))
+            if held.getsockname()[1] == 0:
+                held.bind(("", 0))
             own = (runtime.node_address(), held.getsockname()[1])
             pieces = session.gather("lightgbm", json.dumps(own).encode())
         machines = ",".join("{}:{}".format(*json.loads(piece)) for piece in pieces)
