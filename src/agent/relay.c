@@ -118,8 +118,8 @@ static bool read_once(struct relay_stream *stream) {
         return false;
     }
     /* A stream that rests for the controller is not changed: it is woken, and then waits here. */
-    if (outbox_must_rest(relay->outbox, source)) return false;
-    if (relay->log != NULL && logs_full(relay->config.logs)) {
+    if (!relay->taking_last && outbox_must_rest(relay->outbox, source)) return false;
+    if (!relay->taking_last && relay->log != NULL && logs_full(relay->config.logs)) {
         outbox_expect(relay->outbox, source, 0);
         stream->held = true;
         return false;
@@ -208,6 +208,12 @@ void relay_take(struct relay *relay) {
     for (int i = 0; i < 2; i++)
         for (int reads = most; reads > 0 && read_once(&relay->streams[i]); reads--) {
         }
+}
+
+void relay_take_last(struct relay *relay) {
+    relay->taking_last = true;
+    relay_take(relay);
+    relay->taking_last = false;
 }
 
 /* What is more than a pipe holds by default is read a piece a turn. */

@@ -47,6 +47,7 @@ struct relay {
     uint64_t bytes;     /* that were read */
     struct buffer tail; /* the last bytes of both streams */
     struct buffer note; /* what it told beside its output: behind the last lines, whole */
+    bool taking_last;   /* of a worker that failed: what lies in the pipes is read though nobody keeps up */
     bool finishing;     /* what lay in the pipes is read, whatever a stranger adds, and then they are closed */
 };
 
@@ -60,6 +61,9 @@ bool relay_has_ended(const struct relay *relay);
 void relay_go_on(struct relay *relay);
 /* Takes what lies in the pipes now, as long as the controller and the logs keep up. */
 void relay_take(struct relay *relay);
+/* The same though they do not: of a worker that failed, whose last lines lie there. It writes no more, so this
+ * is no more than its pipes hold. */
+void relay_take_last(struct relay *relay);
 /* Nobody that matters writes any more: takes what lies in the pipes now and ends, even if a stranger holds them
  * open and writes on. */
 void relay_finish(struct relay *relay);

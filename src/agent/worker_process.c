@@ -527,11 +527,16 @@ void worker_process_reaped(struct worker_process *worker, int wait_status, const
     disturb_forget(&worker->disturbance);
     feed_end(&worker->feed);
     /* What lies in its pipes and its socket was said before its end, and counts before it. */
-    relay_take(&worker->relay);
+    bool marked =
+        wait_status == 0 && !worker->told && worker_files_is_marked(worker->speaker.all->token, worker->rank);
+    if (marked || (wait_status != 0 && !worker->told))
+        relay_take_last(&worker->relay);
+    else
+        relay_take(&worker->relay);
     speaker_take(&worker->speaker);
     Wire__WorkerEvent event = new_event(worker, WIRE__WORKER_EVENT__KIND__EXITED);
     event.wait_status = wait_status;
-    if (wait_status == 0 && !worker->told && worker_files_is_marked(worker->speaker.all->token, worker->rank)) {
+    if (marked) {
         /* Others may wait for such a rank for ever, in a collective or at their own end. */
         event.wait_status = W_EXITCODE(1, 0);
         set_text(&event, "which stands for 0 without MPI_Finalize: the others may wait for that");

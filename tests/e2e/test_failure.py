@@ -13,7 +13,7 @@ import time
 import uuid
 
 from harness import COMMAND, Case, main, processes_with
-from runs import children, command_line
+from runs import children, command_line, state_of
 
 PYTHON = sys.executable
 NEVER = "100000"
@@ -434,6 +434,31 @@ class Pauses(FailureCase):
         self.assertIsNone(process.poll())
         os.kill(pid, signal.SIGCONT)
         self.assertEqual(2, len(self.assert_status(0, self.finish(process)).out.splitlines()))
+
+    def test_what_a_failed_worker_wrote_last_is_told_though_nobody_had_read_it(self):
+        """The command is stopped, so the agent reads no output any more, and the worker's last line lies in its pipe when it ends."""
+        program = self.write("fail.py", r"""
+import os, select, time
+with open("ready.0", "w") as file: print(os.getpid(), file=file)
+while not os.path.exists("go"): time.sleep(0.01)
+os.set_blocking(1, False)
+while select.select([], [1], [], 1)[1]:
+    try: os.write(1, b"older\n" * 10000)
+    except BlockingIOError: pass
+os.read(os.open("/proc/self/fd/1", os.O_RDONLY | os.O_NONBLOCK), 1 << 16) # room for the last line
+os.write(1, b"\nthe reason\n")
+os._exit(7)
+""")
+        process = self.start_run("--name", "r", "-n", 1, "--", PYTHON, program, stdout=subprocess.DEVNULL)
+        self.wait_for(lambda: os.path.exists(self.at("ready.0")), process=process)
+        pid = self.pid_of(0)
+        process.send_signal(signal.SIGSTOP)
+        self.wait_for(lambda: state_of(process.pid) == "T")
+        self.write("go", "")
+        self.wait_for(lambda: not state_of(pid), "the agent to have seen its end")
+        process.send_signal(signal.SIGCONT)
+        shown = [line for line in self.cause(self.assert_status(7, self.finish(process))) if line.startswith("    | ")]
+        self.assertEqual("    | the reason", shown[-1])
 
 
 class Disks(FailureCase):
