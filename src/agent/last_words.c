@@ -18,15 +18,18 @@
 
 enum { LAST_WORDS_MAX = 1 << 20, MESSAGE_MAX = 300, TRACEBACK_MAX = 16 << 10 };
 
-/* How long the news of an end waits for it. */
-static const nanoseconds LIMIT = 2 * NS_PER_S;
+/* How long the news of an end waits for it: for so many looks. A time in which the agent itself stands still
+ * counts as one of them. */
+enum { LOOKS_MOST = 20 };
+static const nanoseconds LOOK = 100 * NS_PER_MS;
 
 struct last_words {
     struct storage_job job;
     struct logs *logs;
     void (*told)(void *context, const struct last_words_found *found); /* NULL: nobody waits */
     void *context;
-    struct loop_timer limit;
+    struct loop_timer look;
+    int looks; /* in vain */
     char *path;
     nanoseconds since, began; /* when the worker was started: as the clock was then, and as it is now */
     struct last_words_found found;
@@ -119,7 +122,7 @@ static void free_words(struct storage_job *job) {
 
 static void tell(struct last_words *words, const struct last_words_found *found) {
     void (*told)(void *, const struct last_words_found *) = TAKE(words->told);
-    loop_timer_stop(words->logs->loop, &words->limit);
+    loop_timer_stop(words->logs->loop, &words->look);
     if (told != NULL) told(words->context, found);
 }
 
@@ -128,8 +131,10 @@ static void on_read(struct storage_job *job) {
     if (words->told != NULL) tell(words, &words->found);
 }
 
-static void on_limit(void *context) {
-    tell(context, &(struct last_words_found){0});
+static void on_look(void *context) {
+    struct last_words *words = context;
+    bool goes_on = ++words->looks < LOOKS_MOST && loop_timer_start(words->logs->loop, &words->look, LOOK) == 0;
+    if (!goes_on) tell(words, &(struct last_words_found){0});
 }
 
 /* NULL where no answer can be had soon: the end of a worker is not held back for storage that is slow. */
@@ -151,8 +156,8 @@ struct last_words *last_words_ask(struct logs *logs, const char *run_path, uint3
                                  .began = now.dated - (now.monotonic - since.monotonic)};
     words->job = (struct storage_job){
         .work = look, .done = on_read, .release = free_words, .what = "reading", .path = words->path};
-    words->limit = (struct loop_timer){.callback = on_limit, .context = words};
-    if (words->path == NULL || loop_timer_start(logs->loop, &words->limit, LIMIT) < 0) {
+    words->look = (struct loop_timer){.callback = on_look, .context = words};
+    if (words->path == NULL || loop_timer_start(logs->loop, &words->look, LOOK) < 0) {
         free_words(&words->job);
         return NULL;
     }
@@ -163,5 +168,5 @@ struct last_words *last_words_ask(struct logs *logs, const char *run_path, uint3
 void last_words_drop(struct last_words *words) {
     if (words == NULL) return;
     words->told = NULL;
-    loop_timer_stop(words->logs->loop, &words->limit);
+    loop_timer_stop(words->logs->loop, &words->look);
 }
