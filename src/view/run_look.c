@@ -21,6 +21,7 @@
 #include "journal/journal.h"
 
 enum { THREADS = 64, STALL_MS = 50 };
+#define SETTLED NS_PER_S /* much longer than it takes from the writing of a commit to its being seen */
 
 /* Looks that are made together; of whoever waits, and of each thread. */
 struct looking {
@@ -34,6 +35,22 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static void note_error(struct run_look *look, int result, const ty_error *err) {
     if (result < 0) look->error = strdup(err->message);
     look->failed = result == -ENOMEM || (result < 0 && look->error == NULL);
+}
+
+static bool is_old(const struct stat *file) {
+    return clock_wall() - (file->st_mtim.tv_sec * NS_PER_S + file->st_mtim.tv_nsec) >= SETTLED;
+}
+
+/* A commit is in the log before SQLite shows it to readers: what is read in between is the state before, though
+ * the files change no more. Where a server's clock is ahead of this machine's they look new for as long as
+ * that; then counts how long they have been seen so. */
+static bool have_settled(const struct run_files *files) {
+    return (is_old(&files->file) && is_old(&files->log)) || clock_monotonic() - files->since >= SETTLED;
+}
+
+static bool are_same(const struct run_files *one, const struct run_files *other) {
+    return file_is_unchanged(&one->file, &other->file) && file_is_unchanged(&one->log, &other->log) &&
+           one->held == other->held && one->denied == other->denied;
 }
 
 /* In a thread, without the lock: nobody else touches a look that is begun until it is done. The files are
@@ -59,10 +76,10 @@ static void look_at(struct run_look *look) {
     if (there > 0 && stat(name, &look->files.file) < 0) return; /* gone meanwhile */
     (void)snprintf(name, sizeof name, "%s/run.db-wal", look->real);
     if (there > 0) (void)stat(name, &look->files.log);
-    bool same = file_is_unchanged(&look->files.file, &look->known.file) &&
-                file_is_unchanged(&look->files.log, &look->known.log) && look->files.held == look->known.held &&
-                look->files.denied == look->known.denied;
-    look->found = same ? FOUND_SAME : FOUND_NEWS;
+    bool same = are_same(&look->files, &look->known);
+    look->files.since = same ? look->known.since : clock_monotonic();
+    look->files.settled = have_settled(&look->files);
+    look->found = same && look->known.settled ? FOUND_SAME : FOUND_NEWS;
     if (look->found == FOUND_SAME) return;
     int result = there < 0 ? ty_fail(&err, there, "cannot look into %s: %s", look->real, strerror(-there))
                            : view_summary_read(look->name, look->real, &look->summary, &err);

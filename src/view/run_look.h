@@ -8,21 +8,24 @@
 #include <stddef.h>
 #include <sys/stat.h>
 
+#include "base/duration.h"
 #include "base/error.h"
 #include "view/summary.h"
 
 enum { RUN_LOOK_SECONDS = 5 };
 
-/* What a run looks like from outside: when this is the same its journal says the same. */
+/* What a run looks like from outside: when this is the same, and had settled, its journal says the same. */
 struct run_files {
     struct stat file, log;
-    bool held;  /* a controller that lives has its lock */
-    int denied; /* -errno: the directory cannot be looked into */
+    bool held;         /* a controller that lives has its lock */
+    int denied;        /* -errno: the directory cannot be looked into */
+    nanoseconds since; /* when they were first seen so; monotonic */
+    bool settled;      /* what was written to them could be read: they had been so for a while */
 };
 
 enum run_found {
     FOUND_NOTHING, /* no run */
-    FOUND_SAME,    /* as `known` */
+    FOUND_SAME,    /* as `known`, which had settled */
     FOUND_NEWS,    /* a summary, or the error of one that cannot be read */
 };
 

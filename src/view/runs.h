@@ -1,6 +1,7 @@
 /* All runs below some storage paths, as a list that is kept and looked at again: a journal is read anew only
- * when its files changed. One that cannot be read, or whose storage does not answer, stays in the list with the
- * reason, and the others are shown; so it is with a storage path that cannot be listed.
+ * when its files changed, or had just changed when it was read. One that cannot be read, or whose storage does
+ * not answer, stays in the list with the reason, and the others are shown; so it is with a storage path that
+ * cannot be listed.
  *
  * A run's ID is a hash of its real path: what a browser sends is compared with the IDs that are known, and
  * never becomes a path. */

@@ -61,10 +61,6 @@ class Journal:
 
     def commit(self):
         self.database.execute("COMMIT")
-        # A look that comes between the writing of the commit and its being seen takes the file for known; a run that goes on
-        # writes again.
-        with contextlib.suppress(FileNotFoundError):
-            os.utime(os.path.join(self.path, "run.db-wal"))
         self.database.execute("BEGIN")
 
     def done(self, time=None, outcome="succeeded", status=0, attempt=1, **more):

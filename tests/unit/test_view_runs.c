@@ -1,6 +1,7 @@
 /* What a journal tells beside the values of its reports: ranks, time, facts, the list of runs, the
  * exposition. */
 #include <dirent.h>
+#include <fcntl.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -277,6 +279,14 @@ static void test_events_and_checkpoints(void **state) {
 }
 
 /* A list of two runs and one that is damaged; one of them goes on, another goes. */
+/* The time of a run's journal. */
+static void set_time(const char *path, nanoseconds time) {
+    char db[128];
+    const struct timespec at = {.tv_sec = time / NS_PER_S};
+    (void)snprintf(db, sizeof db, "%s/run.db", path);
+    assert_int_equal(utimensat(AT_FDCWD, db, (const struct timespec[]){at, at}, 0), 0);
+}
+
 static void test_runs(void **state) {
     (void)state;
     char storage[64], paths[3][96];
@@ -290,6 +300,8 @@ static void test_runs(void **state) {
     char db[128];
     (void)snprintf(db, sizeof db, "%s/run.db", paths[2]);
     assert_int_equal(truncate(db, 700), 0);
+    for (int i = 0; i < 3; i++)
+        set_time(paths[i], VIEW_WORLD_BEGAN);
     struct view_runs *runs = view_runs_create(&(const char *){storage}, 1, NULL);
     assert_non_null(runs);
     assert_int_equal(view_runs_look(runs, NULL), 1);
@@ -326,6 +338,59 @@ static void test_runs(void **state) {
     view_runs_destroy(runs);
     view_world_remove(paths[0]);
     view_world_remove(paths[2]);
+    assert_int_equal(rmdir(storage), 0);
+}
+
+static void write_attempts(const char *path, int n) {
+    struct journal *journal = view_world_open(path, 1);
+    for (int attempt = 1; attempt <= n; attempt++)
+        view_world_event(journal, attempt * NS_PER_S, EVENT_ATTEMPT, attempt, -1, "{\"workers\": 1}");
+    view_world_close(journal);
+}
+
+/* In the same file, which changes neither its size nor its time. */
+static void copy_journal(const char *from, const char *to, nanoseconds time) {
+    char path[128];
+    struct stat before, after;
+    CLEANUP(buffer_done) struct buffer bytes = {0};
+    (void)snprintf(path, sizeof path, "%s/run.db", from);
+    assert_int_equal(file_read(path, 1 << 20, &bytes, NULL), 0);
+    (void)snprintf(path, sizeof path, "%s/run.db", to);
+    assert_int_equal(stat(path, &before), 0);
+    CLEANUP_FD int fd = open(path, O_WRONLY | O_CLOEXEC);
+    assert_int_equal(write(fd, bytes.data, bytes.size), bytes.size);
+    set_time(to, time);
+    assert_int_equal(stat(path, &after), 0);
+    assert_true(file_is_unchanged(&before, &after));
+}
+
+/* A commit that a look met between its writing and its being seen: the files are as they were then. They are
+ * new by a clock that is ahead, so that no machine is too slow for this. */
+static void test_what_had_just_been_written_is_read_again(void **state) {
+    (void)state;
+    char storage[64], path[96], other[64];
+    nanoseconds ahead = clock_wall() + 3600 * NS_PER_S;
+    view_world_make(storage);
+    view_world_make(other);
+    (void)snprintf(path, sizeof path, "%s/run", storage);
+    assert_int_equal(mkdir(path, 0755), 0);
+    write_attempts(path, 1);
+    write_attempts(other, 2);
+    set_time(path, ahead);
+    struct view_runs *runs = view_runs_create(&(const char *){storage}, 1, NULL);
+    assert_int_equal(view_runs_look(runs, NULL), 1);
+    assert_int_equal(view_runs_at(runs, 0)->summary.attempts, 1);
+    copy_journal(other, path, ahead);
+    assert_int_equal(view_runs_look(runs, NULL), 1);
+    assert_int_equal(view_runs_at(runs, 0)->summary.attempts, 2);
+    while (view_runs_look(runs, NULL) > 0) /* they rest, though their time is to come */
+        assert_int_equal(nanosleep(&(struct timespec){.tv_nsec = 50 * NS_PER_MS}, NULL), 0);
+    set_time(path, VIEW_WORLD_BEGAN); /* of an old one nothing is read again */
+    assert_int_equal(view_runs_look(runs, NULL), 1);
+    assert_int_equal(view_runs_look(runs, NULL), 0);
+    view_runs_destroy(runs);
+    view_world_remove(path);
+    view_world_remove(other);
     assert_int_equal(rmdir(storage), 0);
 }
 
@@ -751,6 +816,7 @@ int main(void) {
         cmocka_unit_test(test_shares_of_kept_facts),
         cmocka_unit_test(test_events_and_checkpoints),
         cmocka_unit_test(test_runs),
+        cmocka_unit_test(test_what_had_just_been_written_is_read_again),
         cmocka_unit_test(test_the_end_alone),
         cmocka_unit_test(test_facts_of_a_journal_in_the_place_of_another),
         cmocka_unit_test(test_what_counts_of_attempts_before_a_place),
