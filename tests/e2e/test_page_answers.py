@@ -130,6 +130,67 @@ class PageAnswers(PageCase):
         expect(page.locator("tbody tr")).to_have_count(2)
         self.forget("503")
 
+    def test_a_part_whose_first_answer_was_an_error_is_shown_then(self):
+        """Of what a disk could not read once nothing tells that it can."""
+        path = make_a(self.storage, numbers=20)
+        make_usage(path, [(i * 10, "n1", "node_cpu", -1, i) for i in range(3)])
+        server = self.serve()
+        page = self.open(server, f"&run={server.ids()['a']}&tab=stacks")
+        expect(page.locator("#main .note")).to_contain_text("No stacks were saved")
+        for part, url, shown in (("plots", "**/metrics", ".card[data-metric=loss] canvas"), ("ranks", "**/ranks?*", "tbody button"), ("time", "**/timeline", ".shares"),
+                                 ("logs", "**/logs", "pre.log"), ("hardware", "**/usage", ".card canvas")):
+            page.route(url, lambda route: route.fulfill(status=500, json={"error": "disk I/O error"}), times=1)
+            page.get_by_role("navigation").get_by_role("link", name=part, exact=True).click()
+            expect(page.locator("#main").locator(shown).first).to_be_visible()
+            expect(page.locator("#main .error")).to_have_count(0)
+        self.assertEqual(5, sum("500" in line for line in self.said))
+        self.forget("500")
+
+    def test_what_is_left_of_the_view_before_does_nothing(self):
+        """While the next one is waited for: of the list, and of a part; other parts can be gone to meanwhile."""
+        make_a(self.storage, numbers=20)
+        server = self.serve("--allow-actions")
+        page = self.open(server)
+        expect(page.locator("tbody tr")).to_have_count(1)
+
+        def press(element):
+            box = element.bounding_box()
+            page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+
+        held = self.withhold(page, "**/api/runs/*")
+        page.get_by_role("link", name="a", exact=True).click()
+        self.wait_held(page, held)
+        press(page.get_by_role("checkbox"))
+        self.assertNotIn("chosen", page.evaluate("location.hash"))
+        self.let_go(page, held)
+        expect(page.locator(".card[data-metric=loss] canvas")).to_be_visible()
+        page.get_by_role("link", name="stacks", exact=True).click()
+        button = page.get_by_role("button", name="take stacks now")
+        expect(button).to_be_visible()
+        asked = []
+        page.on("request", lambda request: request.method == "POST" and asked.append(request.url))
+        held = self.withhold(page, "**/api/runs/*")
+        page.get_by_role("link", name="attempts", exact=True).click()
+        self.wait_held(page, held)
+        press(button)
+        page.get_by_role("link", name="time", exact=True).click()
+        expect(page.locator(".shares")).to_be_visible()
+        self.let_go(page, held)
+        self.assertEqual([], asked)
+        with page.expect_download():  # what is shown now can be pressed
+            page.get_by_role("button", name="trace").click()
+
+    def test_a_run_that_has_ended_is_not_offered_to_be_stopped(self):
+        run = self.begin()
+        server = self.serve("--allow-actions")
+        with hold(run.path):
+            page = self.open(server, f"&run={server.ids()['a']}&tab=stacks")
+            stop = page.get_by_role("button", name="stop the run")
+            expect(stop).to_be_visible()
+            run.done(3)
+        expect(stop).to_be_hidden()
+        expect(page.get_by_role("button", name="take stacks now")).to_be_visible()
+
     def test_a_metric_that_comes_soon_after_another_has_a_plot(self):
         """Though no report follows, as at the end of a run."""
         run = self.begin(reported={"loss": 1})

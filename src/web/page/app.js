@@ -14,11 +14,15 @@ const top = document.getElementById("top"), main = document.getElementById("main
 
 let shown = null; // the key of what is shown, its run, and what ends it
 let ends = [];
+let due = 0; // to ask again
 
+/* What it leaves on the page until the next is there nobody can press: it would act on what has ended. */
 function end() {
   endView();
+  clearTimeout(due);
   for (const one of ends) one();
   ends = [];
+  for (const one of [main, ...top.querySelectorAll(".controls, input, .compare")]) one.inert = true;
 }
 
 export function fail(error, place = main) {
@@ -37,12 +41,12 @@ export function fail(error, place = main) {
   fill(place, h("div", { class: "note error" }, error.message));
 }
 
-/* What the server cannot answer for now is asked for again. */
-function failed(error) {
+/* What the server cannot answer for now is asked for again, once the page is seen. */
+function failed(error, again = () => ((shown = null), show())) {
   fail(error);
   if (error.name === "AbortError" || error.status < 500) return;
-  const due = setTimeout(() => ((shown = null), show()), 2000);
-  ends.push(() => clearTimeout(due));
+  const ask = () => (document.hidden ? wait() : again()), wait = () => (due = setTimeout(ask, 2000));
+  wait();
 }
 
 const bar = (...children) => h("div", { class: "bar" }, h("a", { class: "brand", href: "#" }, "trainyard"), children,
@@ -105,32 +109,37 @@ async function showRun(id, tab) {
   (inTabs ? parts.querySelector(".on") : heading).focus(); // the next Tab goes on from there
   draw();
   fill(main);
-  const context = {
-    run, main, controls: top.querySelector("#controls"), fail,
-    live: [], // called with (event, data) as something changes
-    onEnd: (call) => ends.push(call),
+  let listeners = [], own = []; // of the part: called with (event, data) as something changes, and at its end
+  const tell = (event, data) => listeners.forEach((call) => call(event, data));
+  const endPart = () => own.splice(0).forEach((call) => call());
+  const context = { run, main, controls: top.querySelector("#controls"), fail, onEnd: (call) => own.push(call), news: (call) => listeners.push(call) };
+  const begin = () => {
+    endPart();
+    listeners = [];
+    PARTS[tab](context).catch((error) => away || failed(error, begin));
   };
-  context.news = (call) => context.live.push(call);
-  PARTS[tab](context).catch((error) => (error.status === 500 ? fail : failed)(error)); // a part that is damaged stays so
-  let due = true, again = false, away = false;
-  context.onEnd(() => (away = true));
+  let rests = true, again = false, away = false;
+  ends.push(() => (away = true), endPart);
+  begin();
   const gone = () => {
     endView();
+    clearTimeout(due);
     for (const one of ends.splice(1)) one(); // the stream goes on: the run may come again under its name
     fill(main, h("div", { class: "note" }, "The run ", label(run.name), " was deleted meanwhile. ", h("a", { href: "#" }, "All runs")));
   };
   const rest = () => setTimeout(() => {
-    due = false;
+    rests = false;
     if (again && !away) (again = false), refresh();
   }, 1000);
   const refresh = async () => {
-    if (due) return void (again = true);
-    due = true;
+    if (rests) return void (again = true);
+    rests = true;
     try {
       const now = await api("runs/" + id);
       Object.assign(run, { quiet_s: null, unreadable: null }, now);
       run.id = id;
       draw();
+      tell("facts", {});
     } catch (error) {
       if (away) return;
       if (error.status === 410) return gone();
@@ -145,7 +154,7 @@ async function showRun(id, tab) {
     if (away) return void (event === "run" && api("runs/" + id).then(() => ((shown = null), show()), () => {}));
     if (event === "run" || event === "reports") refresh();
     if (event === "index") fill(document.getElementById("exact") ?? h("i"), data.scanned < 1 ? `index ${Math.floor(data.scanned * 100)} %` : "");
-    for (const call of context.live) call(event, data);
+    tell(event, data);
   }, fail));
 }
 
@@ -161,7 +170,8 @@ function show() {
   const context = { top, main, bar, fail: failed, onEnd: (call) => ends.push(call) };
   document.title = "Trainyard";
   const begun = now.run ? showRun(now.run, tab) : now.compare ? compare(context, now.compare.split(",")) : runs(context);
-  begun.catch(failed);
+  const mine = ends;
+  begun.catch((error) => mine === ends && failed(error)).then(() => mine === ends && (main.inert = false));
 }
 
 /* -- keys */

@@ -139,8 +139,13 @@ const count = (n) => (n === 1 ? "1 rank" : `${number(n)} ranks`);
 
 export function stacks(context) {
   const { run, main, controls } = context;
+  const stop = h("button", { onclick: async () => {
+    if (confirm(`End ${run.name} as Ctrl-C does?`)) await post(`runs/${run.id}/stop`, { confirm: run.name }).catch(context.fail);
+  } }, "stop the run");
+  const offer = () => (stop.hidden = run.state !== "running");
   const draw = async () => {
     const reply = await api(`runs/${run.id}/stacks`);
+    offer();
     if (reply.actions)
       fill(controls, h("button", { onclick: async () => {
         try {
@@ -149,12 +154,11 @@ export function stacks(context) {
         } catch (error) {
           context.fail(error);
         }
-      } }, "take stacks now"), run.state === "running" && h("button", { onclick: async () => {
-        if (confirm(`End ${run.name} as Ctrl-C does?`)) await post(`runs/${run.id}/stop`, { confirm: run.name }).catch(context.fail);
-      } }, "stop the run"));
+      } }, "take stacks now"), stop);
     if (!reply.groups.length) return fill(main, h("div", { class: "note" }, "No stacks were saved. ", h("code", {}, "trainyard stacks " + (/^[\w.-]+$/.test(run.name) ? run.name : "NAME")), " takes them; a rank that hangs is saved by itself."));
     fill(main, reply.groups.map((group) => h("div", { class: "groupbox" }, h("div", {}, `${count(group.n)} (${group.ranks.length > 60 ? group.ranks.slice(0, 59) + "…" : group.ranks})`, h("span", { class: "dim" }, `  ${clock(group.at)}  `), label(group.frames.split("\n").find((line) => line.trim()) || "no frames", 80, "dim")),
       h("pre", {}, group.frames || "(nothing could be read)"))));
   };
+  context.news((event) => event === "facts" && offer());
   return live(context, ["logs"], draw);
 }

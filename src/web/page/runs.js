@@ -84,7 +84,7 @@ export async function runs({ top, main, bar, fail, onEnd }) {
   const chosen = new Set((state().chosen || "").split(",").filter(Boolean));
   const filter = h("input", { class: "filter", type: "search", placeholder: "filter: name state metric", value: state().filter || "" });
   const count = h("span", { class: "facts" }), compared = () => [...chosen].filter((id) => known.has(id));
-  const compareButton = h("button", { onclick: () => set({ compare: compared().slice(0, COMPARED).join(","), filter: "", chosen: "" }, false) });
+  const compareButton = h("button", { class: "compare", onclick: () => set({ compare: compared().slice(0, COMPARED).join(","), filter: "", chosen: "" }, false) });
   fill(top, bar(filter, count, h("span", { class: "grow" }), compareButton));
   const body = h("tbody"), more = h("div", { class: "note small" }), broken = h("div");
   const rows = new Map();
