@@ -17,11 +17,6 @@ static const struct accelerator *const vendors[] = {
 #undef X
 };
 
-const struct accelerator *const *accelerator_all(size_t *n) {
-    *n = ARRAY_SIZE(vendors);
-    return vendors;
-}
-
 /* A GPU whose type says nothing of a vendor is NVIDIA's, logical ones of a machine without any among them. */
 const struct accelerator *accelerator_for(const char *resource, const char *accelerator_type) {
     if (strcmp(resource, "GPU") == 0) {

@@ -54,9 +54,6 @@ struct accelerator {
                        environment_change *change, void *context);
 };
 
-/* All vendors in the order of 1.3; *n of them. */
-const struct accelerator *const *accelerator_all(size_t *n);
-
 /* The vendor whose variable serves a resource of a node: by accelerator type when known ("AMD-..." for GPU),
  * else the first that has this resource name; NULL for resources that are not devices. */
 const struct accelerator *accelerator_for(const char *resource, const char *accelerator_type);

@@ -80,8 +80,7 @@ static int read_visible(const char **value, ty_error *err) {
     if (hip != NULL && cuda != NULL && strcmp(hip, cuda) != 0)
         return ty_fail(err, TY_EUSAGE,
                        "Inconsistent values: HIP_VISIBLE_DEVICES=%.80s and CUDA_VISIBLE_DEVICES=%.80s must be "
-                       "the same, or "
-                       "one of them unset",
+                       "the same, or one of them unset",
                        hip, cuda);
     *value = hip != NULL ? hip : cuda;
     return 0;

@@ -6,7 +6,7 @@
 
 static int detect(struct inventory *inventory, ty_error *err) {
     (void)err;
-    int result = inventory_add_numbered(inventory, "/dev", "davinci");
+    int result = inventory_add_numbered(inventory, "davinci");
     return result < 0 ? result : inventory_restrict(inventory, getenv(accelerator_ascend.visible));
 }
 

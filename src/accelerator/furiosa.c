@@ -51,7 +51,7 @@ static int detect(struct inventory *inventory, ty_error *err) {
     int result = machine_numbers("/dev/rngd", "npu", "mgmt", false, &numbers);
     if (result == -ENOMEM) return result;
     size_t n = idset_count(&numbers);
-    result = n > 0 ? inventory_add_many(inventory, n) : inventory_add_numbered(inventory, "/dev", "npu");
+    result = n > 0 ? inventory_add_many(inventory, n) : inventory_add_numbered(inventory, "npu");
     if (n > 0) (void)furiosa_type("rngd", inventory->type);
     if (result == 0 && value != NULL) {
         CLEANUP(buffer_done) struct buffer visible = {0};

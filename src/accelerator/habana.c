@@ -29,7 +29,7 @@ static int detect(struct inventory *inventory, ty_error *err) {
     (void)err;
     static const struct pci_class accel = {"/dev/accel", "accel", "accel"};
     if (inventory_add_pci(inventory, &accel, VENDOR_HABANA, name_of) < 0) return -ENOMEM;
-    if (inventory->n == 0 && inventory_add_numbered(inventory, "/dev", "hl") < 0) return -ENOMEM;
+    if (inventory->n == 0 && inventory_add_numbered(inventory, "hl") < 0) return -ENOMEM;
     if (inventory->n == 0) return 0;
     if (inventory->devices[0].name[0] != '\0')
         (void)snprintf(inventory->type, sizeof inventory->type, "Intel-%.50s", inventory->devices[0].name);

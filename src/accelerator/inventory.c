@@ -33,9 +33,9 @@ int inventory_add_many(struct inventory *inventory, size_t n) {
     return 0;
 }
 
-int inventory_add_numbered(struct inventory *inventory, const char *directory, const char *prefix) {
+int inventory_add_numbered(struct inventory *inventory, const char *prefix) {
     CLEANUP(idset_done) struct idset numbers = {0};
-    int result = machine_numbers(directory, prefix, "", false, &numbers);
+    int result = machine_numbers("/dev", prefix, "", false, &numbers);
     if (result == -ENOMEM) return result;
     return result < 0 ? 0 : inventory_add_many(inventory, idset_count(&numbers));
 }

@@ -8,7 +8,7 @@
 
 static int add_kind(struct inventory *inventory, const char *prefix, const char *type) {
     if (inventory->n > 0) return 0;
-    int result = inventory_add_numbered(inventory, "/dev", prefix);
+    int result = inventory_add_numbered(inventory, prefix);
     if (inventory->n > 0) inventory_set_type(inventory, type);
     return result;
 }

@@ -7,7 +7,7 @@
 
 static int detect(struct inventory *inventory, ty_error *err) {
     (void)err;
-    int result = inventory_add_numbered(inventory, "/dev", "rbln");
+    int result = inventory_add_numbered(inventory, "rbln");
     return result < 0 ? result : inventory_restrict(inventory, getenv(accelerator_rebellions.visible));
 }
 

@@ -41,8 +41,8 @@ bool environment_true(const char *name);
 struct device *inventory_add(struct inventory *inventory);
 /* Adds `n` of them; -ENOMEM. */
 int inventory_add_many(struct inventory *inventory, size_t n);
-/* Adds one for each PREFIX<number> in a directory. -ENOMEM. */
-int inventory_add_numbered(struct inventory *inventory, const char *directory, const char *prefix);
+/* Adds one for each /dev/PREFIX<number>. -ENOMEM. */
+int inventory_add_numbered(struct inventory *inventory, const char *prefix);
 /* Adds one for each <directory>/<prefix><number> whose parent, /sys/class/<name>/<prefix><number>/device, is a
  * PCI device of this vendor, with the name of its PCI device id (0 when unknown); one whose name is NULL is
  * passed over, without `name_of` all are nameless. -ENOMEM. */

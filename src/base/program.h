@@ -32,9 +32,9 @@ struct program_call {
     const char *const *argv; /* argv[0] by PATH; NULL-terminated */
     const char *input;       /* its standard input; NULL: at its end at once */
     nanoseconds limit;       /* then it and its children are killed; 0: none */
-    struct buffer
-        *out; /* what it prints is appended; NULL: it has this process's standard output and error, and
-                                 belongs to this process's terminal */
+    /* What it prints is appended; NULL: it has this process's standard output and error, and belongs to this
+     * process's terminal. */
+    struct buffer *out;
     struct buffer *complaint; /* what it prints on standard error; NULL: dropped, or as `out` */
 };
 

@@ -14,11 +14,11 @@ struct storage_job {
     struct storage_job *next;
     void (*work)(struct storage_job *job); /* in the thread: knows nothing but the job, logs nothing */
     void (*done)(struct storage_job *job); /* on the loop, after it; NULL: nothing follows */
-    void (*release)(struct storage_job
-                        *job); /* frees it: after `done`, or in the thread when the run did not wait for it */
-    const char *what;          /* "publishing", for messages; static */
-    const char *path;          /* and of what; the job's */
-    bool lengthy;              /* it may well take long: that is no sign of storage that hangs */
+    /* Frees it: after `done`, or in the thread when the run did not wait for it. */
+    void (*release)(struct storage_job *job);
+    const char *what; /* "publishing", for messages; static */
+    const char *path; /* and of what; the job's */
+    bool lengthy;     /* it may well take long: that is no sign of storage that hangs */
     /* A thread in a call on storage that hangs keeps its process, even from SIGKILL. A job that is done
      * apart is the work of a process that shares all with this one but its end, where such a one may be
      * started: if it hangs it keeps the memory of this process, and the lock of the run, but neither its end

@@ -60,8 +60,7 @@ static int connect_to(const char *name, const char *run_path, int64_t rank, ty_e
     if (n == 0)
         return ty_fail(err, TY_EUSAGE,
                        "run %.100s has no worker with a terminal now: those of --pty have one, and that of "
-                       "--debug RANK, while "
-                       "they live",
+                       "--debug RANK, while they live",
                        name);
     if (rank == ANY_RANK && n > 1)
         return ty_fail(err, TY_EUSAGE, "run %.100s has %zu workers with a terminal: which, --rank RANK?", name,
@@ -228,11 +227,10 @@ const struct command command_attach = {
     .name = "attach",
     .summary = "give your terminal to a rank, as for breakpoint()",
     .usage = (const char *const[]){"[NAME] [OPTION...]", NULL},
-    .description = "Without NAME: of the run that was begun last. What is typed goes to the rank, Ctrl-C "
-                   "included, and what the "
-                   "rank prints is shown, from its last lines on. Ctrl-] leaves the rank as it is. The rank "
-                   "must have a terminal: "
-                   "its run was started with --pty, or with --debug RANK.",
+    .description =
+        "Without NAME: of the run that was begun last. What is typed goes to the rank, Ctrl-C included, and "
+        "what the rank prints is shown, from its last lines on. Ctrl-] leaves the rank as it is. The rank must "
+        "have a terminal: its run was started with --pty, or with --debug RANK.",
     .examples = (const char *const[]){"trainyard attach my-run --rank 3",
                                       "the debugger at a breakpoint() in rank 3", NULL},
     .groups = (const struct option_group *const[]){&attach_group, &storage_group, NULL},

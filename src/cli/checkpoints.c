@@ -215,16 +215,13 @@ const struct command command_checkpoints = {
     .summary = "show or verify the checkpoints of a run",
     .usage = (const char *const[]){"list NAME|PATH [OPTION...]", "verify NAME|PATH [OPTION...]", NULL},
     .description =
-        "`list` shows the committed checkpoints that are kept, oldest first, with the metrics of "
-        "rank 0's report, which of them is the latest and which the best; where the run ranks them by a metric "
+        "`list` shows the committed checkpoints that are kept, oldest first, with the metrics of rank 0's "
+        "report, which of them is the latest and which the best; where the run ranks them by a metric "
         "(--checkpoint-score-attribute), also the score of each: with --format json as `score`, null for none, "
-        "beside "
-        "`best` and `latest`. `verify` reads "
-        "every file of them and compares sizes and checksums with what was stored; it fails, and "
-        "names the first file, when one is "
-        "missing or different. A run that is resumed, or starts its workers again, looks at the latest by "
-        "itself, and passes over one that is damaged. PATH is the directory of a run, or, with `verify`, of a "
-        "checkpoint.",
+        "beside `best` and `latest`. `verify` reads every file of them and compares sizes and checksums with "
+        "what was stored; it fails, and names the first file, when one is missing or different. A run that is "
+        "resumed, or starts its workers again, looks at the latest by itself, and passes over one that is "
+        "damaged. PATH is the directory of a run, or, with `verify`, of a checkpoint.",
     .groups = (const struct option_group *const[]){&storage_group, &format_group, NULL},
     .min_words = 1,
     .max_words = 2,

@@ -292,11 +292,9 @@ const struct command command_completion = {
     .name = "completion",
     .summary = "print what a shell completes command lines with",
     .usage = (const char *const[]){"bash|zsh|fish", "words [WORD...]", NULL},
-    .description =
-        "The second form is for the scripts of the first: what may stand in place of the last WORD of a "
-        "command "
-        "line, a line each, with a tab and what it means; :files, :directories and :programs are for the "
-        "shell to complete.",
+    .description = "The second form is for the scripts of the first: what may stand in place of the last WORD "
+                   "of a command line, a line each, with a tab and what it means; :files, :directories and "
+                   ":programs are for the shell to complete.",
     .examples = (const char *const[]){"source <(trainyard completion bash)", "In ~/.bashrc; zsh the same",
                                       "trainyard completion fish | source", "In config.fish", NULL},
     .groups = (const struct option_group *const[]){NULL},

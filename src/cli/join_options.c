@@ -50,8 +50,7 @@ static const struct option_spec join_specs[] = {
      option_flag, offsetof(struct join_options, options.copy), NULL},
     {"key-file", 0, "FILE",
      "the key that all of them have, in a file that only you can read, instead of in TRAINYARD_RUN_KEY; "
-     "`openssl rand -hex 32` makes "
-     "one; without a key only loopback is served",
+     "`openssl rand -hex 32` makes one; without a key only loopback is served",
      option_text, offsetof(struct join_options, key_file), NULL},
 };
 const struct option_group join_group = {"Several machines", join_specs, ARRAY_SIZE(join_specs)};

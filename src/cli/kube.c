@@ -128,8 +128,8 @@ static const struct option_spec specs[] = {
     {"shared-memory", 0, "SIZE", "bound of /dev/shm, as 64Gi (default: the pod's memory)",
      OF(set_memory, shared_memory)},
     {"request", 0, "NAME=AMOUNT",
-     "more that each pod needs, or another amount of it, by Kubernetes' name: ephemeral-storage=20Gi; may "
-     "be given many times",
+     "more that each pod needs, or another amount of it, by Kubernetes' name: ephemeral-storage=20Gi; may be "
+     "given many times",
      OF(add_pair, requests)},
     {"node-selector", 0, "KEY=VALUE",
      "a label that nodes must have, by Kubernetes' name; may be given many times", OF(add_pair, selectors)},
@@ -499,8 +499,8 @@ static int check_absent(const struct follow *follow, bool set, ty_error *err) {
     if (result < 0 || found.size == 0) return 0;
     return ty_fail(
         err, TY_EEXISTS,
-        "--apply: the %s %s is there already: `kubectl delete %s %s` ends it, and the same line then makes "
-        "it anew, which goes on with the run where --claim keeps that; or give another --name",
+        "--apply: the %s %s is there already: `kubectl delete %s %s` ends it, and the same line then makes it "
+        "anew, which goes on with the run where --claim keeps that; or give another --name",
         kind, name, kind, name);
 }
 
@@ -714,21 +714,21 @@ const struct command command_kube = {
     .name = "kube",
     .summary = "write the Kubernetes manifests of a run, or apply and follow them",
     .usage = (const char *const[]){"--image IMAGE [OPTION...] [--] PROG [ARG...]", NULL},
-    .description = "Prints the objects that run PROG on Kubernetes: a Secret with the run's key, a headless "
-                   "Service, and an Indexed Job whose pods "
-                   "run the same line, `trainyard run --node-rank ...`, and so join the first of them; for "
-                   "several TPU slices a JobSet. The options of "
-                   "`trainyard run` say what a worker needs, and go along to the pods. What Kubernetes cannot "
-                   "do is refused in one line.",
-    .examples = (const char *const[]){"trainyard kube --image IMAGE -n 16 --use-gpu --nnodes 2 "
-                                      "--accelerator-type H100 -- python train.py | kubectl apply -f -",
-                                      "two pods with eight GPUs each",
-                                      "trainyard kube --image IMAGE --use-tpu --topology 4x4 "
-                                      "--accelerator-type TPU-V6E -n 4 --apply -- python train.py",
-                                      "a pod on each host of a TPU slice, followed to its end",
-                                      "trainyard kube --image IMAGE -n 4 --use-gpu --fit -- python -m "
-                                      "trainyard.as_ray train.py",
-                                      "a program for Ray Train, in four pods", NULL},
+    .description =
+        "Prints the objects that run PROG on Kubernetes: a Secret with the run's key, a headless Service, and "
+        "an Indexed Job whose pods run the same line, `trainyard run --node-rank ...`, and so join the first "
+        "of them; for several TPU slices a JobSet. The options of `trainyard run` say what a worker needs, and "
+        "go along to the pods. What Kubernetes cannot do is refused in one line.",
+    .examples =
+        (const char *const[]){
+            "trainyard kube --image IMAGE -n 16 --use-gpu --nnodes 2 --accelerator-type H100 -- python "
+            "train.py | kubectl apply -f -",
+            "two pods with eight GPUs each",
+            "trainyard kube --image IMAGE --use-tpu --topology 4x4 --accelerator-type TPU-V6E -n 4 --apply -- "
+            "python train.py",
+            "a pod on each host of a TPU slice, followed to its end",
+            "trainyard kube --image IMAGE -n 4 --use-gpu --fit -- python -m trainyard.as_ray train.py",
+            "a program for Ray Train, in four pods", NULL},
     .groups = groups,
     .min_words = 1,
     .rest = true,

@@ -303,9 +303,9 @@ static int check(const struct metrics_options *options, ty_error *err) {
     bool rows = !options->plot && (options->format == METRICS_CSV || options->format == METRICS_JSONL ||
                                    options->format == METRICS_TENSORBOARD);
     if (options->follow && !rows)
-        return ty_fail(err, TY_EUSAGE,
-                       "--follow goes with --format csv, jsonl or tensorboard; `trainyard top` shows a"
-                       " run as it goes on");
+        return ty_fail(
+            err, TY_EUSAGE,
+            "--follow goes with --format csv, jsonl or tensorboard; `trainyard top` shows a run as it goes on");
     if (options->plot && options->format != METRICS_TABLE)
         return ty_fail(err, TY_EUSAGE, "--plot draws; it does not go with --format %s",
                        formats[options->format]);
@@ -358,18 +358,14 @@ const struct command command_metrics = {
     .name = "metrics",
     .summary = "show or export what a run reported",
     .usage = (const char *const[]){"NAME [OPTION...]", NULL},
-    .description = "A table of the metrics of all ranks, or with --plot their curves, each point from the "
-                   "least to the greatest "
-                   "value. The other formats are for programs: json has the curves, of the first metrics or "
-                   "those of --metric, csv and jsonl have every report as a row (times "
-                   "in nanoseconds "
-                   "since the epoch), openmetrics is what Prometheus reads, tensorboard writes event files, a "
-                   "directory for each "
-                   "rank and one for their mean. Reports that a later attempt began before do not count, "
-                   "unless --history all is "
-                   "given; their rows are marked `lost` then. With --follow the rows go on until the run ends; "
-                   "a metric that is "
-                   "first reported later has no column in CSV.",
+    .description =
+        "A table of the metrics of all ranks, or with --plot their curves, each point from the least to the "
+        "greatest value. The other formats are for programs: json has the curves, of the first metrics or "
+        "those of --metric, csv and jsonl have every report as a row (times in nanoseconds since the epoch), "
+        "openmetrics is what Prometheus reads, tensorboard writes event files, a directory for each rank and "
+        "one for their mean. Reports that a later attempt began before do not count, unless --history all is "
+        "given; their rows are marked `lost` then. With --follow the rows go on until the run ends; a metric "
+        "that is first reported later has no column in CSV.",
     .examples =
         (const char *const[]){"trainyard metrics my-run --plot --metric loss", "draws the loss of all ranks",
                               "trainyard metrics my-run --format tensorboard -o tb --follow",

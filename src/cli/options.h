@@ -17,8 +17,8 @@
 struct option_spec {
     const char *name; /* long name, without dashes */
     char letter;      /* short name, 0: none */
-    const char *
-        argument; /* what follows, as help shows it ("N|MIN:MAX"); "[NAME]": it may be left out; NULL: a flag */
+    /* What follows, as help shows it ("N|MIN:MAX"); "[NAME]": it may be left out; NULL: a flag. */
+    const char *argument;
     const char *help; /* one sentence or two; the first letter small, no full stop at the end */
     /* Sets the value in the group's target; fails with what is allowed (the caller names option and value). */
     int (*set)(const struct option_spec *option, void *target, const char *value, ty_error *err);
@@ -39,19 +39,14 @@ struct option_group {
     size_t n;
 };
 
-/* Setters for plain fields. */
-int option_flag(const struct option_spec *option, void *target, const char *value,
-                ty_error *err); /* bool: true */
-int option_text(const struct option_spec *option, void *target, const char *value,
-                ty_error *err); /* const char *, not "" */
-int option_choice(const struct option_spec *option, void *target, const char *value, ty_error *err); /* int */
-int option_duration(const struct option_spec *option, void *target, const char *value,
-                    ty_error *err); /* nanoseconds */
-int option_ranks(const struct option_spec *option, void *target, const char *value,
-                 ty_error *err); /* struct rank_choice */
-
-int option_texts(const struct option_spec *option, void *target, const char *value,
-                 ty_error *err); /* struct text_list, not "" */
+/* Setters for plain fields: a bool that becomes true; a const char *, not ""; an int; nanoseconds; a struct
+ * rank_choice; a struct text_list, of texts that are not "". */
+int option_flag(const struct option_spec *option, void *target, const char *value, ty_error *err);
+int option_text(const struct option_spec *option, void *target, const char *value, ty_error *err);
+int option_choice(const struct option_spec *option, void *target, const char *value, ty_error *err);
+int option_duration(const struct option_spec *option, void *target, const char *value, ty_error *err);
+int option_ranks(const struct option_spec *option, void *target, const char *value, ty_error *err);
+int option_texts(const struct option_spec *option, void *target, const char *value, ty_error *err);
 
 /* Of an option that may be given several times. Zero-initialised is empty. */
 struct text_list {

@@ -29,7 +29,7 @@ struct plan_command {
 static int set_framework(const struct option_spec *option, void *target, const char *value, ty_error *err) {
     struct plan_command *command = target;
     command->environment = true;
-    return setting_set_text(setting_find(NULL, option->name), &command->scaling.settings, value, err);
+    return setting_set_text(setting_find(option->name), &command->scaling.settings, value, err);
 }
 
 static const struct option_spec specs[] = {

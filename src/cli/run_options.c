@@ -39,7 +39,7 @@ static int set_start_method(const struct option_spec *option, void *target, cons
     any.choices = words;
     int result = option_choice(&any, &chosen, value, err);
     if (result < 0) return result;
-    return setting_set_text(setting_find(NULL, "start_method"), &((struct run_options *)target)->settings,
+    return setting_set_text(setting_find("start_method"), &((struct run_options *)target)->settings,
                             methods[chosen], err);
 }
 

@@ -215,13 +215,11 @@ static int add_slurm_option(const struct option_spec *option, void *target, cons
 static const struct option_spec cluster_specs[] = {
     {"engine", 0, "auto|local|slurm",
      "where agents run: on this machine, or on the nodes of a Slurm allocation (default: auto, which is slurm "
-     "inside an "
-     "allocation of several nodes)",
+     "inside an allocation of several nodes)",
      set_engine, 0, NULL},
     {"slurm-option", 0, "NAME=VALUE",
      "an option of sbatch as it is, in place of the one that would be asked for: partition=gpu, time=2:00:00; "
-     "may be given "
-     "many times",
+     "may be given many times",
      add_slurm_option, offsetof(struct cluster_options, slurm_options), NULL},
     {"cluster", 0, "FILE", "nodes from a cluster file instead of this machine; `run` gives each an agent here",
      option_text, offsetof(struct cluster_options, cluster_file), NULL},

@@ -435,16 +435,12 @@ const struct command command_stacks = {
         "For each worker that runs on this machine: what the kernel tells of its threads, the Python lines of "
         "workers of the Python package, and frames by gdb or eu-stack where one is installed. The run goes on. "
         "What is shown is added to logs/rank-N.stack of the run, too. Of several ranks, those that stand at "
-        "the "
-        "same place are told as one group first, the smallest group before all others. Ctrl-\\ at the run's "
-        "own "
-        "terminal saves the same, and then ends the run.\n\n"
+        "the same place are told as one group first, the smallest group before all others. Ctrl-\\ at the "
+        "run's own terminal saves the same, and then ends the run.\n\n"
         "With --seconds they are looked at again and again, the lines of Python of workers of the Python "
-        "package, "
-        "of others what the kernel tells, and how often they stood where is shown. --format folded is what "
-        "flamegraph.pl, speedscope and inferno read. Of workers of other machines, too: where the run's "
-        "controller "
-        "is, it asks their agents.",
+        "package, of others what the kernel tells, and how often they stood where is shown. --format folded is "
+        "what flamegraph.pl, speedscope and inferno read. Of workers of other machines, too: where the run's "
+        "controller is, it asks their agents.",
     .examples =
         (const char *const[]){"trainyard stacks llama", "who stands where, the odd ones first",
                               "trainyard stacks llama --seconds 10 --format folded | flamegraph.pl > llama.svg",

@@ -370,11 +370,10 @@ const struct command command_status = {
     .name = "status",
     .summary = "show the runs, or one of them in detail",
     .usage = (const char *const[]){"[NAME] [OPTION...]", NULL},
-    .description =
-        "Reads the journals of the runs, also while they go on. With NAME: its attempts and why each ended, "
-        "workers by state, checkpoints, latest metrics and first cause, and where the seconds of its start "
-        "went, "
-        "with the slowest rank of each part. Of a run that was submitted and waits in the queue: why it does.",
+    .description = "Reads the journals of the runs, also while they go on. With NAME: its attempts and why "
+                   "each ended, workers by state, checkpoints, latest metrics and first cause, and where the "
+                   "seconds of its start went, with the slowest rank of each part. Of a run that was submitted "
+                   "and waits in the queue: why it does.",
     .groups = (const struct option_group *const[]){&status_group, &storage_group, &format_group, NULL},
     .max_words = 1,
     .run = status_run,

@@ -87,7 +87,7 @@ static int tell(const struct submit_command *command, const struct arguments *ar
     /* Slurm says why a job waits once it has tried to start the job, which takes a moment. */
     for (int i = 0; i < STATE_LOOKS; i++) {
         buffer_clear(&state);
-        if (slurm_job_state(job_id, &state, NULL) < 0) buffer_text(&state, "is submitted");
+        if (!slurm_job_state(job_id, &state)) buffer_text(&state, "is submitted");
         if (state.failed || strstr(state.data, "(None)") == NULL) break;
         (void)nanosleep(&(struct timespec){.tv_nsec = 300 * 1000 * 1000}, NULL);
     }

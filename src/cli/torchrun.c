@@ -124,8 +124,7 @@ static int set_conf(const struct option_spec *option, void *target, const char *
                ? 0
                : ty_fail(err, TY_EUSAGE,
                          "must be KEY=VALUE,KEY=VALUE; join_timeout is a number of seconds above 0, is_host "
-                         "true or "
-                         "false");
+                         "true or false");
 }
 
 /* Checked, though it has no effect: what torchrun refuses is refused here, so that a script that works here
@@ -141,8 +140,8 @@ static int set_handler(const struct option_spec *option, void *target, const cha
     (void)option, (void)target;
     if (str_equal(value, "null")) return 0;
     return ty_fail(err, TY_EUSAGE,
-                   "is not there: events are in the run's journal, `trainyard status NAME` shows "
-                   "them; leave the option out, or give null");
+                   "is not there: events are in the run's journal, `trainyard status NAME` shows them; leave "
+                   "the option out, or give null");
 }
 
 static int set_numa(const struct option_spec *option, void *target, const char *value, ty_error *err) {
@@ -155,8 +154,8 @@ static int set_numa(const struct option_spec *option, void *target, const char *
 
 static int set_shutdown(const struct option_spec *option, void *target, const char *value, ty_error *err) {
     (void)option;
-    return setting_set_text(setting_find(NULL, "grace_s"), &((struct torchrun_options *)target)->run.settings,
-                            value, err);
+    return setting_set_text(setting_find("grace_s"), &((struct torchrun_options *)target)->run.settings, value,
+                            err);
 }
 
 /* What a map of streams says of one local rank: "3", or "0:1,2:3", where those that are missing are 0. */
@@ -222,8 +221,7 @@ static int set_signals(const struct option_spec *option, void *target, const cha
                        "must be names as SIGTERM, with one at most beside SIGTERM, SIGINT, SIGHUP and SIGQUIT");
     options->signals = value;
     if (other == NULL) return 0;
-    return setting_set_text(setting_find(NULL, "preempt_signal"), &options->run.settings, other + strlen("SIG"),
-                            err);
+    return setting_set_text(setting_find("preempt_signal"), &options->run.settings, other + strlen("SIG"), err);
 }
 
 /* -- the table */
@@ -256,8 +254,7 @@ static const struct option_spec specs[] = {
      option_text, FIELD(run.settings.storage_path), NULL},
     {"redirects", 'r', "N|RANK:N[,...]",
      "streams that are not shown, for all or for each local rank: 0 none, 1 output, 2 errors, 3 both; logs "
-     "have "
-     "all of them (default: 0)",
+     "have all of them (default: 0)",
      set_streams, FIELD(redirects), NULL},
     {"tee", 't', "N|RANK:N[,...]",
      "streams that are shown all the same; lines then begin with [rank N] (default: 0)", set_streams,
@@ -289,8 +286,7 @@ static const struct option_spec specs[] = {
      backends},
     {"rdzv-endpoint", 0, "HOST[:PORT]",
      "where several machines meet: an address of one of them, the same on all; on one machine what workers "
-     "find "
-     "as MASTER_ADDR and MASTER_PORT, unless --standalone is given",
+     "find as MASTER_ADDR and MASTER_PORT, unless --standalone is given",
      set_endpoint, 0, NULL},
     {"rdzv-id", 0, "ID", "what workers find as TORCHELASTIC_RUN_ID (default: the run's name)", option_text,
      FIELD(run_id), NULL},
@@ -333,17 +329,15 @@ static int choose_meeting(struct torchrun_options *options, ty_error *err) {
     if (nodes->max_nodes == 1 || options->standalone) return 0;
     if (!placed && nodes->min_nodes == 1) return 0;
     if (!placed)
-        return ty_fail(
-            err, TY_EUSAGE,
-            "--nnodes %u: where do the machines meet? --rdzv-endpoint HOST:PORT, an address of one of "
-            "them, is missing; 1, or 1:%u, is this one alone",
-            nodes->min_nodes, nodes->max_nodes);
+        return ty_fail(err, TY_EUSAGE,
+                       "--nnodes %u: where do the machines meet? --rdzv-endpoint HOST:PORT, an address of one "
+                       "of them, is missing; 1, or 1:%u, is this one alone",
+                       nodes->min_nodes, nodes->max_nodes);
     if (options->backend > BACKEND_C10D)
-        return ty_fail(
-            err, TY_EUSAGE,
-            "--rdzv-backend %s: no etcd is asked here: several machines meet at one of them, with c10d and "
-            "its address as --rdzv-endpoint",
-            backends[options->backend]);
+        return ty_fail(err, TY_EUSAGE,
+                       "--rdzv-backend %s: no etcd is asked here: several machines meet at one of them, with "
+                       "c10d and its address as --rdzv-endpoint",
+                       backends[options->backend]);
     int port = options->backend == BACKEND_C10D ? DYNAMIC_PORT : STATIC_PORT;
     const char *host = endpoint != NULL                  ? endpoint
                        : options->master_address != NULL ? options->master_address
@@ -435,8 +429,8 @@ static int check_port(int64_t port, ty_error *err) {
     if (bind(fd, (const struct sockaddr *)&address, sizeof address) == 0) return 0;
     if (errno != EADDRINUSE && errno != EACCES) return 0;
     return ty_fail(err, TY_EUSAGE,
-                   "port %lld cannot be had for MASTER_PORT: %s; without --master-port and "
-                   "--rdzv-endpoint a free one is found",
+                   "port %lld cannot be had for MASTER_PORT: %s; without --master-port and --rdzv-endpoint a "
+                   "free one is found",
                    (long long)port, strerror(errno));
 }
 
@@ -572,7 +566,7 @@ static int run_torchrun(const struct arguments *arguments, ty_error *err) {
     if (result >= 0) {
         settings->framework = "torch";
         settings->start_method = "auto";
-        result = setting_set_text(setting_find(NULL, "grace_s"), settings,
+        result = setting_set_text(setting_find("grace_s"), settings,
                                   timeout != NULL ? timeout : SHUTDOWN_STANDARD_S, err);
         if (result < 0) result = ty_wrap(err, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT=%.80s", timeout);
     }
@@ -596,9 +590,8 @@ const struct command command_torchrun = {
     .description =
         "Takes torchrun's command line and its PET_ variables, and runs the script with Python once for each "
         "worker, on this machine or, started on each of them, on several. Workers find in their environment "
-        "what torchrun sets; names may be written "
-        "with dashes or underscores. Where the machine has a GPU for each worker, each holds one, so that runs "
-        "beside each other do not share them by accident.\n\n"
+        "what torchrun sets; names may be written with dashes or underscores. Where the machine has a GPU for "
+        "each worker, each holds one, so that runs beside each other do not share them by accident.\n\n"
         "The options of `trainyard run` that name, bound, store and show a run may stand beside torchrun's. "
         "The exit status is that of the first worker that failed.",
     .examples = (const char *const[]){"trainyard torchrun --nproc-per-node 8 train.py --lr 0.1",

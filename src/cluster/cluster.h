@@ -30,8 +30,8 @@ enum { NODE_MAX_DEVICES = 4096, CLUSTER_MAX_DEVICES = 16 * 1024 * 1024 };
 
 /* What nodes of one kind have. */
 struct node_shape {
-    struct resources
-        total; /* with accelerator_type:<T> = 1 where the type is known, and node:<name> is never in it */
+    /* With accelerator_type:<T> = 1 where the type is known; node:<name> is never in it. */
+    struct resources total;
     struct labels labels;
     char *accelerator_type;       /* NULL when unknown */
     struct node_devices *devices; /* one for each device resource in `total` */
@@ -54,8 +54,8 @@ const char *node_device_id(const struct node_devices *devices, size_t index, cha
 /* What is free on a node of which something is taken. */
 struct node_use {
     struct resources available; /* every resource of the shape's total, what is left of it */
-    quantity *
-        *device_free; /* for each of shape->devices, n amounts of 0..QUANTITY_ONE; one block, free()d as one */
+    /* For each of shape->devices, n amounts of 0..QUANTITY_ONE; one block, free()d as one. */
+    quantity **device_free;
 };
 
 struct node {

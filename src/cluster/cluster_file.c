@@ -229,8 +229,8 @@ int cluster_read(const char *path, struct cluster **cluster, ty_error *err) {
                      path);
     if (rc < 0) {
         cluster_destroy(made);
-        return rc == -ENOMEM ? rc
-                             : (err->code = TY_EUSAGE); /* a file that cannot be opened is a wrong option */
+        /* A file that cannot be opened is a wrong option. */
+        return rc == -ENOMEM ? rc : (err->code = TY_EUSAGE);
     }
     *cluster = made;
     return 0;

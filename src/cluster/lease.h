@@ -25,9 +25,9 @@
 /* One device, or a part of it. */
 struct lease_claim {
     char resource[32]; /* "GPU" */
-    char id
-        [128]; /* the device's UUID, else its PCI address, else its index: as far as known, masks do not matter;
-                   * WHOLE/PART of a part, which excludes the whole and is excluded by it */
+    /* The device's UUID, else its PCI address, else its index: as far as known, masks do not matter; WHOLE/PART
+     * of a part, which excludes the whole and is excluded by it. */
+    char id[128];
     quantity amount; /* QUANTITY_ONE for a whole device */
 };
 
@@ -86,9 +86,8 @@ int lease_take(const struct lease *lease, const struct lease_claim *claims, size
 void lease_describe(const struct lease_holder *holder, struct buffer *out);
 enum { LEASE_HOLDERS_NAMED = 3 };        /* in one message */
 int lease_fd(const struct lease *lease); /* to be handed on to agents; close-on-exec is set */
-void lease_release(
-    struct lease *lease); /* unlinks and closes (agents that still have it keep it locked, but it counts no
-                                          * more); NULL is fine */
+/* Unlinks and closes (agents that still have it keep it locked, but it counts no more); NULL is fine. */
+void lease_release(struct lease *lease);
 
 /* For a process that was handed lease_fd and outlives the holder, or whose lease others hold as well, at its
  * own end: removes the file, which would be void from then on. */

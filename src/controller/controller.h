@@ -29,11 +29,11 @@ struct run_request {
     size_t payload_size;
     char *const *environment; /* what workers inherit; NULL: this process's */
     char *const *replaced;    /* variables of workers in place of those that the framework sets; NULL: none */
-    const uint8_t
-        *hidden;     /* by local rank: streams (1, 2 or 3 for both) that go to the log alone; NULL: none */
+    /* By local rank: streams (1, 2 or 3 for both) that go to the log alone; NULL: none. */
+    const uint8_t *hidden;
     uint32_t events; /* kinds that controller_next_event gives, see events.h */
-    int (*on_event)(void *context,
-                    const char *event_json); /* gets them instead, in controller_run; NULL: none */
+    /* Gets them instead, in controller_run; NULL: none. */
+    int (*on_event)(void *context, const char *event_json);
     void *event_context;
     bool alone;          /* this process does nothing but the run, and has no other children */
     bool handle_signals; /* SIGINT, SIGTERM, SIGHUP and SIGQUIT stop the run */

@@ -36,8 +36,8 @@ static void add_others(const struct ty_run *run, const struct run_failure *failu
                                              : &unstarted;
         (void)idset_add(set, rank);
     }
-    bool earlier =
-        failure->outcome == OUTCOME_TIME_LIMIT; /* it is what kept another attempt from following theirs */
+    /* The time limit is what kept another attempt from following theirs. */
+    bool earlier = failure->outcome == OUTCOME_TIME_LIMIT;
     add_ranks(out, &failed, earlier ? "failed" : "failed after it");
     add_ranks(out, &stopped, "stopped when told to");
     add_ranks(out, &finished, "had finished");

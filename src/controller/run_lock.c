@@ -338,8 +338,7 @@ static bool is_replaced(int fd, const char *run_path, const char *path) {
     if (fstat(fd, &held) < 0) return errno == ESTALE; /* another machine has removed it */
     if (!is_named(fd, path)) return true;
     if (file_is_local(there)) return false;
-    /* Which of the two is read is the file system's to say: an inode may have the number of one that is gone.
-     */
+    /* Which of the two is read the file system says: an inode may have the number of one that is gone. */
     ssize_t size = pread(fd, own, sizeof own, 0);
     return size < 0 || pread(there, text, sizeof text, 0) != size || memcmp(own, text, (size_t)size) != 0;
 }

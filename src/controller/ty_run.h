@@ -121,11 +121,11 @@ struct peer {
     char address[64];
     nanoseconds asked;       /* when its Start was sent, wall */
     nanoseconds clock_ahead; /* of the node, where it is known to differ from ours */
-    nanoseconds
-        fenced_at;     /* by clock_boot: nothing of what a lost node ran is there any more; 0: it is not lost */
-    bool left_clean;   /* it was told to end, and said that nothing is left */
-    bool awaited;      /* the node is to join again before its agent can be started */
-    uint64_t held_for; /* rows that must be written before what the channel holds may go */
+    /* By clock_boot: nothing of what a lost node ran is there any more; 0: it is not lost. */
+    nanoseconds fenced_at;
+    bool left_clean;         /* it was told to end, and said that nothing is left */
+    bool awaited;            /* the node is to join again before its agent can be started */
+    uint64_t held_for;       /* rows that must be written before what the channel holds may go */
     bool storage_hangs;      /* under its logs: that was its last word of it */
     struct handing *handing; /* a checkpoint that is on its way there; NULL: none */
     bool adopted; /* an agent of this machine that another controller had started: no child of ours */
@@ -141,8 +141,8 @@ struct run_agents {
     struct loop_timer store_timer;
     struct loop_timer fence_timer;
     bool fencing; /* an attempt waits for that timer */
-    struct buffer
-        replaced; /* "c for b": which nodes took the places of which in the last attempt; empty: none */
+    /* "c for b": which nodes took the places of which in the last attempt; empty: none. */
+    struct buffer replaced;
 };
 
 int peer_start(struct peer *peer, ty_error *err);

@@ -97,8 +97,8 @@ static bool take_one(struct engine_handle *handle) {
     return any;
 }
 
-static bool has_ended(const struct engine_handle *handle, int limit_ms) {
-    return kernel_await(handle->pidfd, handle->pid, limit_ms);
+static bool has_ended(const struct engine_handle *handle) {
+    return kernel_await(handle->pidfd, handle->pid, 0);
 }
 
 /* An agent ends when its channel closes, which the program may have done between two runs. */
@@ -116,7 +116,7 @@ bool pool_take(const char *command, uint64_t inheritance, struct engine_handle *
         struct stat running, wanted;
         (void)snprintf(link, sizeof link, "/proc/%d/exe", handle->pid);
         bool intact = descriptors_intact(handle->channel_fd) && descriptors_intact(handle->pidfd);
-        bool same = intact && handle->inheritance == inheritance && !has_ended(handle, 0) &&
+        bool same = intact && handle->inheritance == inheritance && !has_ended(handle) &&
                     stat(link, &running) == 0 && stat(command, &wanted) == 0 && file_is_same(&running, &wanted);
         if (same) return true;
         pool_drop(handle);
@@ -127,7 +127,7 @@ bool pool_take(const char *command, uint64_t inheritance, struct engine_handle *
 void pool_put(struct engine_handle *handle) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     (void)pthread_once(&once, watch_forks);
-    bool rests = !has_ended(handle, 0);
+    bool rests = !has_ended(handle);
     lock_pool();
     rests = rests && pool.n < POOL_MAX;
     if (rests) pool.agents[pool.n++] = *handle;

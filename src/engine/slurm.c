@@ -415,9 +415,8 @@ static int check_devices(const char *name, const struct node_shape *granted, con
     buffer_text(&ids, "");
     return ty_fail(err, TY_ESTART,
                    "node %.64s: Slurm granted this job %zu GPU%s, and the step that runs the agent sees %zu "
-                   "(%.100s): ask for GPUs of "
-                   "a node (--gpus-per-node) or of a task with --gpu-bind=per_task:N, and look at gres.conf "
-                   "and cgroup.conf",
+                   "(%.100s): ask for GPUs of a node (--gpus-per-node) or of a task with "
+                   "--gpu-bind=per_task:N, and look at gres.conf and cgroup.conf",
                    name, n, n == 1 ? "" : "s", have, ids.size > 0 ? ids.data : "none");
 }
 

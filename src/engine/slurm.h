@@ -34,8 +34,8 @@ struct slurm_licence {
 
 /* The nodes that Slurm has, of one partition or of one allocation. */
 struct slurm_site {
-    struct cluster
-        *nodes; /* owned; labels are the features; a node that is down or drained is there, with nothing free */
+    /* Owned; labels are the features; a node that is down or drained is there, with nothing free. */
+    struct cluster *nodes;
     struct slurm_gres *gres; /* owned: each name and type that is there */
     size_t n_gres;
     struct slurm_licence *licences; /* owned */
@@ -48,8 +48,8 @@ struct slurm_site {
 void slurm_site_done(struct slurm_site *site);
 const struct slurm_licence *slurm_find_licence(const struct slurm_site *site,
                                                const char *name); /* NULL: none */
-/* The most of a GRES that one node has; type NULL: of any; 0: none. */
-int64_t slurm_most_gres(const struct slurm_site *site, const char *name, const char *type);
+/* The most of a GRES, of whichever type, that one node has; 0: none. */
+int64_t slurm_most_gres(const struct slurm_site *site, const char *name);
 /* Whether a GRES type is this accelerator type ("a100" and "nvidia_a100-sxm4-80gb" are A100). */
 bool slurm_type_is(const char *gres_type, const char *accelerator_type);
 /* How a name that counts without its case is written by the site; itself where the site has no such GRES. */
@@ -143,8 +143,8 @@ int slurm_batch_format(const struct slurm_batch *batch, const struct slurm_reque
                        struct buffer *out);
 /* Gives the script to sbatch; `job_id` is its number. Slurm's own words where it refuses. */
 int slurm_batch_submit(const char *script, int64_t *job_id, ty_error *err);
-/* "waits: other jobs hold what it needs (Resources)", or "runs"; appended. */
-int slurm_job_state(int64_t job_id, struct buffer *out, ty_error *err);
+/* "waits: other jobs hold what it needs (Resources)", or "runs"; appended. False: Slurm does not tell. */
+bool slurm_job_state(int64_t job_id, struct buffer *out);
 
 /* -- slurm_states.c */
 

@@ -89,7 +89,7 @@ __attribute__((format(printf, 4, 5))) static int say(struct asking *asking, cons
 
 /* A resource that no node has, but a licence of that name. */
 static bool is_licence(const struct slurm_site *site, const char *resource) {
-    return slurm_find_licence(site, resource) != NULL && slurm_most_gres(site, resource, NULL) == 0;
+    return slurm_find_licence(site, resource) != NULL && slurm_most_gres(site, resource) == 0;
 }
 
 /* A resource of nodes, in whose plan it counts. */
@@ -133,7 +133,7 @@ static bool is_by_node(const struct asking *asking) {
     if (asking->demand->elastic || shared) return true;
     for (size_t i = 0; i < all->n; i++) {
         const char *name = all->items[i].name;
-        if (is_of_nodes(asking->site, name) && slurm_most_gres(asking->site, name, NULL) > 0 &&
+        if (is_of_nodes(asking->site, name) && slurm_most_gres(asking->site, name) > 0 &&
             !str_equal(name, "GPU"))
             return true;
     }
@@ -179,8 +179,7 @@ static int share_out(struct asking *asking) {
         return 0;
     return ty_fail(asking->err, TY_EINFEASIBLE,
                    "Slurm gives all nodes of a job as much of a GRES, and so %lld of the %lld workers at most, "
-                   "as its nodes "
-                   "are unlike: ask for fewer",
+                   "as its nodes are unlike: ask for fewer",
                    (long long)best, (long long)asking->workers);
 }
 
@@ -234,12 +233,12 @@ static int lay_out(struct asking *asking) {
 
 /* -- GPUs -- */
 
-/* The GRES type of the demand's accelerator type; NULL with more than one, or none. */
-static const char *gres_type(const struct asking *asking, const char *gres) {
+/* The type of the GRES gpu that is the demand's accelerator type; NULL with more than one, or none. */
+static const char *gpu_type(const struct asking *asking) {
     const char *found = NULL;
     for (size_t i = 0; i < asking->site->n_gres; i++) {
         const struct slurm_gres *have = &asking->site->gres[i];
-        if (!str_equal(have->name, gres) || !slurm_type_is(have->type, asking->demand->accelerator_type))
+        if (!str_equal(have->name, "gpu") || !slurm_type_is(have->type, asking->demand->accelerator_type))
             continue;
         if (found != NULL) return NULL;
         found = have->type;
@@ -265,7 +264,7 @@ static void exclude_other_types(struct asking *asking) {
  * by task, and the binding is said as well: of a typed count that comes without it tasks of Slurm 22.05 see no
  * GPU (docs/spec/slurm.md 4.4). */
 static int ask_whole_gpus(struct asking *asking, int64_t each) {
-    const char *type = gres_type(asking, "gpu");
+    const char *type = gpu_type(asking);
     char amount[128];
     (void)snprintf(amount, sizeof amount, "%s%s", type != NULL ? type : "", type != NULL ? ":" : "");
     if (type == NULL) exclude_other_types(asking);
@@ -297,7 +296,7 @@ static int ask_parts(struct asking *asking, quantity part) {
     int64_t per_gpu = slurm_shards_per_gpu(asking->site, asking->demand->accelerator_type);
     if (per_gpu == 0) {
         quantity all = part * asking->tasks_per_node;
-        const char *type = gres_type(asking, "gpu");
+        const char *type = gpu_type(asking);
         if (type == NULL) exclude_other_types(asking);
         asking->fixed = true;
         return say(asking, "gpus-per-node",
@@ -315,8 +314,8 @@ static int ask_parts(struct asking *asking, quantity part) {
         (asking->demand->strategy == PLACE_STRICT_PACK && asking->nodes > 1))
         return ty_fail(
             asking->err, TY_EINFEASIBLE,
-            "%lld workers with %lld of the %lld shards of a GPU each: Slurm gives a job shards of "
-            "one GPU on a node, so that takes %lld nodes; ask for whole GPUs (GPU=1), or for fewer workers",
+            "%lld workers with %lld of the %lld shards of a GPU each: Slurm gives a job shards of one GPU on a "
+            "node, so that takes %lld nodes; ask for whole GPUs (GPU=1), or for fewer workers",
             (long long)asking->workers, (long long)shards, (long long)per_gpu, (long long)asking->nodes);
     asking->fixed = true;
     exclude_other_types(asking);
@@ -339,7 +338,7 @@ static int ask_gpus(struct asking *asking) {
 /* Per node: what the plan's nodes hold of it. */
 static int ask_gres(struct asking *asking, const char *name, quantity each) {
     int64_t amount = (each * asking->tasks_per_node + QUANTITY_ONE - 1) / QUANTITY_ONE,
-            most = slurm_most_gres(asking->site, name, NULL);
+            most = slurm_most_gres(asking->site, name);
     bool shards = str_equal(name, "shard");
     if (shards && resources_get(&asking->demand->per_worker, "GPU") > 0)
         return ty_fail(asking->err, TY_EUSAGE,

@@ -46,12 +46,11 @@ const struct slurm_licence *slurm_find_licence(const struct slurm_site *site, co
     return NULL;
 }
 
-int64_t slurm_most_gres(const struct slurm_site *site, const char *name, const char *type) {
+int64_t slurm_most_gres(const struct slurm_site *site, const char *name) {
     int64_t most = 0;
     for (size_t i = 0; i < site->n_gres; i++) {
         const struct slurm_gres *gres = &site->gres[i];
-        bool same = strcasecmp(gres->name, name) == 0 && (type == NULL || str_equal(gres->type, type));
-        if (same && gres->count > most) most = gres->count;
+        if (strcasecmp(gres->name, name) == 0 && gres->count > most) most = gres->count;
     }
     return most;
 }

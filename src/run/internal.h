@@ -146,9 +146,9 @@ struct run {
     struct run_resize resize;
     int interrupts, interrupt_signal;
     int preempted; /* the first interrupt was a preemption: its signal; else 0 */
-    nanoseconds
-        out_of_time; /* when the time limit passed, by the wall clock: no other attempt follows; else 0 */
-    bool unclean;    /* some node did not prove that nothing is left */
+    /* When the time limit passed, by the wall clock: no other attempt follows; else 0. */
+    nanoseconds out_of_time;
+    bool unclean; /* some node did not prove that nothing is left */
     uint32_t leftovers;
     uint64_t report_base, last_number;
     /* Checkpoints up to this number that are not pending can never be whole: no memory was left for one. */

@@ -50,8 +50,8 @@ enum run_timer {
 
 struct run_config {
     uint32_t n_workers, n_nodes;
-    const uint32_t
-        *node_of; /* node of each world rank; borrowed until the next layout, else for the run's life */
+    /* Node of each world rank; borrowed until the next layout, else for the run's life. */
+    const uint32_t *node_of;
     uint32_t max_workers, max_nodes; /* of an elastic run, in all of its attempts; 0: n_workers, n_nodes */
     nanoseconds resize_interval;     /* between two looks at the size of an elastic run; 0: the size is fixed */
     bool replaced; /* lost nodes by others: the nodes of a next attempt are planned anew, whatever its size */

@@ -70,10 +70,9 @@ const char *setting_spelled(enum setting_member member, enum face face, char tex
     return text;
 }
 
-const struct setting *setting_find(const char *section, const char *key) {
+const struct setting *setting_find(const char *key) {
     for (size_t i = 0; i < settings_count; i++)
-        if (str_equal(settings_table[i].section, section) && str_equal(settings_table[i].key, key))
-            return &settings_table[i];
+        if (str_equal(settings_table[i].key, key)) return &settings_table[i];
     return NULL;
 }
 

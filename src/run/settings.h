@@ -144,8 +144,8 @@ enum setting_member {
 enum { SETTING_SPELLED = 64 };
 const char *setting_spelled(enum setting_member member, enum face face, char text[SETTING_SPELLED]);
 
-/* The row of a key in a section (NULL: of the run itself), or NULL. */
-const struct setting *setting_find(const char *section, const char *key);
+/* The row of a key, or NULL. */
+const struct setting *setting_find(const char *key);
 
 /* `run_config` of a file: the settings that are options, with those of `failure_config` and
  * `checkpoint_config` in maps of their own. Keys among `others` are the caller's. A message begins with the

@@ -69,8 +69,8 @@ int tpu_generation(const char *accelerator_type, char generation[16], ty_error *
     char name[16];
     if (!normalise(accelerator_type, name, sizeof name) || find_generation(name) == NULL)
         return ty_fail(err, TY_EUSAGE,
-                       "\"%.80s\" is no TPU; known are TPU-V2, TPU-V3, TPU-V4, TPU-V5P, "
-                       "TPU-V5LITEPOD (also called v5e), TPU-V6E and TPU-V7X",
+                       "\"%.80s\" is no TPU; known are TPU-V2, TPU-V3, TPU-V4, TPU-V5P, TPU-V5LITEPOD (also "
+                       "called v5e), TPU-V6E and TPU-V7X",
                        accelerator_type);
     memcpy(generation, name, sizeof name);
     return 0;
@@ -132,11 +132,10 @@ int tpu_shape_of(const char *accelerator_type, const char *topology, int64_t chi
     int result = tpu_generation(accelerator_type, made.generation, err);
     if (result < 0) return result;
     if (!parse_dims(topology, &dims, &made.chips))
-        return ty_fail(
-            err, TY_EUSAGE,
-            "Invalid accelerator topology: '%.80s' must be positive whole numbers joined by x, such as 4x4 or "
-            "2x2x2",
-            topology);
+        return ty_fail(err, TY_EUSAGE,
+                       "Invalid accelerator topology: '%.80s' must be positive whole numbers joined by x, such "
+                       "as 4x4 or 2x2x2",
+                       topology);
     if (chips_per_vm < 0)
         return ty_fail(err, TY_EUSAGE, "chips_per_vm must be positive, but it is %lld",
                        (long long)chips_per_vm);
@@ -187,12 +186,10 @@ static const struct generation *read_pod_type(const char *text, char pod_type[32
                                               ty_error *err) {
     const struct generation *generation = split_pod_type(text, pod_type, cores);
     if (generation != NULL && *cores >= generation->cores_per_chip) return generation;
-    (void)ty_fail(
-        err, TY_EUSAGE,
-        "Invalid accelerator_type: pod type \"%.80s\" must be a TPU generation, a dash and a number of "
-        "cores, such "
-        "as v4-16 or v6e-8",
-        text);
+    (void)ty_fail(err, TY_EUSAGE,
+                  "Invalid accelerator_type: pod type \"%.80s\" must be a TPU generation, a dash and a number "
+                  "of cores, such as v4-16 or v6e-8",
+                  text);
     return NULL;
 }
 

@@ -48,8 +48,8 @@ struct exposed_run {
     uint64_t common;         /* the last number that all made; 0: none */
     struct buffer first;     /* metrics of rank 0's last report */
     struct view_usage usage; /* empty where none were kept */
-    struct buffer
-        rank_samples; /* the last of each rank, where these are asked for: lines behind the run's label */
+    /* The last of each rank, where these are asked for: lines behind the run's label. */
+    struct buffer rank_samples;
     size_t rank_left; /* how many more of them may be kept; then how many may be written */
 };
 

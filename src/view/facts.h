@@ -79,8 +79,8 @@ struct view_facts {
     size_t n_faults;
     struct fact_attempt *attempts; /* owned; in their order */
     size_t n_attempts;
-    struct hash
-        *numbers;     /* owned; of committed checkpoints by path, where the name does not tell; NULL: none */
+    /* Owned; of committed checkpoints by path, where the name does not tell; NULL: none. */
+    struct hash *numbers;
     int64_t sequence; /* of the last event; 0: none was read */
     uint64_t reports; /* how many there are */
 };

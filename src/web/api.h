@@ -21,8 +21,8 @@ struct route {
     const char *parameters; /* all that it takes, separated by blanks */
     const char *type;       /* NULL: JSON */
     const char *file;       /* an export, which writes to call->pipe; saved under this ending */
-    void (*then)(
-        struct api_call *call); /* on the loop, behind an answer that is not all yet; it has the call */
+    /* On the loop, behind an answer that is not all yet; it has the call. */
+    void (*then)(struct api_call *call);
 };
 
 struct found_run {

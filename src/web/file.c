@@ -30,7 +30,7 @@ enum {
     NAME_SHOWN = 120,
     PAGE_MAX = 1 << 20
 };
-enum { WIDTH = 420, HEIGHT = 170, LEFT = 52, BOTTOM = 22, TOP = 8, RIGHT = 8 };
+enum { WIDTH = 420, HEIGHT = 170, LEFT = 52, BOTTOM = 22, TOP = 8, RIGHT = 8, MARKS = 7 };
 
 static const char *const colours[] = {"#2563c9", "#d9730d", "#2e8b57", "#b8379a",
                                       "#8a6d00", "#0f8b8d", "#c62f2f", "#6f52c9"};
@@ -161,15 +161,15 @@ static struct figure frame_of(const struct view_series *series, size_t n) {
 }
 
 /* Between two marks: 1, 2 or 5 of a power of ten, so that there are about so many. */
-static double step_between(double low, double high, int marks) {
-    double rough = (high - low) / marks, power = pow(10, floor(log10(rough)));
+static double step_between(double low, double high) {
+    double rough = (high - low) / MARKS, power = pow(10, floor(log10(rough)));
     return power * (rough <= power ? 1 : rough <= 2 * power ? 2 : rough <= 5 * power ? 5 : 10);
 }
 
 /* Marks are counted, not added up: a step that is lost in the size of the numbers would never reach the end. */
 static void put_axes(struct buffer *out, const struct figure *frame) {
-    enum { MARKS = 7, EDGE = 16 };
-    double step = step_between(frame->y0, frame->y1, MARKS), first = ceil(frame->y0 / step);
+    enum { EDGE = 16 };
+    double step = step_between(frame->y0, frame->y1), first = ceil(frame->y0 / step);
     for (int i = 0; i <= MARKS && (first + i) * step <= frame->y1; i++) {
         double y = (first + i) * step;
         buffer_printf(
@@ -177,7 +177,7 @@ static void put_axes(struct buffer *out, const struct figure *frame) {
             "<path class=\"g\" d=\"M%d %.1fH%d\"/><text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%.6g</text>",
             LEFT, at_y(frame, y), WIDTH - RIGHT, LEFT - 5, at_y(frame, y) + 3, y);
     }
-    step = step_between(frame->x0, frame->x1, MARKS);
+    step = step_between(frame->x0, frame->x1);
     first = ceil(frame->x0 / step);
     for (int i = 0; i <= MARKS && (first + i) * step <= frame->x1; i++) {
         double x = (first + i) * step, at = at_x(frame, x);

@@ -65,14 +65,14 @@ struct http_module {
     int (*start)(const struct http_config *config, struct http_server **server, ty_error *err);
     void (*stop)(struct http_server *server);        /* breaks all connections */
     void (*add)(struct http_server *server, int fd); /* somebody has connected: taken over */
-    bool (*full)(
-        const struct http_server *server); /* HTTP_CONNECTIONS are there, and another one would be broken */
+    /* HTTP_CONNECTIONS are there, and another one would be broken. */
+    bool (*full)(const struct http_server *server);
     int (*fd)(const struct http_server *server);
-    int (*timeout_ms)(
-        const struct http_server *server); /* until turn() has something to do unasked; -1: never */
+    /* Until turn() has something to do unasked; -1: never. */
+    int (*timeout_ms)(const struct http_server *server);
     void (*turn)(struct http_server *server);
-    const char *(*header)(const struct http_request *request,
-                          const char *name); /* NULL: not there, "": empty */
+    /* NULL: not there, "": empty. */
+    const char *(*header)(const struct http_request *request, const char *name);
     void (*reply)(struct http_request *request, const struct http_reply *reply);
     void (*stream)(struct http_request *request, const char *type, const char *file);
     void (*write)(struct http_request *request, const void *bytes, size_t size);

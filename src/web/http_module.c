@@ -160,8 +160,8 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
     struct http_server *server = context;
     struct exchange *exchange = *memory;
     if (exchange == NULL || exchange->url == NULL) return MHD_NO;
-    if (exchange->connection ==
-        NULL) { /* the head alone; the next call has the body, or tells that there is none */
+    if (exchange->connection == NULL) {
+        /* The head alone; the next call has the body, or tells that there is none. */
         exchange->connection = connection;
         return MHD_YES;
     }
@@ -196,8 +196,7 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
 
 static const char *module_header(const struct http_request *request, const char *name) {
     const struct exchange *exchange = (const struct exchange *)request;
-    const char *value = MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND, name);
-    return value;
+    return MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND, name);
 }
 
 /* Packs (`level` 1 to 9) or unpacks (0) the whole body in place; false, and it stays, where memory is short or
@@ -306,8 +305,8 @@ static void module_stream(struct http_request *request, const char *type, const 
     if (exchange->response != NULL) {
         add_headers(exchange, type, file);
         (void)MHD_add_response_header(exchange->response, "Cache-Control", "no-store");
-        (void)MHD_add_response_header(exchange->response, "X-Accel-Buffering",
-                                      "no"); /* a proxy passes it on at once */
+        /* A proxy passes it on at once. */
+        (void)MHD_add_response_header(exchange->response, "X-Accel-Buffering", "no");
     }
     wake(exchange);
 }

@@ -186,8 +186,8 @@ struct site_run {
 };
 
 struct site {
-    struct dashboard_config
-        config; /* a copy, as a thread that hangs outlives the call; the texts are the caller's */
+    /* A copy, as a thread that hangs outlives the call; the texts are the caller's. */
+    struct dashboard_config config;
     const struct http_module *http;
     struct http_server *server;
     struct loop *loop;

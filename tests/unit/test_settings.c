@@ -21,11 +21,9 @@
 #include "cli/run_options.h"
 
 static const struct setting *row(const char *key) {
-    static const char *const sections[] = {NULL, "failure_config", "checkpoint_config"};
-    for (size_t i = 0; i < ARRAY_SIZE(sections); i++)
-        if (setting_find(sections[i], key) != NULL) return setting_find(sections[i], key);
-    fail_msg("no row %s", key);
-    return NULL;
+    const struct setting *found = setting_find(key);
+    if (found == NULL) fail_msg("no row %s", key);
+    return found;
 }
 
 static int set_json(struct run_settings *settings, const char *key, const char *json, ty_error *err) {

@@ -143,8 +143,7 @@ int template_worker_words(const struct node_launch *launch, size_t index, struct
 
 nanoseconds template_limit(const struct node_launch *launch) {
     nanoseconds limit = LIMIT_DEFAULT;
-    const char *text =
-        node_launch_variable(launch, TEMPLATE_LIMIT_VARIABLE); /* the controller has checked it */
+    const char *text = node_launch_variable(launch, TEMPLATE_LIMIT_VARIABLE); /* checked by the controller */
     (void)duration_of_variable(TEMPLATE_LIMIT_VARIABLE, text, &limit, NULL);
     return limit;
 }
