@@ -72,18 +72,17 @@ static int note_found(struct api_call *call) {
     return 0;
 }
 
-static int answer_runs(struct api_call *call, ty_error *err) {
-    int64_t after = 0;
-    int result = parameter_whole(call, "after", 0, INT64_MAX, &after, err);
-    if (result >= 0) result = view_runs_look(call->site->list, err);
-    if (result >= 0 && note_found(call) < 0) result = ty_fail_memory(err);
-    if (result >= 0) view_runs_encode(call->site->list, (uint64_t)after, &call->out);
-    return result;
-}
-
 static int answer_look(struct api_call *call, ty_error *err) {
     int result = view_runs_look(call->site->list, err);
     return result >= 0 && note_found(call) < 0 ? ty_fail_memory(err) : result;
+}
+
+static int answer_runs(struct api_call *call, ty_error *err) {
+    int64_t after = 0;
+    int result = parameter_whole(call, "after", 0, INT64_MAX, &after, err);
+    if (result >= 0) result = answer_look(call, err);
+    if (result >= 0) view_runs_encode(call->site->list, (uint64_t)after, &call->out);
+    return result;
 }
 
 /* The runs that Prometheus is told of: expose_begin has them read. */
@@ -395,30 +394,27 @@ static bool parse_rank(const struct url_part *part, int *rank) {
     return true;
 }
 
-/* An ID of another length, or a rank that is none, is a path that does not exist. */
-const struct route *route_find(struct api_call *call, const char *path) {
-    struct url_part parts[2] = {0};
-    const struct route *table = call->acts ? action_routes : routes;
-    for (size_t i = 0; i < (call->acts ? ARRAY_SIZE(action_routes) : ARRAY_SIZE(routes)); i++) {
-        if (!url_matches(path, table[i].path, parts, ARRAY_SIZE(parts))) continue;
-        if (parts[0].size > 0 && parts[0].size != VIEW_ID_SIZE - 1) return NULL;
-        memcpy(call->id, parts[0].size > 0 ? parts[0].text : "", parts[0].size);
-        if (parts[1].size > 0 && !parse_rank(&parts[1], &call->rank)) return NULL;
-        return &table[i];
-    }
+/* The ID of a run and a rank, where the path has them, go to `parts`. */
+static const struct route *match(bool acts, const char *path, struct url_part parts[2]) {
+    const struct route *table = acts ? action_routes : routes;
+    for (size_t i = 0; i < (acts ? ARRAY_SIZE(action_routes) : ARRAY_SIZE(routes)); i++)
+        if (url_matches(path, table[i].path, parts, 2)) return &table[i];
     return NULL;
 }
 
-static bool is_of(const struct route *table, size_t n, const char *path) {
-    for (size_t i = 0; i < n; i++)
-        if (url_matches(path, table[i].path, NULL, 0)) return true;
-    return false;
+/* An ID of another length, or a rank that is none, is a path that does not exist. */
+const struct route *route_find(struct api_call *call, const char *path) {
+    struct url_part parts[2] = {0};
+    const struct route *route = match(call->acts, path, parts);
+    if (parts[0].size > 0 && parts[0].size != VIEW_ID_SIZE - 1) return NULL;
+    memcpy(call->id, parts[0].size > 0 ? parts[0].text : "", parts[0].size);
+    return parts[1].size > 0 && !parse_rank(&parts[1], &call->rank) ? NULL : route;
 }
 
 bool api_is_action(const char *path) {
-    return is_of(action_routes, ARRAY_SIZE(action_routes), path);
+    return match(true, path, (struct url_part[2]){0}) != NULL;
 }
 
 bool api_is_read(const char *path) {
-    return is_of(routes, ARRAY_SIZE(routes), path);
+    return match(false, path, (struct url_part[2]){0}) != NULL;
 }

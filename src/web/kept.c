@@ -10,11 +10,6 @@
 
 enum { KEPT_ANSWER_MS = 250, KEPT_ANSWER_US = 500, KEPT_ANSWER_BYTES = 512 << 10 };
 
-static bool is_it(const struct kept_answer *kept, const struct api_call *call, nanoseconds now) {
-    return kept->asked != NULL && kept->told == call->told && now < kept->until &&
-           str_equal(kept->asked, call->asked);
-}
-
 bool kept_take(struct api_call *call) {
     struct kept_answers *answers = &call->site->kept;
     nanoseconds now = clock_monotonic();
@@ -23,7 +18,7 @@ bool kept_take(struct api_call *call) {
     (void)pthread_mutex_lock(&answers->lock);
     for (size_t i = 0; i < KEPT_ANSWERS && !found; i++) {
         const struct kept_answer *kept = &answers->items[i];
-        found = is_it(kept, call, now);
+        found = kept->told == call->told && now < kept->until && str_equal(kept->asked, call->asked);
         if (found) buffer_append(&call->out, kept->body.data, kept->body.size);
     }
     (void)pthread_mutex_unlock(&answers->lock);

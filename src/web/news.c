@@ -184,14 +184,11 @@ static void look(struct lane_job *base) {
     job->spent = clock_thread() - began;
 }
 
-static void free_look(struct look_job *job) {
+static void free_look(struct lane_job *base) {
+    struct look_job *job = (struct look_job *)base;
     idset_done(&job->written);
     hash_destroy(job->sizes);
     free(job);
-}
-
-static void drop_look(struct lane_job *base) {
-    free_look((struct look_job *)base);
 }
 
 /* -- what it found, on the loop */
@@ -267,7 +264,7 @@ static void looked(struct lane_job *base) {
         tell_logs(job);
         if (!news->anew) news->sizes = TAKE(job->sizes);
     }
-    free_look(job);
+    free_look(base);
     arm(run);
 }
 
@@ -285,7 +282,7 @@ static void on_due(void *context) {
         arm(run);
         return;
     }
-    job->base = (struct lane_job){.work = look, .done = looked, .drop = drop_look};
+    job->base = (struct lane_job){.work = look, .done = looked, .drop = free_look};
     job->run = run;
     job->told = job->there = news->told;
     job->inotify = site->inotify;
