@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "agent/stack_save.h"
@@ -381,8 +382,51 @@ static void add_workers(const struct stacks_options *options, const struct run_r
     }
 }
 
+/* A worker is on record a moment after it has begun: so long is waited for those that are to begin. */
+static const nanoseconds BEGINS_WITHIN = 2 * NS_PER_S;
+
+/* Adds those that are asked for and have yet to begin. */
+static void find_late(const struct stacks_options *options, const struct run_replay *replay,
+                      struct idset *late) {
+    const struct ty_attempt_info *attempt = &replay->attempts[replay->n_attempts - 1];
+    size_t n = replay->n_attempts > 0 && attempt->outcome == NULL ? (size_t)attempt->num_workers : 0;
+    for (size_t rank = 0; rank < n && rank < replay->n_workers; rank++) {
+        enum worker_state state = replay->workers[rank].state;
+        bool wanted = !options->wanted.chosen || idset_has(&options->wanted.ranks, (int64_t)rank);
+        if (wanted && (state == WORKER_PLANNED || state == WORKER_LAUNCHED))
+            (void)idset_add(late, (int64_t)rank);
+    }
+}
+
+/* Before the first attempt nobody has begun. */
+static bool have_begun(const struct run_replay *replay, const struct idset *late) {
+    return replay->n_attempts > 0 && idset_count(late) == 0;
+}
+
+static int wait_until_begun(const struct stacks_options *options, const char *path, struct run_replay *replay,
+                            struct idset *late, ty_error *err) {
+    const struct timespec moment = {.tv_nsec = 20 * NS_PER_MS};
+    nanoseconds end = clock_monotonic() + BEGINS_WITHIN;
+    for (;;) {
+        idset_done(late);
+        int result = journal_read(path, read_workers, replay, err);
+        if (result < 0) return result;
+        find_late(options, replay, late);
+        if (have_begun(replay, late) || clock_monotonic() >= end || !run_lock_is_held(path)) return 0;
+        (void)nanosleep(&moment, NULL);
+    }
+}
+
+static void describe_late(const struct idset *late, struct buffer *out) {
+    buffer_text(out, idset_count(late) == 0 ? "its workers" : idset_count(late) == 1 ? "rank " : "ranks ");
+    idset_format(late, out);
+    buffer_text(out, idset_count(late) == 1 ? " has not started yet" : " have not started yet");
+}
+
 static int show(const struct stacks_options *options, const char *name, const char *path,
-                const struct run_replay *replay, ty_error *err) {
+                const struct run_replay *replay, const struct idset *late, ty_error *err) {
+    CLEANUP(buffer_done) struct buffer text = {0};
+    bool begun = have_begun(replay, late);
     CLEANUP_FREE struct stack_sampled *workers = calloc(replay->n_workers + 1, sizeof *workers);
     struct stacks_of of = {.workers = workers, .asked = -1};
     bool again = options->length > 0 || options->format == STACKS_FOLDED;
@@ -390,6 +434,11 @@ static int show(const struct stacks_options *options, const char *name, const ch
     add_workers(options, replay, true, &of);
     of.here = of.n;
     add_workers(options, replay, false, &of);
+    buffer_printf(&text, "%s: ", name);
+    describe_late(late, &text);
+    if (text.failed) return ty_fail_memory(err);
+    if (!begun && of.n == 0) return ty_fail(err, TY_EUSAGE, "%s", text.data);
+    if (!begun) terminal_warning("stacks", text.data);
     if (again && of.n > 0) return sample_all(name, replay, options, &of, err);
     if (of.here > 0) return save_all(name, path, workers, of.here, replay->attempt, options->format, err);
     return ty_fail(err, TY_EUSAGE, "%s: no such worker runs on this machine now%s", name,
@@ -397,7 +446,7 @@ static int show(const struct stacks_options *options, const char *name, const ch
 }
 
 static int command_stacks_run(const struct arguments *arguments, ty_error *err) {
-    CLEANUP(idset_done) struct idset ranks = {0};
+    CLEANUP(idset_done) struct idset ranks = {0}, late = {0};
     struct stacks_options options = {.rate = RATE};
     struct storage_options storage = {0};
     CLEANUP(replay_done) struct run_replay replay = {0};
@@ -422,8 +471,8 @@ static int command_stacks_run(const struct arguments *arguments, ty_error *err) 
                        name, owner, owner);
     if (!run_lock_is_held(path))
         return ty_fail(err, TY_EUSAGE, "%s is not running; stacks that were saved are in %s/logs", name, path);
-    result = journal_read(path, read_workers, &replay, err);
-    if (result >= 0) result = show(&options, name, path, &replay, err);
+    result = wait_until_begun(&options, path, &replay, &late, err);
+    if (result >= 0) result = show(&options, name, path, &replay, &late, err);
     return result;
 }
 
@@ -436,7 +485,8 @@ const struct command command_stacks = {
         "workers of the Python package, and frames by gdb or eu-stack where one is installed. The run goes on. "
         "What is shown is added to logs/rank-N.stack of the run, too. Of several ranks, those that stand at "
         "the same place are told as one group first, the smallest group before all others. Ctrl-\\ at the "
-        "run's own terminal saves the same, and then ends the run.\n\n"
+        "run's own terminal saves the same, and then ends the run. Workers that are about to begin are waited "
+        "for, 2 s at most.\n\n"
         "With --seconds they are looked at again and again, the lines of Python of workers of the Python "
         "package, of others what the kernel tells, and how often they stood where is shown. --format folded is "
         "what flamegraph.pl, speedscope and inferno read. Of workers of other machines, too: where the run's "

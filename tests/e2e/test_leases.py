@@ -8,7 +8,7 @@ import time
 import unittest
 
 from harness import BUILD, COMMAND
-from runs import NEVER, PYTHON, RunCase, children, main, soak
+from runs import NEVER, PYTHON, RunCase, children, main, soak, state_of
 
 # Every worker takes its devices in a file that all runs share, under a lock, and fails when one is more than whole.
 HOLD = r"""
@@ -72,6 +72,39 @@ class LeaseCase(RunCase):
 
 
 class Waiting(LeaseCase):
+    def stacks(self, name, *args):
+        return self.start("stacks", "--storage-path", self.storage, name, *args)
+
+    def test_stacks_of_workers_that_have_not_begun(self):
+        holder = self.up(self.hold("holder", n=2), "holder")
+        waiter = self.hold("waiter")
+        self.waiting(waiter, "waiter")
+        for rank in ((), ("--rank", "0")):
+            self.assert_line(self.assert_status(2, self.finish(self.stacks("waiter", *rank))), "stacks", "waiter: its workers have not started yet")
+        self.release(holder)
+        self.up(waiter, "waiter")
+        self.release(waiter)
+
+    def test_stacks_wait_for_workers_that_begin(self):
+        def shown(number):
+            """Whether a look that began before the worker tells of it; a busy test may come too late to stop it while it waits."""
+            holder, waiter = "holder-%d" % number, "waiter-%d" % number
+            holding = self.up(self.hold(holder, n=2), holder)
+            waits = self.hold(waiter)
+            self.waiting(waits, waiter)
+            stacks = self.stacks(waiter)
+            self.wait_for(lambda: state_of(stacks.pid) in "SZ")
+            stacks.send_signal(signal.SIGSTOP)
+            self.release(holding)
+            self.up(waits, waiter)
+            self.wait_for(lambda: self.finish(self.stacks(waiter)).status == 0, "a worker on record")
+            stacks.send_signal(signal.SIGCONT)
+            told = self.finish(stacks)
+            self.release(waits)
+            return told.status == 0 and "sleep" in told.out
+
+        self.assertTrue(any(shown(number) for number in range(20)))
+
     def test_waits_says_so_and_goes_on(self):
         holder = self.up(self.hold("holder", n=2), "holder")
         waiter = self.hold("waiter", script="echo mine $CUDA_VISIBLE_DEVICES")
