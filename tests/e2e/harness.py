@@ -125,7 +125,7 @@ class Case(unittest.TestCase):
     def setUp(self):
         self.place = tempfile.mkdtemp(prefix="trainyard-test-")
         self.copy = None
-        self.started = []
+        self.started_processes = []
         self.addCleanup(shutil.rmtree, self.place, True)
         self.addCleanup(self.check_nothing_left)
         self.storage = os.path.join(self.place, "runs")
@@ -170,7 +170,7 @@ class Case(unittest.TestCase):
             stdin=more.pop("stdin", subprocess.DEVNULL), stdout=more.pop("stdout", subprocess.PIPE),
             stderr=more.pop("stderr", subprocess.PIPE), text=True, errors="surrogateescape", **more)
         read_line_by_line(process)
-        self.started.append(process)
+        self.started_processes.append(process)
         self.addCleanup(process.stdout and process.stdout.close or (lambda: None))
         self.addCleanup(process.stderr and process.stderr.close or (lambda: None))
         return process
@@ -185,7 +185,7 @@ class Case(unittest.TestCase):
                 except ProcessLookupError:
                     pass
             told = []  # one that ended before may be the reason
-            for one in [process, *(other for other in self.started if other is not process and other.returncode is None)]:
+            for one in [process, *(other for other in self.started_processes if other is not process and other.returncode is None)]:
                 with contextlib.suppress(ValueError):  # the test has closed its output
                     out, err = one.communicate()
                     told.append(repr(Finished(one.returncode, out or "", err or "", one.args)))
