@@ -174,7 +174,9 @@ int prepare_gather(const struct run_request *request, const char *run_path, stru
     if (prepared->loop == NULL) return err->code;
     config.signals_fd = request->engine_options != NULL ? request->engine_options->signals_fd : 0;
     result = rendezvous_open(&config, &prepared->rendezvous, err);
-    return result < 0 ? result : rendezvous_wait(prepared->rendezvous, err);
+    if (result >= 0 && (result = rendezvous_wait(prepared->rendezvous, err)) == TY_ESTART)
+        scheduler_explain(prepared->engine);
+    return result;
 }
 
 /* Which nodes stay in the cluster while spare ones are taken out of it, one after another in its order. */

@@ -75,4 +75,7 @@ void prepare_again_done(struct prepare_again *again);
 
 void prepare_done(struct prepared *prepared);
 
+/* That a node did not come may be the scheduler's doing, and is told with its reason (scheduler.c). */
+void scheduler_explain(const struct engine *engine);
+
 #endif

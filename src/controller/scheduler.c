@@ -25,18 +25,38 @@ struct inquiry {
 
 /* -- an answer */
 
-static void tell(struct ty_run *run, const char *node, const char *state, const char *reason) {
+struct said {
+    const char *node, *state, *reason;
+};
+
+/* False behind the last. */
+static bool next_said(char *answer, char **rest, struct said *said) {
+    for (char *line; (line = strtok_r(answer, "\n", rest)) != NULL; answer = NULL) {
+        char *state = strchr(line, '\t'), *reason = state != NULL ? strchr(state + 1, '\t') : NULL;
+        if (reason == NULL) continue;
+        *state++ = *reason++ = '\0';
+        *said = (struct said){line, state, reason};
+        return true;
+    }
+    return false;
+}
+
+static void warn(const struct engine *engine, const struct said *said) {
+    log_warning("controller", "%s: node %s is %s%s%s", engine->name, said->node, said->state,
+                *said->reason != '\0' ? ": " : "", said->reason);
+}
+
+static void tell(struct ty_run *run, const struct said *said) {
     struct run_event event = run_event_new(EVENT_NODE_STATE);
     event.time = clock_wall();
     event.attempt = run->core != NULL ? run_attempt(run->core) : 0;
-    event.of.node_state.name = node;
+    event.of.node_state.name = said->node;
     event.of.node_state.scheduler = run->prepared.engine->name;
-    event.of.node_state.state = state;
-    if (*reason != '\0') event.of.node_state.reason = reason;
+    event.of.node_state.state = said->state;
+    if (*said->reason != '\0') event.of.node_state.reason = said->reason;
     note_event(run, &event, NULL);
     progress_hide(&run->output.progress);
-    log_warning("controller", "%s: node %s is %s%s%s", run->prepared.engine->name, node, state,
-                *reason != '\0' ? ": " : "", reason);
+    warn(run->prepared.engine, said);
 }
 
 /* In the thread: the scheduler's command may take its time. */
@@ -57,21 +77,30 @@ static void take_answer(struct storage_job *job) {
     if (inquiry->result < 0 || inquiry->answer.failed) return;
     for (uint32_t node = 0; node < run->agents.n; node++)
         scheduler->nodes[node].named = false;
-    for (char *line = strtok_r(inquiry->answer.data, "\n", &rest); line != NULL;
-         line = strtok_r(NULL, "\n", &rest)) {
-        char *state = strchr(line, '\t'), *reason = state != NULL ? strchr(state + 1, '\t') : NULL;
-        if (reason == NULL) continue;
-        *state++ = *reason++ = '\0';
-        const struct peer *peer = agents_find(run, line);
-        struct node_said *said = peer != NULL ? &scheduler->nodes[peer->node] : NULL;
-        if (said == NULL || said->named) continue;
+    struct said said;
+    for (char *answer = inquiry->answer.data; next_said(answer, &rest, &said); answer = NULL) {
+        const struct peer *peer = agents_find(run, said.node);
+        struct node_said *known = peer != NULL ? &scheduler->nodes[peer->node] : NULL;
+        if (known == NULL || known->named) continue;
         struct node_said now = {.named = true};
-        (void)snprintf(now.text, sizeof now.text, "%s%s%s", state, *reason != '\0' ? ": " : "", reason);
-        if (strcmp(now.text, said->text) != 0) tell(run, line, state, reason);
-        *said = now;
+        (void)snprintf(now.text, sizeof now.text, "%s%s%s", said.state, *said.reason != '\0' ? ": " : "",
+                       said.reason);
+        if (strcmp(now.text, known->text) != 0) tell(run, &said);
+        *known = now;
     }
     for (uint32_t node = 0; node < run->agents.n; node++)
         if (!scheduler->nodes[node].named) scheduler->nodes[node].text[0] = '\0';
+}
+
+void scheduler_explain(const struct engine *engine) {
+    CLEANUP(buffer_done) struct buffer answer = {0};
+    struct said said;
+    char *rest = NULL;
+    if (engine->ask == NULL || engine->ask(&answer, NULL) < 0) return;
+    buffer_text(&answer, "");
+    if (answer.failed) return;
+    for (char *text = answer.data; next_said(text, &rest, &said); text = NULL)
+        warn(engine, &said);
 }
 
 static void free_inquiry(struct storage_job *job) {

@@ -600,14 +600,22 @@ static bool is_complete(struct roll_call *call) {
     return call->enough;
 }
 
+/* One that has never come, where there is one: others may have gone because of it. */
+static const struct slot *first_given_up(const struct rendezvous *rendezvous) {
+    const struct slot *found = NULL;
+    for (uint32_t rank = 0; rank < rendezvous->config.max_nodes; rank++) {
+        const struct slot *slot = &rendezvous->slots[rank];
+        if (slot->given_up && (found == NULL || (slot->join == NULL && found->join != NULL))) found = slot;
+    }
+    return found;
+}
+
 static int wait_for_nodes(struct roll_call *call, ty_error *err) {
     struct rendezvous *rendezvous = call->rendezvous;
     while (!is_complete(call)) {
         if (rendezvous->config.max_nodes - rendezvous->n_given_up < rendezvous->config.min_nodes) {
-            const struct slot *given_up = rendezvous->slots;
+            const struct slot *given_up = first_given_up(rendezvous);
             char text[32];
-            while (!given_up->given_up)
-                given_up++;
             return ty_fail(err, TY_ESTART, "%s cannot take part: %s", name_of(rendezvous, given_up->rank, text),
                            given_up->note != NULL ? given_up->note : "it was given up");
         }

@@ -175,20 +175,44 @@ static int make_words(struct srun_words *words, const struct srun_launch *launch
 
 /* -- what it prints, and its end */
 
-/* "Task launch for StepId=4.0 failed on node h4: Communication connection failure": that node cannot take part,
- * and what srun says of the others follows from it. */
-static void find_failed_node(struct srun_launch *launch, const char *line) {
-    static const char before[] = " failed on node ";
-    const char *name = strstr(line, before);
-    if (name == NULL) return;
-    name += strlen(before);
-    size_t size = strcspn(name, ":");
+struct failed_nodes {
+    struct srun_launch *launch;
+    const char *why;
+    bool ended; /* their agents have: where those had joined, that is heard of by their channels */
+};
+
+static int give_up_node(void *context, const char *name) {
+    const struct failed_nodes *failed = context;
+    struct srun_launch *launch = failed->launch;
     for (uint32_t i = launch->first; i < launch->first + launch->n; i++) {
-        const char *own = launch->starter->names[i];
-        if (strlen(own) != size || strncmp(own, name, size) != 0) continue;
+        if (!str_equal(launch->starter->names[i], name)) continue;
+        if (failed->ended && rendezvous_address_of(launch->rendezvous, name) != NULL) continue;
         launch->failed = true;
-        rendezvous_give_up(launch->rendezvous, i, line);
+        rendezvous_give_up(launch->rendezvous, i, failed->why);
     }
+    return 0;
+}
+
+/* "srun: error: Task launch for StepId=4.0 failed on node h4: Communication connection failure", or "srun:
+ * error: h[2-3]: tasks 1-2: Exited with exit code 127" of agents that have not joined: those nodes cannot take
+ * part, and what srun says of the others follows from it. `before`: the line before that, as of a node's
+ * shell. */
+static void find_failed_nodes(struct srun_launch *launch, const char *before, const char *line) {
+    static const char launching[] = " failed on node ";
+    char names[sizeof launch->said], why[2 * sizeof launch->said + 2];
+    const char *name = strstr(line, launching);
+    bool ended = name == NULL && str_prefix(line, "srun: error: ", &name);
+    if (name == NULL) return;
+    if (!ended) name += strlen(launching);
+    const char *end = strstr(name, ended ? ": task" : ":");
+    if (end == NULL) return;
+    (void)snprintf(names, sizeof names, "%.*s", (int)(end - name), name);
+    bool explained = ended && *before != '\0' && !str_prefix(before, "srun: ", NULL);
+    (void)snprintf(why, sizeof why, "%s%s%s", explained ? before : "", explained ? "; " : "", line);
+    struct failed_nodes failed = {launch, why, ended};
+    struct hostlist *list = NULL;
+    if (hostlist_parse(names, &list, NULL) == 0) (void)hostlist_each(list, give_up_node, &failed);
+    hostlist_destroy(list);
 }
 
 static void on_print(void *context, unsigned events) {
@@ -209,10 +233,12 @@ static void on_print(void *context, unsigned events) {
         buffer_text(&launch->line, "");
         const char *line = launch->line.failed ? "" : launch->line.data;
         if (*line != '\0' && strstr(line, "lacks support for cpu binding") == NULL) {
+            char before[sizeof launch->said];
+            (void)strcpy(before, launch->said);
             (void)snprintf(launch->said, sizeof launch->said, "%.399s", line);
             for (uint32_t node = 0; node < launch->n && !launch->failed; node++)
                 rendezvous_note(launch->rendezvous, launch->first + node, launch->said);
-            find_failed_node(launch, launch->said);
+            find_failed_nodes(launch, before, launch->said);
         }
         buffer_clear(&launch->line);
     }

@@ -264,6 +264,31 @@ class SlurmRuns(Noted, Case):
         self.assert_status(0, self.slurm.run(nodes[1], "sh", "-c", "kill -KILL $(cat /run/slurmd.pid)"))
         return nodes
 
+    def test_a_node_does_not_come(self):
+        """Its agent cannot be executed there, or Slurm takes it down meanwhile."""
+        at = os.path.join(self.place, "held")
+        prolog = self.write("prolog", '#!/bin/sh\n[ $(hostname)-$SLURM_JOB_NAME != h2-held ] || { : >%s; exec sleep 1000; }\n' % at)
+        os.chmod(prolog, 0o755)
+        self.slurm = Slurm(self, {"slurm.conf": "TaskProlog=" + prolog})
+        run = ["-n", "2", "--placement", "SPREAD", "--", "true"]
+        for more in ([], ["--no-kill"]):
+            with self.subTest("taken down", more=more):
+                process = self.allocated(["-N2", "-w", "h1,h2", "--job-name=held", *more], *run)
+                self.wait_for(lambda: os.path.exists(at), "the start of its agent", process)
+                self.wait_for_line(process, "1 of 2 nodes are here")
+                self.slurm.run("head", "scontrol", "update", "NodeName=h2", "State=DOWN", "Reason=disk bad")
+                finished = self.assert_status(4, self.finish(process))
+                self.assertIn("slurm: node h2 is down: disk bad\n", finished.err)
+                self.assertRegex(finished.err, r"(?m)^trainyard run: h2 cannot take part: ")
+                os.unlink(at)
+                self.slurm.run("head", "scontrol", "update", "NodeName=h2", "State=RESUME")
+                self.nothing_left()
+        with self.subTest("no trainyard"):
+            self.assert_status(0, self.slurm.run("h2", "mount", "-n", "--bind", "/dev/null", os.path.realpath(COMMAND)))
+            finished = self.assert_status(4, self.run_in(["-N2", "-w", "h1,h2"], *run))
+            self.assertRegex(finished.err, r"(?m)^trainyard run: h2 cannot take part: .*Permission denied; srun: error: h2: task 1: Exited with exit code 126$")
+            self.nothing_left()
+
     def test_a_slurmd_dies(self):
         self.slurm = Slurm(self)
         with self.subTest("the run does not need it"):
