@@ -141,8 +141,10 @@ static struct view_bucket *add_slot(struct view_index *index, struct index_row *
         widen(index, longest);
     }
     if (n > row->room && index_reserve(row, n) < 0) return NULL;
-    memmove(row->slots + front, row->slots, row->n * sizeof *row->slots);
-    memset(row->slots, 0, front * sizeof *row->slots);
+    if (front > 0) {
+        memmove(row->slots + front, row->slots, row->n * sizeof *row->slots);
+        memset(row->slots, 0, front * sizeof *row->slots);
+    }
     memset(row->slots + front + row->n, 0, (n - front - row->n) * sizeof *row->slots);
     index->n_slots += n - row->n;
     row->base -= (int64_t)front;
