@@ -127,6 +127,10 @@ static void send_out(struct worker_channel *channel) {
     if (channel->speaker->finishing) drop_answers(channel);
 }
 
+bool channel_is_answering(const struct worker_channel *channel) {
+    return channel->waiting != WAITING_NOTHING || channel->value != NULL;
+}
+
 void channel_answer(struct worker_channel *channel, const char *format, ...) {
     char text[2048];
     va_list args;
@@ -149,7 +153,7 @@ static size_t take_line(struct worker_channel *channel, char *bytes, size_t size
         return end != NULL ? length + 1 : size;
     }
     if (length > WORKER_LINE_MAX) {
-        channel->stalled = channel->waiting != WAITING_NOTHING;
+        channel->stalled = channel_is_answering(channel);
         if (channel->stalled) return 0;
         channel_answer(channel, "error a line is longer than %d bytes", WORKER_LINE_MAX);
         channel->skipping = end == NULL;
@@ -162,11 +166,12 @@ static size_t take_line(struct worker_channel *channel, char *bytes, size_t size
     return value < 0 ? 0 : length + 1 + (size_t)value;
 }
 
-/* Understands what it can, while who asks reads the answers; returns how many bytes that were. */
+/* Understands what it can, while who asks reads the answers; returns how many bytes that were. At the end of
+ * the worker there may be nobody who reads them, and what it said is taken all the same. */
 static size_t understand(struct worker_channel *channel, char *bytes, size_t size) {
-    size_t at = 0;
+    size_t at = 0, most = channel->speaker->taking ? SEND_MAX : OUT_MAX;
     channel->stalled = false;
-    while (at < size && is_open(channel) && channel->out.size < OUT_MAX) {
+    while (at < size && is_open(channel) && channel->out.size < most) {
         size_t taken = channel->skip_bytes < size - at ? channel->skip_bytes : size - at;
         channel->skip_bytes -= taken;
         if (taken == 0) taken = take_line(channel, bytes + at, size - at);
@@ -234,8 +239,9 @@ static ssize_t receive(struct worker_channel *channel, size_t most) {
 }
 
 static bool may_read(struct worker_channel *channel) {
-    return is_open(channel) && !channel->stalled && !has_more(channel) &&
-           (channel->speaker->taking || !outbox_must_rest(channel->speaker->all->outbox, &channel->source));
+    if (!is_open(channel) || channel->stalled) return false;
+    return channel->speaker->taking ||
+           (!has_more(channel) && !outbox_must_rest(channel->speaker->all->outbox, &channel->source));
 }
 
 /* One read; returns how many bytes it gave, 0 when there is nothing more to take now. At its end a channel is

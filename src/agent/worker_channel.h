@@ -85,7 +85,7 @@ struct speaker {
     } writing[SPEAKER_WRITING_MAX];
     bool ready, rendezvous;
     nanoseconds heard; /* when it last said or got something, looks at others' reports aside; monotonic */
-    bool taking;       /* what it has said is read though the controller does not keep up */
+    bool taking;       /* what it has said is read though neither the controller nor its answers keep up */
     bool finishing;    /* an empty socket is as good as a closed one */
     unsigned n_channels;
     struct worker_channel *channels; /* in the order in which they were opened, for that of what they say */

@@ -15,7 +15,7 @@
 #include "worker/link.h"
 
 long worker_request_refuse(struct worker_request *request, const char *why) {
-    if (request->channel->waiting != WAITING_NOTHING) return REQUEST_LATER; /* answers keep their order */
+    if (channel_is_answering(request->channel)) return REQUEST_LATER; /* answers keep their order */
     channel_answer(request->channel, "error %s", why);
     return 0;
 }
@@ -139,7 +139,7 @@ long worker_request_handle(struct worker_channel *channel, char *line, size_t si
                       "checkpoints, reported, commit, abort, set, get, wait, add, gather and open are known");
     } else {
         request.at = line + verb->size + (line[verb->size] == ' ');
-        bool early = verb->in_turn && channel->waiting != WAITING_NOTHING;
+        bool early = verb->in_turn && channel_is_answering(channel);
         result = early ? REQUEST_LATER : verb->handle(&request);
         if (result == REQUEST_LATER) {
             /* Handlers split a line in place, and may have to see it again: what they cut is put together
@@ -148,6 +148,6 @@ long worker_request_handle(struct worker_channel *channel, char *line, size_t si
                 if (line[i] == '\0') line[i] = ' ';
         }
     }
-    if (result == REQUEST_LATER) channel->stalled = channel->waiting != WAITING_NOTHING;
+    if (result == REQUEST_LATER) channel->stalled = channel_is_answering(channel);
     return result;
 }

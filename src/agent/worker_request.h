@@ -52,6 +52,9 @@ void channel_keep_asked(struct worker_channel *channel, const Wire__Message *mes
 /* What was asked is answered so: what another controller would have to know of it is kept (worker_store.c). */
 void channel_note_answer(struct worker_channel *channel, Wire__Answer__Status status);
 
+/* What it has asked is not answered yet, or the value of the answer is on its way: another answer must wait. */
+bool channel_is_answering(const struct worker_channel *channel);
+
 /* Adds an answer, a newline is put behind it. */
 void channel_answer(struct worker_channel *channel, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

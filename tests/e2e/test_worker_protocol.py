@@ -132,6 +132,35 @@ os._exit(0)
         self.assertEqual([{"rank": 1}], self.reports(1))
         self.assertEqual([1], self.checkpoints())
 
+    def test_none_comes_behind_the_end_of_a_worker_that_did_not_read_its_answer(self):
+        """More than the socket holds is on its way to it, and a child that has the socket outlives it, and reads the answers in its place."""
+        self.workers(2, r"""
+if RANK == 1:
+    number, path = c.begin(rank=1)
+    c.set("begun", b"")
+    answer = c.ask("commit %d []" % number)
+    assert answer[0].startswith("ok "), answer
+    os._exit(0)
+c.wait("begun")
+c.set("large", b"x" * (1 << 20))
+c.say("get large")
+c.socket.recv(1, socket.MSG_PEEK)
+me = os.getpid()
+if os.fork() == 0:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    while os.getppid() == me: time.sleep(0.01)
+    answers = [c.hear(), c.hear()]
+    assert answers == [("value", b"x" * (1 << 20)), ("value", b"7")], [len(value) for _, value in answers]
+    open("heard", "w").close()
+    os._exit(0)
+c.report(rank=0)
+c.say("add n 7")
+os._exit(0)
+""", "--grace", "1h")
+        self.assertEqual([{"rank": 0}], self.reports(0))
+        self.assertEqual([1], self.checkpoints())
+        self.assertTrue(os.path.exists(os.path.join(self.work, "heard")))
+
     def test_of_the_fastest_worker(self):
         """More than any queue holds, without a pause."""
         self.workers(2, "for i in range(100): c.socket.sendall(b'report {\"a\": 1, \"b\": 2.5}\\n' * 500)\n")
