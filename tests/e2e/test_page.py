@@ -321,6 +321,33 @@ class Page(PageCase):
         with open(download.value.path()) as file:
             self.assertEqual({"train/loss", "val/loss"}, {line.split(",")[1] for line in file.read().splitlines()[1:]})
 
+    def test_losses_have_the_first_plots(self):
+        """Also those that have a group, of which the others stay together."""
+        run = Journal(self.storage, "several")
+        run.begin(1)
+        for n in range(1, 4):
+            run.report(n, 1, 0, n, {"accuracy": n / 4, "train/lr": 0.1, "train/loss": 1 / n, "step": n})
+        run.done(5)
+        server = self.serve()
+        page = self.open(server, f"&run={server.ids()['several']}&tab=plots")
+        expect(page.locator(".card .title")).to_have_text(["train/loss", "accuracy", "step", "train/lr"])
+        page.get_by_role("button", name="train 1").click()
+        expect(page.locator(".card .title")).to_have_text(["train/loss", "accuracy", "step"])
+
+    def test_the_best_of_runs_is_told_of_plots_that_are_not_seen(self):
+        names = ["loss", "b", "c", "d", "e", "f"]
+        for i, name in enumerate(("one", "two"), 1):
+            run = Journal(self.storage, name)
+            run.begin(1)
+            for n in range(1, 4):
+                run.report(n, 1, 0, n, {metric: i + n for metric in names})
+            run.done(5)
+        server = self.serve()
+        ids = server.ids()
+        page = self.open(server, f"&compare={ids['one']},{ids['two']}", self.browser.new_context(viewport={"width": 500, "height": 300}))
+        for metric in names:
+            expect(page.locator(f"td.best[data-metric={metric}]")).to_have_text(["2", "3"])
+
     def test_hardware_that_was_said_last(self):
         path = make_a(self.storage, numbers=3)
         make_usage(path, [(0, "n1", what, device, value if device else 0)

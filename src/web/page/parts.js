@@ -94,7 +94,7 @@ export function attempts(context) {
 async function events(run) {
   const reply = await api(`runs/${run.id}/events`, { limit: 1000 });
   const known = new Set(["sequence", "time", "kind", "attempt", "rank", "node"]);
-  const rest = (event) => Object.entries({ ...event, ...event.data, data: null }).filter(([key, value]) => !known.has(key) && value !== null && value !== "").map(([key, value]) => `${key} ${typeof value === "object" ? JSON.stringify(value) : value}`).join("  ");
+  const rest = (event) => Object.entries({ ...event, ...event.data, data: null }).filter(([key, value]) => !known.has(key) && value !== null && value !== "").map(([key, value]) => `${key} ${typeof value === "object" ? JSON.stringify(value) : value}`).join(" · ");
   return table(["#", "time", "what", "#attempt", "#rank", "#node", ""], reply.events.slice(-300).reverse().map((event) => h("tr", {}, num(event.sequence), td(h("span", { title: stamp(event.time) }, stamp(event.time).slice(11))), td(event.kind), num(event.attempt || ""), num(event.rank >= 0 ? event.rank : ""), num(event.node >= 0 ? event.node : ""), td(h("span", { class: "dim" }, label(rest(event), 110))))));
 }
 

@@ -144,8 +144,8 @@ export class Plot {
   }
 
   /* The browser itself tells of what is in sight when it has painted it, without a plot. */
-  begin() {
-    if (this.stale !== false && inSight(this.element)) this.load();
+  begin(unseen) {
+    if (this.stale !== false && (unseen || inSight(this.element))) this.load();
   }
 
   async load() {
@@ -452,8 +452,9 @@ class Together extends Plot {
   }
 }
 
-/* Cards of the metrics: loss-like ones first, then those most reported; "a/b" under "a". */
-export function grid(place, { runs, metrics, onSeries, news, onEnd, filter, together }) {
+/* Cards of the metrics: losses first, then those most reported; "a/b" that is none under "a". `wanted`: names that are asked for
+ * before they are seen. */
+export function grid(place, { runs, metrics, wanted, onSeries, news, onEnd, filter, together }) {
   const cards = new Map(), folded = new Set();
   const draw = () => {
     const words = (filter?.value || "").trim();
@@ -473,7 +474,7 @@ export function grid(place, { runs, metrics, onSeries, news, onEnd, filter, toge
     }
     const groups = new Map([["", []]]);
     for (const metric of sorted.slice(0, NAMES)) {
-      const group = metric.name.includes("/") ? metric.name.split("/")[0] : "";
+      const group = rank(metric.name) > 0 && metric.name.includes("/") ? metric.name.split("/")[0] : "";
       if (!groups.has(group)) groups.set(group, []);
       groups.get(group).push(metric);
     }
@@ -489,7 +490,7 @@ export function grid(place, { runs, metrics, onSeries, news, onEnd, filter, toge
     }
     fill(place, shown, sorted.length > NAMES && h("div", { class: "group" }, `${sorted.length - NAMES} more: filter by name`),
       !shown.length && h("div", { class: "note group" }, words ? "No metric has such a name." : "Nothing was reported yet. In a worker: ", !words && h("code", {}, "trainyard.report({\"loss\": loss})")));
-    for (const plot of plots) plot.begin();
+    for (const plot of plots) plot.begin(wanted?.has(plot.metric));
   };
   let last = {};
   onState(() => {

@@ -175,5 +175,5 @@ export async function compare({ top, main, bar, onEnd }, ids) {
     }
   };
   plotControls(controls, onEnd);
-  grid(cards, { runs: all, metrics: [...names.values()], onSeries: best, onEnd });
+  grid(cards, { runs: all, metrics: [...names.values()], wanted: new Set(shown.map((metric) => metric.name)), onSeries: best, onEnd });
 }
