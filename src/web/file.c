@@ -57,7 +57,7 @@ static const char head[] =
     ");gap:12px}figure{margin:0;background:var(--c);border:1px solid var(--l);border-radius:6px;padding:8px "
     "10px}figcaption{"
     "font-weight:600;overflow:hidden;text-overflow:ellipsis;white-space:nowrap}figcaption "
-    "span{float:right;font-weight:400;color:"
+    "span{float:right;font-weight:400;font-size:11.5px;color:"
     "var(--d)}svg{display:block;width:100%}text{font-size:10px;fill:var(--d)}.g{stroke:var(--l)}pre{background:"
     "var(--c);border:"
     "1px solid var(--l);border-radius:6px;padding:8px "
@@ -570,6 +570,13 @@ static int put_slowest(struct buffer *out, const char *path, ty_error *err) {
     return 0;
 }
 
+static void put_number_if(struct buffer *out, const json_t *number) {
+    if (json_is_number(number))
+        buffer_printf(out, "%.6g", json_number_value(number));
+    else
+        buffer_char(out, '-');
+}
+
 static int put_checkpoints(struct buffer *out, const char *path, ty_error *err) {
     CLEANUP(buffer_done) struct buffer text = {0};
     int result = view_checkpoints_encode(path, &text, err);
@@ -582,13 +589,15 @@ static int put_checkpoints(struct buffer *out, const char *path, ty_error *err) 
                      "class=\"n\">place<th class=\"n\">score<th>"
                      "committed</tr>\n");
     for (size_t i = 0; i < json_array_size(list) && i < CHECKPOINTS; i++) {
-        const json_t *one = json_array_get(list, i), *score = json_object_get(one, "score");
+        const json_t *one = json_array_get(list, i), *place = json_object_get(one, "rank"),
+                     *score = json_object_get(one, "score");
         buffer_text(out, "<tr><td>");
         put_text(out, json_string_value(json_object_get(one, "name")), NAME_SHOWN);
-        buffer_printf(out, "<td class=\"n\">%lld<td class=\"n\">%lld<td class=\"n\">",
-                      (long long)json_integer_value(json_object_get(one, "number")),
-                      (long long)json_integer_value(json_object_get(one, "rank")));
-        if (json_is_number(score)) buffer_printf(out, "%.6g", json_number_value(score));
+        buffer_printf(out, "<td class=\"n\">%lld<td class=\"n\">",
+                      (long long)json_integer_value(json_object_get(one, "number")));
+        put_number_if(out, place);
+        buffer_text(out, "<td class=\"n\">");
+        put_number_if(out, score);
         buffer_text(out, "<td>");
         put_time(out, json_number_value(json_object_get(one, "time")));
         buffer_text(out, "</tr>\n");

@@ -392,6 +392,8 @@ class Runs(DashboardCase):
             if names == ["a"]:
                 self.assertIn("max 99 @5", page)
                 self.assertIn("1 not finite", page)
+            if names == ["b"]:  # nothing scores its checkpoint
+                self.assertIn('checkpoint_000100<td class="n">100<td class="n">-<td class="n">-<td>', page)
         self.assertEqual(os.stat(path).st_mode & 0o777, 0o666 & ~current_umask())
         done = self.trainyard("dashboard", "--storage-path", self.storage, "a", "-o", os.path.join(self.place, "no", "page.html"))
         self.assertNotEqual(0, done.status)
