@@ -469,6 +469,25 @@ class Page(PageCase):
         page.locator(".hit").nth(2).click()
         expect(page.locator("pre.log mark")).to_have_text("rank 9: Needle <b>")
 
+    def test_a_hit_in_a_line_of_several_colours(self):
+        """It is the one that was chosen of equal lines, and is shown as on a terminal."""
+        run = Journal(self.storage, "a")
+        run.log(0, "é line\nstep \x1b[1;31mneedle\x1b[0m end\n" * 3)
+        run.done(1)
+        server = self.serve()
+        page = self.open(server, f"&run={server.ids()['a']}&tab=logs")
+        page.get_by_placeholder("search all ranks").fill("needle")
+        expect(page.locator(".hit .cut")).to_have_text(["step needle end"] * 3)
+        page.locator(".hit").nth(1).click()
+        expect(page.locator("pre.log mark")).to_have_text("step needle end")
+        expect(page.locator("pre.log mark .f1")).to_have_text("needle")
+        self.assertEqual("é line\nstep needle end\né line\n", page.evaluate("""() => {
+            const before = document.createRange();
+            before.setStart(document.querySelector("pre.log"), 0);
+            before.setEndBefore(document.querySelector("pre.log mark"));
+            return before.toString();
+        }"""))
+
     def test_no_runs_yet(self):
         page = self.open(self.serve())
         expect(page.locator(".note")).to_contain_text("trainyard run -n 4 -- PROG")

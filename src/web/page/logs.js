@@ -33,6 +33,9 @@ export function coloured(text) {
   return out;
 }
 
+/* The same without colours. */
+const bare = (text) => coloured(text).map((part) => part.textContent ?? part).join("");
+
 class Pane {
   constructor(run, rank, close) {
     Object.assign(this, { run, rank, from: 0, next: null, size: 0, text: "", follow: true, reading: Promise.resolve(), due: false });
@@ -137,26 +140,25 @@ class Pane {
     this.body.scrollTop += this.body.scrollHeight - height;
   }
 
-  /* The line is in the middle, and marked. */
-  show(line) {
-    const wanted = coloured(line).map((part) => part.textContent ?? part).join("");
-    const walker = document.createTreeWalker(this.body, NodeFilter.SHOW_TEXT);
-    for (let node; (node = walker.nextNode()); ) {
-      const at = node.textContent.indexOf(wanted);
-      if (at < 0) continue;
-      const rest = node.splitText(at);
-      rest.splitText(wanted.length);
-      const mark = h("mark", {}, wanted);
-      rest.replaceWith(mark);
-      mark.scrollIntoView({ block: "center" });
-      return;
+  /* The line there is in the middle, and marked: its parts of several colours together. */
+  show(line, offset) {
+    const wanted = bare(line), text = this.body.textContent, before = new TextEncoder().encode(this.text).slice(0, offset - this.from);
+    const there = text.indexOf(wanted, bare(new TextDecoder().decode(before)).length), at = there < 0 ? text.indexOf(wanted) : there;
+    if (!wanted || at < 0) return;
+    const range = document.createRange(), walker = document.createTreeWalker(this.body, NodeFilter.SHOW_TEXT), end = at + wanted.length;
+    for (let node, passed = 0; passed < end && (node = walker.nextNode()); passed += node.length) {
+      if (at >= passed && at < passed + node.length) range.setStart(node, at - passed);
+      if (end <= passed + node.length) range.setEnd(node, end - passed);
     }
+    const mark = h("mark", {}, range.extractContents());
+    range.insertNode(mark);
+    mark.scrollIntoView({ block: "center" });
   }
 }
 
 function marked(line, text) {
-  const at = line.toLowerCase().indexOf(text.toLowerCase());
-  return at < 0 ? plain(line) : [plain(line.slice(0, at)), h("mark", {}, line.slice(at, at + text.length)), plain(line.slice(at + text.length))];
+  const shown = bare(line), at = shown.toLowerCase().indexOf(text.toLowerCase());
+  return at < 0 ? plain(shown) : [plain(shown.slice(0, at)), h("mark", {}, shown.slice(at, at + text.length)), plain(shown.slice(at + text.length))];
 }
 
 export async function logs({ run, main, controls, news, onEnd, fail }) {
@@ -190,7 +192,7 @@ export async function logs({ run, main, controls, news, onEnd, fail }) {
     fill(box, panes.map((pane) => pane.element));
     for (const pane of panes) pane.closer.hidden = panes.length < 2;
     mark();
-    for (const pane of panes) if (pane.next === null) pane.open(offset).then(() => line !== undefined && pane.show(line));
+    for (const pane of panes) if (pane.next === null) pane.open(offset).then(() => line !== undefined && pane.show(line, offset));
   };
 
   let asked = 0;
