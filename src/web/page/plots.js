@@ -520,7 +520,7 @@ export function grid(place, { runs, metrics, wanted, onSeries, news, onEnd, filt
 }
 
 export async function plots({ run, main, controls, news, onEnd }) {
-  const filter = h("input", { class: "filter", type: "search", placeholder: "filter metrics", size: 16, value: state().metrics || "" });
+  const filter = h("input", { class: "filter", type: "search", placeholder: "filter metrics", size: 12, value: state().metrics || "" });
   const together = h("input", { type: "checkbox", checked: state().together === "1" });
   const cards = h("div", { class: "grid" });
   const metrics = await api(`runs/${run.id}/metrics`);
