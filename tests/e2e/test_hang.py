@@ -123,20 +123,21 @@ class Hangs(RunCase):
         self.assertNotIn("never reported", finished.err)
 
     def test_signs_of_life_of_a_program_that_never_reports(self):
-        """It works; or a child of its does; or it prints; or its processes come and go."""
-        spin = "%s -S -E -c 'import time; end = time.monotonic() + 4\nwhile time.monotonic() < end: pass'" % PYTHON
-        says = "%s -S -E -u -c 'import time\nfor i in range(8): print(i); time.sleep(0.5)'" % PYTHON
-        for script in ("exec " + spin, "(%s) & wait" % spin, "exec " + says, "for i in 1 2 3 4 5 6 7 8; do sleep 0.5; done"):
-            with self.subTest(script=script):
-                self.assert_status(0, self.finish(self.silent(script, "--hang-timeout", "2s")))
+        """It works; or a child of its does; or it prints; or its processes come and go. Each far more often than it must."""
+        spin = "%s -S -E -c 'import time; end = time.monotonic() + 15\nwhile time.monotonic() < end: pass'" % PYTHON
+        says = "%s -S -E -u -c 'import time\nfor i in range(30): print(i); time.sleep(0.5)'" % PYTHON
+        comes = "i=0; while [ $((i += 1)) -le 30 ]; do sleep 0.5; done"
+        for process in [self.silent(script, "--hang-timeout", "10s") for script in ("exec " + spin, "(%s) & wait" % spin, "exec " + says, comes)]:
+            with self.subTest(process.args[-1]):
+                self.assert_status(0, self.finish(process))
 
     def silent(self, script, *options):
         return self.start_run(*options, "--", "sh", "-c", script)
 
     def test_a_shell_beats_by_hand(self):
         script = ("say() { echo \"$*\" >&$TRAINYARD_FD; }; say ready; "
-                  "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do sleep 0.5; say heartbeat; done")
-        self.assert_status(0, self.finish(self.shell(script, "--hang-timeout", "4s")))
+                  "i=0; while [ $((i += 1)) -le 24 ]; do sleep 0.5; say heartbeat; done")
+        self.assert_status(0, self.finish(self.shell(script, "--hang-timeout", "10s")))
 
     def test_a_worker_that_closed_its_channel_is_told_as_such(self):
         script = "echo ready >&$TRAINYARD_FD; exec 0<&- 1>&- 2>&- 3>&-; sleep 100000"
