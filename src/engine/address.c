@@ -34,7 +34,7 @@ int address_parse(const char *text, struct address_name *name, ty_error *err) {
         return ty_fail(err, TY_EUSAGE, "\"%.200s\": an IPv6 address stands in brackets: %s", text, FORM);
     }
     size_t size = (size_t)(end - begin);
-    if (size == 0 || size >= sizeof name->host)
+    if (size == 0 || size >= sizeof name->host || strcspn(begin, " \t\r\n") < size)
         return ty_fail(err, TY_EUSAGE, "\"%.200s\" has no host: %s", text, FORM);
     if (!str_to_int64(colon + 1, 0, UINT16_MAX, &port))
         return ty_fail(err, TY_EUSAGE, "\"%.200s\": a port is a number from 0 to 65535", text);
@@ -107,9 +107,16 @@ bool address_of_interface(const struct ifaddrs *from, struct address *address) {
     return address->socket.ss_family != AF_INET6 || !IN6_IS_ADDR_LINKLOCAL(v6_of(address));
 }
 
+/* ::ffff:10.0.0.1 is IPv4: a socket of IPv6 alone has it not. */
 bool address_of(const struct sockaddr *from, struct address *address) {
     if (from == NULL || (from->sa_family != AF_INET && from->sa_family != AF_INET6)) return false;
     *address = (struct address){0};
+    const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)from;
+    if (from->sa_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&six->sin6_addr)) {
+        struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = six->sin6_port};
+        memcpy(&four.sin_addr, &six->sin6_addr.s6_addr[12], sizeof four.sin_addr);
+        return address_of((const struct sockaddr *)&four, address);
+    }
     address->size = from->sa_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
     memcpy(&address->socket, from, address->size);
     return true;

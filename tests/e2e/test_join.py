@@ -126,7 +126,7 @@ class Joined(JoinCase):
 
     def test_several_names_of_one_address(self):
         """The line is the same on each node."""
-        for several in ("localhost:%d,127.0.0.1:%d", "127.0.0.1:%d,localhost:%d", "127.0.0.1:%d,127.0.0.1:%d"):
+        for several in ("[::ffff:127.0.0.1]:%d,127.0.0.1:%d", "localhost:%d,127.0.0.1:%d", "127.0.0.1:%d,localhost:%d", "127.0.0.1:%d,127.0.0.1:%d"):
             with self.subTest(several):
                 self.meeting = several % (self.port, self.port)
                 self.assert_statuses(0, self.all_nodes("-n", 2, "--placement", "SPREAD", "--", "true"))
@@ -557,6 +557,7 @@ class Refused(JoinCase):
             (("--nnodes", "0", "--node-rank", "0", "--rendezvous", self.meeting), ("--nnodes 0",)),
             (("--nnodes", "3:2", "--node-rank", "0", "--rendezvous", self.meeting), ("--nnodes 3:2",)),
             (("--nnodes", "2", "--node-rank", "0", "--rendezvous", "127.0.0.1"), ("port",)),
+            (("--nnodes", "2", "--node-rank", "1", "--rendezvous", "127.0.0.1:1, 127.0.0.1:2"), ("--rendezvous", '" 127.0.0.1:2" has no host')),
             (("--nnodes", "2", "--node-rank", "0", "--rendezvous", "0.0.0.0:0"), ("no key", "openssl rand -hex 32")),
             (("--nnodes", "2", "--node-rank", "1", "--rendezvous", "192.0.2.1:9"), ("no key",)),
         ):
