@@ -8,7 +8,6 @@
 
 #include "accelerator/vendors.h"
 #include "base/cleanup.h"
-#include "base/str.h"
 
 static const struct {
     const char *machine;

@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "agent/worker_request.h"
-#include "base/cleanup.h"
 #include "base/process.h"
 
 /* A busy machine lets a timer wait so long. */

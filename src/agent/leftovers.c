@@ -6,11 +6,9 @@
 #include <dirent.h>
 #include <signal.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "base/file.h"
 #include "base/log.h"
 #include "base/process.h"
 #include "base/str.h"

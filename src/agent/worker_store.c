@@ -1,7 +1,6 @@
 /* What a worker asks of the run's store, and of the other ranks' reports: checked here, answered by the
  * controller. What the store does with a request is in run/store.c. */
 #include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "agent/worker_request.h"

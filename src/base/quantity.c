@@ -4,7 +4,6 @@
 #include "base/quantity.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/str.h"

@@ -16,7 +16,6 @@
 #include "base/array.h"
 #include "base/block.h"
 #include "base/cleanup.h"
-#include "base/str.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/tree.h"

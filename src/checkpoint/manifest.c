@@ -5,7 +5,6 @@
 #include "checkpoint/copy.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>

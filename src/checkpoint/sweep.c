@@ -3,7 +3,6 @@
  * (controller/run_removal.c). */
 #include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

@@ -10,7 +10,6 @@
 
 #include "base/array.h"
 #include "base/cleanup.h"
-#include "base/document.h"
 #include "base/metrics.h"
 #include "base/str.h"
 #include "checkpoint/checkpoint.h"

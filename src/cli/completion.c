@@ -3,8 +3,6 @@
  * options, words that a value may be, names of runs, or what kind of name the shell knows itself (files). The
  * script of each shell only carries the question and the answer. */
 #include <ctype.h>
-#include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/buffer.h"

@@ -9,11 +9,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "agent/spawn.h"
 #include "base/cleanup.h"
-#include "base/str.h"
 
 struct image {
     const unsigned char *bytes;

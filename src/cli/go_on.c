@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <string.h>
 
-#include "base/cleanup.h"
 #include "base/shell.h"
 #include "base/str.h"
 

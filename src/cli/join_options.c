@@ -3,7 +3,6 @@
  * How nodes find each other is the engine's (engine/rendezvous.h). */
 #include "cli/run_options.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"

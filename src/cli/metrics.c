@@ -3,11 +3,8 @@
  * jsonl, TensorBoard) can be followed, since each is written once; the others are made of all reports. */
 #include <errno.h>
 #include <fcntl.h>
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/buffer.h"

@@ -3,11 +3,9 @@
  * pipe, which never holds it, and what comes out is copied by a process of its own: nobody's child, with no
  * descriptor but these, which goes on until all is in the file, whatever becomes of the command. Where no such
  * process can be had the command writes itself. */
-#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -17,7 +15,6 @@
 
 #include "base/buffer.h"
 #include "base/cleanup.h"
-#include "base/duration.h"
 #include "base/file.h"
 #include "base/kernel.h"
 #include "cli/terminal.h"

@@ -2,7 +2,6 @@
  * pays. The run's own state machine on a virtual cluster; starts nothing. Nothing is measured: what things take
  * is what the options say. */
 #include <stdint.h>
-#include <stdio.h>
 
 #include "base/buffer.h"
 #include "base/cleanup.h"

@@ -3,8 +3,6 @@
  * engine/slurm.h; nothing is submitted here. */
 #include "cli/run_options.h"
 
-#include <errno.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/cleanup.h"

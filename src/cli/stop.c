@@ -2,8 +2,6 @@
  * that holds the run's lock, on this machine. It returns when nobody holds that lock any more, the one sign of
  * an end that crosses users and containers; what the run makes of the signal is the run's
  * (controller/interruption.c). */
-#include <errno.h>
-#include <stdlib.h>
 #include <time.h>
 
 #include "base/buffer.h"
@@ -11,7 +9,6 @@
 #include "base/duration.h"
 #include "base/shell.h"
 #include "cli/command.h"
-#include "controller/run_directory.h"
 #include "controller/run_lock.h"
 
 struct stop_options {

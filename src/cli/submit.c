@@ -14,7 +14,6 @@
 #include "base/cleanup.h"
 #include "base/file.h"
 #include "base/shell.h"
-#include "base/str.h"
 #include "cli/command.h"
 #include "cli/run_options.h"
 #include "cli/terminal.h"

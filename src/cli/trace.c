@@ -2,8 +2,6 @@
  * span of reports. Here are the options and the file; what a trace holds is made in view/trace.c, piece by
  * piece, so that a long run does not lie in memory. */
 #include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include <zlib.h>

@@ -3,7 +3,6 @@
  * A run that has the name later is not taken for the one that was waited for. */
 #include <errno.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +10,6 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "cli/command.h"
-#include "controller/run_directory.h"
 #include "view/scan.h"
 #include "view/summary.h"
 #include "view/values.h"

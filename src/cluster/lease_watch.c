@@ -2,7 +2,6 @@
  * holder was killed, as the end of writing to it; a polite end is told as its removal. What is free then is
  * read anew by whoever waited. */
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/inotify.h>

@@ -1,7 +1,6 @@
 /* ty_cluster_nodes: JSON in, JSON out, for the Python face and other languages. The keys of the request are
  * those of a cluster's overrides; the answer has a node's resources, labels and devices as a run would offer
  * them. Nothing is claimed by it. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"

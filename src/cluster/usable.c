@@ -4,7 +4,6 @@
 #include "cluster/cluster.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>

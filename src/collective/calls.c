@@ -2,7 +2,6 @@
  * become the fields of a request, and nothing is checked: a wrong argument takes part as an invalid call, so
  * that all ranks hear of it (collective.c). */
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/cleanup.h"
 #include "collective/comm.h"

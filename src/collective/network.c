@@ -5,7 +5,6 @@
 #include <pthread.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/kernel.h"

@@ -9,7 +9,6 @@
  * and then says that it is done with the round, and waits for all. */
 #include <string.h>
 
-#include "base/cleanup.h"
 #include "collective/comm.h"
 #include "collective/reduce.h"
 #include "collective/segment.h"

@@ -1,7 +1,6 @@
 /* Faults on purpose (--chaos): carries out the schedule of run/chaos.h on this run's workers, and tells each as
  * it happens. The time runs from the first launch on, through restarts: a fault whose worker does not run just
  * then is told, and passes. */
-#include <stdio.h>
 
 #include "base/log.h"
 #include "controller/ty_run.h"

@@ -6,7 +6,6 @@
  * thread that wrote, so that nobody else's is touched. */
 #include "controller/controller.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>

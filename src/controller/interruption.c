@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "base/error.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "controller/ty_run.h"

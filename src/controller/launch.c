@@ -13,7 +13,6 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/module.h"
-#include "base/str.h"
 #include "cluster/topology.h"
 #include "controller/ty_run.h"
 #include "engine/join.h"

@@ -3,14 +3,11 @@
  * written of events, and when it is written, is records.c's. */
 #include <math.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "base/document.h"
-#include "base/error.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "controller/ty_run.h"

@@ -3,7 +3,6 @@
  * nothing behind. A run that is there and is resumed is locked before anybody is waited for. */
 #include <errno.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

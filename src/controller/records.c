@@ -7,12 +7,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/array.h"
 #include "base/buffer.h"
 #include "base/cleanup.h"
-#include "base/descriptors.h"
 #include "controller/run_lock.h"
 
 enum { FULL = 4 << 20 }; /* bytes that may gather: 20,000 reports or so */

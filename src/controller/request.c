@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/document.h"
 #include "base/environment.h"

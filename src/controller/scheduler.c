@@ -7,7 +7,6 @@
 
 #include "base/cleanup.h"
 #include "base/log.h"
-#include "base/str.h"
 #include "controller/ty_run.h"
 
 static const nanoseconds FIRST_LOOK = 3 * NS_PER_S, INTERVAL = 30 * NS_PER_S;

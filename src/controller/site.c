@@ -14,7 +14,6 @@
 #include "base/cleanup.h"
 #include "base/document.h"
 #include "base/file.h"
-#include "base/str.h"
 
 enum { FILES = 2, SITE_FILE_MAX = 1 << 20 };
 

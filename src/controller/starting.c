@@ -1,7 +1,6 @@
 /* What an agent that joined is told when the run starts it: the devices of its node that the run takes, which
  * it claims there, and the programs of the workers, which are to be the same there as here. How such a node
  * joins is the engine's (engine/rendezvous.h). */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

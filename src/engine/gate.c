@@ -11,7 +11,6 @@
 
 #include "base/cleanup.h"
 #include "base/descriptors.h"
-#include "base/error.h"
 
 enum { BACKLOG = 1024 };
 

@@ -1,7 +1,6 @@
 /* Messages on their way. Those that take no time go through a ring, which makes a calm cluster of many nodes
  * cheap; the others have a timer each, keep the order of their node, and wait where a partition cuts it off, or
  * its agent is stopped. A doubled message comes again later, out of order. */
-#include <errno.h>
 #include <stdlib.h>
 
 #include "engine/sim_internal.h"

@@ -3,7 +3,6 @@
  * asked for by task gives them to steps by task only, so there the step has all tasks, and the first one of
  * each node is the agent (docs/spec/slurm.md 4.4). No options of its own. */
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,6 @@
  * again when the machines were taken away, as often as it may; the run is then gone on with, by its name. */
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"

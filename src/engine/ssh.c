@@ -5,7 +5,6 @@
 #include "engine/join.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/cleanup.h"
 #include "base/error.h"

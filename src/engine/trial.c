@@ -13,7 +13,6 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
-#include "base/str.h"
 #include "engine/address.h"
 #include "engine/gate.h"
 

@@ -4,10 +4,7 @@
 #include "engine/join_node.h"
 
 #include <errno.h>
-#include <netinet/in.h>
-#include <unistd.h>
 
-#include "base/cleanup.h"
 #include "wire/channel.h"
 #include "wire/tls.h"
 

@@ -4,7 +4,6 @@
 #include "placement/explain.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/array.h"

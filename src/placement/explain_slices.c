@@ -2,7 +2,6 @@
  * divisible, or one host that has too little. Says the first of these that is so; the words for plain
  * workers are in explain.c. */
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"

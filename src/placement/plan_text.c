@@ -5,7 +5,6 @@
  *       gpu01  GPU [0][1][2][3][#][.]  CPU 16 of 64  ranks 0-3
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/str.h"

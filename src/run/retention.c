@@ -4,7 +4,6 @@
 #include "run/settings.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"

@@ -2,13 +2,11 @@
  * agent. What is sampled is in usage_node.c, usage_workers.c and a file for each vendor. */
 #include <errno.h>
 #include <poll.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/error.h"
 #include "base/str.h"
 #include "usage/usage.h"
 

@@ -7,8 +7,6 @@
 
 #include "accelerator/accelerator.h"
 #include "accelerator/vendors.h"
-#include "base/cleanup.h"
-#include "base/str.h"
 #include "usage/usage.h"
 
 struct monitor {

@@ -1,6 +1,5 @@
 /* What happens to devices: what a fault is called and how much it explains, and those that are found by
  * comparing a sample with the one before. What a fault means for a run is decided there (run/fault.c). */
-#include <string.h>
 
 #include "base/cleanup.h"
 #include "usage/usage.h"

@@ -5,7 +5,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { WHOLE_MAX = 1000000000 };
@@ -56,10 +55,6 @@ void encode_number(struct buffer *out, double number) {
 
 void encode_number_if(struct buffer *out, bool known, double number) {
     encode_number(out, known ? number : (double)NAN);
-}
-
-void encode_count(struct buffer *out, uint64_t count) {
-    encode_int(out, (int64_t)count);
 }
 
 void encode_rank(struct buffer *out, int rank) {

@@ -10,9 +10,8 @@
 /* With as few digits as give the same number back. */
 void encode_number(struct buffer *out, double number);
 void encode_number_if(struct buffer *out, bool known, double number); /* else null */
-void encode_count(struct buffer *out, uint64_t count);
-void encode_int(struct buffer *out, int64_t number); /* fast, for many of them */
-void encode_rank(struct buffer *out, int rank);      /* -1: null */
+void encode_int(struct buffer *out, int64_t number);                  /* fast, for many of them */
+void encode_rank(struct buffer *out, int rank);                       /* -1: null */
 void encode_base64(struct buffer *out, const unsigned char *bytes, size_t size);
 
 /* `"exact": ..., "scanned": ...`: whether all reports were read, and which share of them. */

@@ -3,9 +3,7 @@
  * does with the text is the caller's. */
 #include "view/export.h"
 
-#include <ctype.h>
 #include <errno.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 

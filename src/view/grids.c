@@ -3,7 +3,6 @@
  * state. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/cleanup.h"
 #include "view/encode.h"

@@ -1,6 +1,5 @@
 /* How often which values were reported: of few reports all are counted at once, of many in the background
  * (drawings.h), and a sample until then. */
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -89,7 +88,7 @@ static void encode_counts(const uint64_t *counts, size_t n, struct buffer *out) 
     }
     for (size_t i = 0; i < n; i++) {
         buffer_char(out, i == 0 ? '[' : ',');
-        encode_count(out, counts[i]);
+        encode_int(out, (int64_t)counts[i]);
     }
     buffer_char(out, ']');
 }

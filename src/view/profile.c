@@ -13,7 +13,6 @@
 #include <unistd.h>
 #include <zlib.h>
 
-#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "controller/run_directory.h"

@@ -452,8 +452,8 @@ void view_series_done(struct view_series *series) {
 #define SERIES_COLUMNS(X)                                           \
     X(x, encode_number(out, b->x))                                  \
     X(x_last, encode_number(out, b->x_last))                        \
-    X(n, encode_count(out, b->n))                                   \
-    X(nonfinite, encode_count(out, b->nonfinite))                   \
+    X(n, encode_int(out, (int64_t)b->n))                            \
+    X(nonfinite, encode_int(out, (int64_t)b->nonfinite))            \
     X(min, encode_number_if(out, b->n > 0, b->min))                 \
     X(max, encode_number_if(out, b->n > 0, b->max))                 \
     X(mean, encode_number_if(out, b->n > 0, b->sum / (double)b->n)) \

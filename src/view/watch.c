@@ -5,7 +5,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <stdio.h>
 #include <sys/inotify.h>
 #include <time.h>
 #include <unistd.h>

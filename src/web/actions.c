@@ -5,7 +5,6 @@
 #include "web/site.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
 #include <string.h>
 #include <sys/stat.h>

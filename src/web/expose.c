@@ -1,6 +1,5 @@
 /* `/metrics`: behind a look at the list each run is read in its own lane, all at once. One that does not answer
  * is left out, and keeps neither the list nor another run waiting. */
-#include <errno.h>
 #include <stdlib.h>
 
 #include "base/cleanup.h"

@@ -3,8 +3,6 @@
  * rebound). */
 #include "web/site.h"
 
-#include <errno.h>
-#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>

@@ -101,17 +101,6 @@ static void on_drained(void *context, struct http_request *request) {
 
 /* -- the server's turns */
 
-static void turn(struct site *site);
-
-static void on_ready(void *context, unsigned events) {
-    (void)events;
-    turn(context);
-}
-
-static void on_time(void *context) {
-    turn(context);
-}
-
 /* Who comes when there are enough waits until one goes. */
 static void listen_on(struct site *site) {
     bool full = site->http->full(site->server);
@@ -128,10 +117,16 @@ static void on_connected(void *context, int fd) {
     site_stir(site);
 }
 
-static void turn(struct site *site) {
+static void on_time(void *context) {
+    struct site *site = context;
     site->http->turn(site->server);
     listen_on(site);
     site_stir(site);
+}
+
+static void on_ready(void *context, unsigned events) {
+    (void)events;
+    on_time(context);
 }
 
 /* libmicrohttpd says when it wants to be called next, if not for a descriptor: that changes with each call of

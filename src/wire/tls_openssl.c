@@ -4,7 +4,6 @@
  * of its own, nothing can be reflected. A session counts only when it was made with the key ("reused", as
  * OpenSSL calls that): a handshake that went another way, by a certificate, is refused. */
 #include <errno.h>
-#include <limits.h>
 #include <openssl/core_names.h>
 #include <openssl/err.h>
 #include <openssl/params.h>

@@ -1,11 +1,8 @@
 /* The communicator of all workers of the attempt, made when first asked for; the ranks find each other through
  * the run's store. How they call each other is the room collective's. */
-#include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/cleanup.h"
-#include "base/str.h"
 #include "collective/collective.h"
 #include "worker/worker.h"
 

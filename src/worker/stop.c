@@ -2,7 +2,6 @@
  * for the first time whether it is to stop, SIGTERM ends it, as in any program. Who asked, and what the run
  * does then, is not known here. */
 #include <signal.h>
-#include <stdlib.h>
 #include <time.h>
 
 #include "worker/worker.h"

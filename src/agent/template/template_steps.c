@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include "agent/template/template_internal.h"
 #include "base/cleanup.h"
