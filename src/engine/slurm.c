@@ -192,20 +192,32 @@ static int give_up_node(void *context, const char *name) {
     return 0;
 }
 
-/* "srun: error: Task launch for StepId=4.0 failed on node h4: Communication connection failure", or "srun:
- * error: h[2-3]: tasks 1-2: Exited with exit code 127" of agents that have not joined: those nodes cannot take
- * part, and what srun says of the others follows from it. `before`: the line before that, as of a node's
- * shell. */
+/* Of "srun: error: Task launch for StepId=4.0 failed on node h4: Communication connection failure", or "srun:
+ * error: Node failure on h4", or "srun: error: h[2-3]: tasks 1-2: Exited with exit code 127": the nodes, and of
+ * the latter two `ended`. False where it is another line. */
+static bool parse_failure(const char *line, char *names, size_t size, bool *ended) {
+    static const char launching[] = " failed on node ", lost[] = "Node failure on ";
+    const char *name = strstr(line, launching), *failed = strstr(line, lost), *end = NULL;
+    *ended = name == NULL;
+    if (name != NULL) {
+        name += strlen(launching);
+        end = strchr(name, ':');
+    } else if (failed != NULL) {
+        name = failed + strlen(lost);
+        end = name + strlen(name);
+    } else if (str_prefix(line, "srun: error: ", &name)) {
+        end = strstr(name, ": task");
+    }
+    if (end != NULL) (void)snprintf(names, size, "%.*s", (int)(end - name), name);
+    return end != NULL;
+}
+
+/* Nodes that srun could not start at, or whose agents have ended before they joined, cannot take part, and what
+ * srun says of the others follows from it. `before`: the line before that, as of a node's shell. */
 static void find_failed_nodes(struct srun_launch *launch, const char *before, const char *line) {
-    static const char launching[] = " failed on node ";
     char names[sizeof launch->said], why[2 * sizeof launch->said + 2];
-    const char *name = strstr(line, launching);
-    bool ended = name == NULL && str_prefix(line, "srun: error: ", &name);
-    if (name == NULL) return;
-    if (!ended) name += strlen(launching);
-    const char *end = strstr(name, ended ? ": task" : ":");
-    if (end == NULL) return;
-    (void)snprintf(names, sizeof names, "%.*s", (int)(end - name), name);
+    bool ended;
+    if (!parse_failure(line, names, sizeof names, &ended)) return;
     bool explained = ended && *before != '\0' && !str_prefix(before, "srun: ", NULL);
     (void)snprintf(why, sizeof why, "%s%s%s", explained ? before : "", explained ? "; " : "", line);
     struct failed_nodes failed = {launch, why, ended};

@@ -286,7 +286,7 @@ class SlurmRuns(Noted, Case):
         with self.subTest("no trainyard"):
             self.assert_status(0, self.slurm.run("h2", "mount", "-n", "--bind", "/dev/null", os.path.realpath(COMMAND)))
             finished = self.assert_status(4, self.run_in(["-N2", "-w", "h1,h2"], *run))
-            self.assertRegex(finished.err, r"(?m)^trainyard run: h2 cannot take part: .*Permission denied; srun: error: h2: task 1: Exited with exit code 126$")
+            self.assertRegex(finished.err, r"(?m)^trainyard run: h2 cannot take part: .*srun: error: h2: task 1: Exited with exit code 126$")
             self.nothing_left()
 
     def test_a_slurmd_dies(self):
