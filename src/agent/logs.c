@@ -128,8 +128,13 @@ static bool is_slow(const struct logs *logs) {
            (logs->carried != NULL && clock_monotonic() - logs->carried->since > SLOW);
 }
 
+static void start_slow(struct logs *logs, nanoseconds delay) {
+    logs->due = clock_monotonic() + delay;
+    (void)loop_timer_start(logs->loop, &logs->slow, delay);
+}
+
 static void watch_slow(struct logs *logs) {
-    if (is_busy(logs) && logs->slow.state == NULL) (void)loop_timer_start(logs->loop, &logs->slow, STALL);
+    if (is_busy(logs) && logs->slow.state == NULL) start_slow(logs, STALL);
 }
 
 static void tell_stall(struct logs *logs) {
@@ -225,14 +230,17 @@ static void on_written(void *context, unsigned events) {
     if (logs->waiting <= ROOM / 2) logs->drained(logs->context);
 }
 
-/* The timer finds out by itself that there is nothing to tell: logs are written many times a second. */
+/* The timer finds out by itself that there is nothing to tell: logs are written many times a second. A look
+ * that is late tells nothing: the agent stood still, and with it the thread that writes. */
 static void on_slow(void *context) {
     struct logs *logs = context;
-    tell_stall(logs);
-    storage_tell_slow(logs->storage, SLOW);
     nanoseconds age = storage_age(logs->storage);
-    if (is_slow(logs)) logs->drained(logs->context);
-    if (is_busy(logs)) (void)loop_timer_start(logs->loop, &logs->slow, age < 0 ? STALL : STALL - age % STALL);
+    if (clock_monotonic() - logs->due < STALL) {
+        tell_stall(logs);
+        storage_tell_slow(logs->storage, SLOW);
+        if (is_slow(logs)) logs->drained(logs->context);
+    }
+    if (is_busy(logs)) start_slow(logs, age < 0 ? STALL : STALL - age % STALL);
 }
 
 static void on_end(void *context) {

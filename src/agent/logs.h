@@ -29,6 +29,7 @@ struct logs { /* zero-initialised but for `loop`, the functions and `context` */
     size_t waiting;                           /* bytes that are not written yet */
     struct loop_watch watch;
     struct loop_timer slow, end;
+    nanoseconds due; /* `slow` is, monotonic */
     bool stalled;
     bool told_removal;
     bool hurried;  /* nobody waits for room any more */

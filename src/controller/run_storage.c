@@ -112,22 +112,28 @@ static void on_storage(void *context, unsigned events) {
     storage_take(watch->storage);
 }
 
+static void start_timer(struct ty_run *run, nanoseconds delay) {
+    run->storage.due = clock_monotonic() + delay;
+    (void)loop_timer_start(run->loop, &run->storage.timer, delay);
+}
+
+/* A look that is late tells nothing: the controller stood still, and with it the threads that write. */
 static void on_timer(void *context) {
     struct ty_run *run = context;
     nanoseconds soonest = STORAGE_SLOW;
-    bool idle = true;
+    bool idle = true, late = clock_monotonic() - run->storage.due >= NS_PER_S;
     progress_hide(&run->output.progress);
     for (size_t i = 0; i < ARRAY_SIZE(run->storage.watches); i++) {
         struct storage *storage = run->storage.watches[i].storage;
-        storage_tell_slow(storage, STORAGE_SLOW);
+        if (!late) storage_tell_slow(storage, STORAGE_SLOW);
         nanoseconds age = storage_age(storage), next = STORAGE_SLOW - age % STORAGE_SLOW;
         idle = idle && age < 0;
         if (age >= 0 && next < soonest) soonest = next;
     }
     /* No row is waited for for ever: a launch may wait for it, or a worker that made a checkpoint. */
-    if (records_busy(run->records) && storage_age(records_storage(run->records)) >= STORAGE_LIMIT)
+    if (!late && records_busy(run->records) && storage_age(records_storage(run->records)) >= STORAGE_LIMIT)
         records_wait(run->records, 0);
-    if (!idle) (void)loop_timer_start(run->loop, &run->storage.timer, soonest);
+    if (!idle) start_timer(run, soonest);
 }
 
 /* Only while something is under way does the loop wake for it. The timer finds out by itself that there is
@@ -139,8 +145,7 @@ void run_storage_watch(struct ty_run *run) {
         if (busy == watch->watched) continue;
         watch->watched = busy;
         (void)loop_watch_start(run->loop, &watch->watch, storage_fd(watch->storage), busy ? LOOP_READABLE : 0);
-        if (busy && run->storage.timer.state == NULL)
-            (void)loop_timer_start(run->loop, &run->storage.timer, STORAGE_SLOW);
+        if (busy && run->storage.timer.state == NULL) start_timer(run, STORAGE_SLOW);
     }
     if (run->phase == PHASE_LINGERING && !is_busy(run)) run_storage_stop_lingering(run);
 }

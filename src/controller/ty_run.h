@@ -371,6 +371,7 @@ struct storage_watch {
 struct run_storage {
     struct storage_watch watches[3];
     struct loop_timer timer;        /* to tell of what hangs */
+    nanoseconds due;                /* it is, monotonic */
     struct loop_timer linger_timer; /* the run has ended, and waits no longer */
     bool held;                      /* an agent's logs hang, and so the storage is kept clear of */
     bool unrecorded;                /* the journal failed, which was told */

@@ -112,6 +112,17 @@ static void test_storage_that_hangs_is_not_waited_for(void **state) {
     open_gate();
 }
 
+/* Nor for the storage: it is only known that nobody looked. */
+static void test_storage_does_not_hang_while_nobody_looks(void **state) {
+    (void)state;
+    (void)nanosleep(&(struct timespec){.tv_sec = 6}, NULL);
+    (void)loop_turn(logs.loop, false);
+    assert_false(storage_slow(logs.storage));
+    while (!storage_slow(logs.storage))
+        (void)loop_turn(logs.loop, true);
+    open_gate();
+}
+
 static void test_nobody_is_told_who_does_not_wait_any_more(void **state) {
     (void)state;
     last_words_drop(asked);
@@ -137,6 +148,7 @@ static int remove_place(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_time_in_which_nobody_looks_does_not_count, ask, end),
+        cmocka_unit_test_setup_teardown(test_storage_does_not_hang_while_nobody_looks, ask, end),
         cmocka_unit_test_setup_teardown(test_storage_that_hangs_is_not_waited_for, ask, end),
         cmocka_unit_test_setup_teardown(test_nobody_is_told_who_does_not_wait_any_more, ask, end),
     };
