@@ -476,6 +476,16 @@ class SlurmRuns(Noted, Case):
             status = self.slurm.trainyard("head", "status", "--storage-path", self.storage, "three", "--format", "json").json
             self.assertEqual(("succeeded", 2), (status["state"], status["checkpoints"]), status)
 
+        with self.subTest("each job of an array is a program of its own"):
+            self.assert_status(0, self.slurm.trainyard("head", *submit, "--name", "many", "--slurm-option", "array=0-1", "--fit", "--",
+                                                       "sh", "-c", "echo $SLURM_ARRAY_TASK_ID on $SLURM_JOB_NUM_NODES $TRAINYARD_ENGINE"))
+            self.nothing_left()
+            said = []
+            for name in os.listdir(self.storage):
+                if name.startswith("many.slurm-"):
+                    with open(os.path.join(self.storage, name)) as file:
+                        said.append(file.read())
+            self.assertEqual(["0 on 2 slurm\n", "1 on 2 slurm\n"], sorted(said))
         with self.subTest("a program with fit() saves when its time is over, and goes on"):
             for name in ("began-1-0", "began-1-1", "began-2-0", "began-2-1"):
                 os.unlink(os.path.join(self.place, name))
