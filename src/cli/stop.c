@@ -41,7 +41,6 @@ static int command_stop_run(const struct arguments *arguments, ty_error *err) {
         }
         if (result < 0) return result;
         bool ran = result > 0;
-        /* The end of a run is that nobody has its lock; no other sign of it crosses users and containers. */
         nanoseconds end = clock_monotonic() + options.timeout;
         /* Asked again and again: to wait for the lock would be to take it. */
         while (ran && run_lock_is_held(path)) {

@@ -180,8 +180,7 @@ static int refuse(const char *run_path, const struct holder *holder, enum holder
                        run_path, holder->pid, holder->host, when);
     return ty_fail(err, TY_EEXISTS,
                    "the run %s goes on: its controller is process %lld on %s, since %s, heard of %.0f s ago; "
-                   "stop that one there; "
-                   "one that was not heard of for %d s is taken for dead",
+                   "stop that one there; one that was not heard of for %d s is taken for dead",
                    run_path, holder->pid, holder->host, when, age < 0 ? 0 : age, SILENT_S);
 }
 
@@ -193,11 +192,10 @@ int run_lock_refuse(const char *run_path, ty_error *err) {
     CLEANUP_FD int fd =
         name_of(run_path, path) < 0 ? -1 : open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0 && errno == EACCES && lstat(path, &status) == 0)
-        return ty_fail(
-            err, TY_EEXISTS,
-            "the run %s goes on: a process of another user, uid %u, drives it, and only that user or "
-            "root can stop it",
-            run_path, (unsigned)status.st_uid);
+        return ty_fail(err, TY_EEXISTS,
+                       "the run %s goes on: a process of another user, uid %u, drives it, and only that user "
+                       "or root can stop it",
+                       run_path, (unsigned)status.st_uid);
     if (fd >= 0) holder = read_holder(fd);
     enum holder_standing standing = standing_of(&holder);
     if (fd >= 0 && holder.pid != 0 && standing == HOLDER_UNSEEN) age = age_of(fd, path, true);

@@ -12,22 +12,6 @@
 /* Stacks of the slowest node: two debuggers at a time, each within its own limit. */
 static const nanoseconds STACKS_LIMIT = 30 * NS_PER_S;
 
-static void conclude(struct run *run);
-
-/* Of all nodes, also those on which nobody hangs: what the hung rank waits for may be there. */
-static void save_stacks(struct run *run) {
-    (void)run_move(run, RUN_HANGING);
-    run->ops->set_timer(run->context, TIMER_STACKS, STACKS_LIMIT);
-    for (uint32_t node = 0; node < run->config.n_nodes; node++) {
-        struct node_slot *slot = &run->nodes[node];
-        if (slot->state != NODE_LAUNCHED || slot->n_alive == 0) continue;
-        slot->saves_stacks = true;
-        run->hang.n_awaited++;
-        run->ops->stacks(run->context, node);
-    }
-    if (run->hang.n_awaited == 0) conclude(run);
-}
-
 /* The stacks are there, or are not waited for any longer. The rank may have come to an end of its own
  * meanwhile. */
 static void conclude(struct run *run) {
@@ -45,6 +29,20 @@ static void conclude(struct run *run) {
     }
     worker->hung = worker->failed = true;
     run_fail(run, &failure);
+}
+
+/* Of all nodes, also those on which nobody hangs: what the hung rank waits for may be there. */
+static void save_stacks(struct run *run) {
+    (void)run_move(run, RUN_HANGING);
+    run->ops->set_timer(run->context, TIMER_STACKS, STACKS_LIMIT);
+    for (uint32_t node = 0; node < run->config.n_nodes; node++) {
+        struct node_slot *slot = &run->nodes[node];
+        if (slot->state != NODE_LAUNCHED || slot->n_alive == 0) continue;
+        slot->saves_stacks = true;
+        run->hang.n_awaited++;
+        run->ops->stacks(run->context, node);
+    }
+    if (run->hang.n_awaited == 0) conclude(run);
 }
 
 void run_on_hang(struct run *run, const struct run_input *input) {
