@@ -36,6 +36,11 @@ static bool has_checkpoint(const struct view_summary *summary) {
     return path.failed || stat(path.data, &status) == 0 || errno != ENOENT;
 }
 
+/* For what fails of a run that somebody else removes meanwhile. */
+static bool is_gone(const char *path) {
+    return access(path, F_OK) < 0 && errno == ENOENT;
+}
+
 /* -- rm */
 
 struct rm_options {
@@ -63,29 +68,45 @@ static int check_removable(const char *name, const char *path, bool force, ty_er
     return result;
 }
 
-/* All that are named, or none: the first pass through the names only asks whether each may go. */
+static int fail_gone(const char *name, ty_error *err) {
+    return ty_fail(err, TY_EUSAGE, "the run %s is gone: it was removed meanwhile", name);
+}
+
+static int remove_one(const char *name, const char *path, ty_error *err) {
+    CLEANUP(buffer_done) struct buffer text = {0};
+    struct run_disk disk;
+    int result = run_disk_read(path, &disk, err);
+    if (result >= 0) view_index_forget(path);
+    if (result >= 0) result = run_remove(path, err);
+    if (result == -ENOENT) return fail_gone(name, err);
+    if (result < 0) return result;
+    buffer_printf(&text, "removed %s: ", name);
+    bytes_format(disk.bytes, &text);
+    buffer_char(&text, '\n');
+    (void)cli_print(&text, err);
+    return 0;
+}
+
+/* All that are named, or none: the first pass through the names only asks whether each may go. Past one that is
+ * gone by its turn, or cannot be removed after all: its error is the last word. */
 static int rm_run(const struct arguments *arguments, ty_error *err) {
     struct rm_options options = {0};
     struct storage_options storage = {0};
+    CLEANUP(words_done) struct words paths = {0};
+    ty_error why = {0};
     int result = options_apply(arguments, (void *[]){&options, &storage}, err);
-    for (size_t i = 0, n = arguments->n_words; result >= 0 && i < 2 * n; i++) {
-        const char *name = arguments->words[i % n];
-        CLEANUP_FREE char *path = run_directory_find(storage.storage_path, name, err);
+    for (size_t i = 0; result >= 0 && i < arguments->n_words; i++) {
+        const char *name = arguments->words[i];
+        char *path = run_directory_find(storage.storage_path, name, err);
         if (path == NULL) return err->code;
-        if (i < n) {
-            result = check_removable(name, path, options.force, err);
-            continue;
-        }
-        CLEANUP(buffer_done) struct buffer text = {0};
-        struct run_disk disk;
-        result = run_disk_read(path, &disk, err);
-        if (result >= 0) view_index_forget(path);
-        if (result >= 0) result = run_remove(path, err);
-        if (result < 0) return result;
-        buffer_printf(&text, "removed %s: ", name);
-        bytes_format(disk.bytes, &text);
-        buffer_char(&text, '\n');
-        (void)cli_print(&text, err);
+        if (words_add(&paths, path) < 0) return ty_fail_memory(err);
+        result = check_removable(name, path, options.force, err);
+        if (result < 0 && is_gone(path)) result = fail_gone(name, err);
+    }
+    for (size_t i = 0, n = result < 0 ? 0 : paths.n; i < n; i++) {
+        if (remove_one(arguments->words[i], paths.items[i], &why) >= 0) continue;
+        if (result < 0) terminal_warning("rm", err->message);
+        result = ty_fail(err, why.code, "%s", why.message);
     }
     return result;
 }
@@ -192,7 +213,8 @@ static enum verdict judge(const struct prune *prune, const struct view_summary *
     if (run_lock_is_driven(summary->path)) return STAYS;
     /* Runs of other users in a shared storage path are theirs. */
     bool may_rename = faccessat(AT_FDCWD, prune->storage, W_OK | X_OK, AT_EACCESS) == 0;
-    return may_rename && run_remove_check(summary->path, NULL) == 0 ? GOES : STAYS_PROTECTED;
+    int result = may_rename ? run_remove_check(summary->path, NULL) : -EACCES;
+    return result == 0 ? GOES : result == -ENOENT ? STAYS : STAYS_PROTECTED;
 }
 
 /* A run that cannot be read is told, and stays. */
@@ -212,7 +234,9 @@ static void consider(const struct prune *prune, struct journal_ends *ends, struc
     }
     if (result >= 0 && candidate->verdict == GOES) result = run_disk_read(candidate->path, &disk, &err);
     candidate->bytes = disk.bytes;
-    if (result < 0) note_failure(candidate, STAYS_UNREAD, &err);
+    if (result < 0)
+        note_failure(candidate, candidate->path != NULL && is_gone(candidate->path) ? STAYS : STAYS_UNREAD,
+                     &err);
 }
 
 static void *consider_some(void *context) {

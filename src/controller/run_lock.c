@@ -39,6 +39,7 @@ struct holder {
     char clock[64];               /* and of the one that the start is told in */
     char host[256];
     double since;
+    bool removes; /* it drives no run: it is about to remove this one, in a moment */
 };
 
 struct run_lock {
@@ -72,16 +73,16 @@ static struct holder here(void) {
     return holder;
 }
 
-static int write_holder(int fd) {
+static int write_holder(int fd, bool removes) {
     struct holder me = here();
     struct process process;
     me.pid = getpid();
     me.start = process_read(getpid(), &process) ? (long long)process.started : 0;
     me.since = duration_seconds(clock_wall());
     json_t *data =
-        json_pack("{s:I, s:I, s:s, s:s, s:s, s:s, s:f}", "pid", (json_int_t)me.pid, "start",
+        json_pack("{s:I, s:I, s:s, s:s, s:s, s:s, s:f, s:b}", "pid", (json_int_t)me.pid, "start",
                   (json_int_t)me.start, "boot", me.boot, "processes", me.processes, "clock", me.clock, "host",
-                  utf8_valid(me.host, strlen(me.host)) ? me.host : "?", "since", me.since);
+                  utf8_valid(me.host, strlen(me.host)) ? me.host : "?", "since", me.since, "removes", removes);
     CLEANUP_FREE char *text = data == NULL ? NULL : json_format(data, JSON_COMPACT);
     json_decref(data);
     struct stat status;
@@ -106,6 +107,7 @@ static struct holder read_holder(int fd) {
     if (holder.pid < 0 || holder.pid > INT32_MAX) holder.pid = 0;
     holder.start = json_integer_value(json_object_get(data, "start"));
     holder.since = json_real_value(json_object_get(data, "since"));
+    holder.removes = json_is_true(json_object_get(data, "removes"));
     copy_member(data, "boot", holder.boot, sizeof holder.boot);
     copy_member(data, "processes", holder.processes, sizeof holder.processes);
     copy_member(data, "clock", holder.clock, sizeof holder.clock);
@@ -173,6 +175,9 @@ static int refuse(const char *run_path, const struct holder *holder, enum holder
                        "the run %s is held: its controller, process %lld on %s, is dead, but a process that it "
                        "left has %s/" LOCK_NAME " open; end that one (fuser tells which)",
                        run_path, holder->pid, holder->host, run_path);
+    if (holder->removes)
+        return ty_fail(err, TY_EEXISTS, "the run %s is being removed by process %lld on %s, since %s", run_path,
+                       holder->pid, holder->host, when);
     if (standing == HOLDER_LIVES)
         return ty_fail(err, TY_EEXISTS,
                        "the run %s goes on: its controller is process %lld on %s, since %s; stop that one, or "
@@ -222,11 +227,12 @@ static bool seems_alive(int fd, const char *path, enum holder_standing standing,
     return *age < SILENT_S;
 }
 
-/* Whether the run is held, and how its holder stands then. */
-static bool look(const char *run_path, enum holder_standing *standing) {
+/* Whether the run is held, and how its holder stands then; `*removes` tells a holder that is no controller. */
+static bool look(const char *run_path, enum holder_standing *standing, bool *removes) {
     char path[PATH_MAX];
     struct stat status;
     *standing = HOLDER_UNSEEN;
+    *removes = false;
     if (name_of(run_path, path) < 0) return false;
     CLEANUP_FD int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd >= 0) {
@@ -235,6 +241,7 @@ static bool look(const char *run_path, enum holder_standing *standing) {
         if (state == LOCK_FREE && file_is_local(fd)) return false;
         struct holder holder = read_holder(fd);
         *standing = standing_of(&holder);
+        *removes = holder.removes;
         return state == LOCK_HELD || seems_alive(fd, path, *standing, false, &age);
     }
     if (errno != EACCES) return error_may_pass(-errno); /* where nobody can tell now it counts as held */
@@ -246,24 +253,32 @@ static bool look(const char *run_path, enum holder_standing *standing) {
 
 bool run_lock_is_held(const char *run_path) {
     enum holder_standing standing;
-    return look(run_path, &standing);
+    bool removes;
+    return look(run_path, &standing, &removes) && !removes;
 }
 
 bool run_lock_is_driven(const char *run_path) {
     enum holder_standing standing;
-    return look(run_path, &standing) && standing != HOLDER_DEAD;
+    bool removes;
+    return look(run_path, &standing, &removes) && !removes && standing != HOLDER_DEAD;
+}
+
+bool run_lock_is_removing(const char *run_path) {
+    enum holder_standing standing;
+    bool removes;
+    return look(run_path, &standing, &removes) && removes && standing != HOLDER_DEAD;
 }
 
 /* Whether somebody holds the run once what a dead controller left has had its moment to go. */
 static bool is_held_on(const char *run_path) {
     const struct timespec moment = {.tv_nsec = TAKING_PAUSE_MS * NS_PER_MS};
     enum holder_standing standing;
-    bool held = look(run_path, &standing);
+    bool removes, held = look(run_path, &standing, &removes);
     for (int tries = 0; held && standing == HOLDER_DEAD && tries < TAKING_TRIES; tries++) {
         (void)nanosleep(&moment, NULL);
-        held = look(run_path, &standing);
+        held = look(run_path, &standing, &removes);
     }
-    return held;
+    return held && !removes;
 }
 
 int run_lock_interrupt(const char *run_path, ty_error *err) {
@@ -437,6 +452,7 @@ int run_lock_fd(const struct run_lock *lock) {
 /* -- take */
 
 static int fail_open(const char *path, ty_error *err) {
+    if (errno == ENOENT) return ty_fail(err, -ENOENT, "cannot lock the run: %s: its directory is gone", path);
     return ty_fail(err, TY_EUSAGE, "cannot lock the run: %s: %s", path, strerror(errno));
 }
 
@@ -458,7 +474,7 @@ static int check_file(int fd, const char *path, ty_error *err) {
 /* Puts a file of ours in the place of one whose holder is taken for dead, where no lock tells two that do so
  * apart: the later one has it, and the earlier one sees that a second later. A holder that only stood still
  * sees that the file is another one (is_replaced). */
-static int replace(const char *path, int *fd, ty_error *err) {
+static int replace(const char *path, bool removes, int *fd, ty_error *err) {
     const struct timespec moment = {.tv_sec = 1};
     CLEANUP_FREE char *beside = NULL;
     if (asprintf(&beside, "%s.%d", path, getpid()) < 0) {
@@ -466,7 +482,7 @@ static int replace(const char *path, int *fd, ty_error *err) {
         return ty_fail_memory(err);
     }
     CLEANUP_FD int made = open(beside, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    int result = made < 0 ? -errno : write_holder(made);
+    int result = made < 0 ? -errno : write_holder(made, removes);
     if (result == 0) (void)call_lock(made, F_OFD_SETLK); /* where this machine alone sees it as well */
     if (result == 0 && rename(beside, path) < 0) result = -errno;
     if (result < 0) {
@@ -480,11 +496,19 @@ static int replace(const char *path, int *fd, ty_error *err) {
     return 0;
 }
 
+/* Whether the holder may be gone in a moment, with its run or without: what a dead controller left may be on
+ * its way out, as a process that was killed on a busy machine; one that removes the run is about to rename it;
+ * one that has written nothing yet may be either. */
+static bool may_pass(const struct holder *holder) {
+    return holder->removes || holder->pid == 0 || standing_of(holder) == HOLDER_DEAD;
+}
+
 /* 1: taken. 0: look again: the file went meanwhile, or the last of its holders may.
  *
  * What a free lock means depends on the file system: where all see locks the run is free; elsewhere the holder
  * that the file names must be dead, or silent for long, and then a file of ours takes the place of its one. */
-static int take_once(const char *run_path, const char *path, int *out, ty_error *err) {
+static int take_once(const char *run_path, const char *path, bool removes, int *out, ty_error *err) {
+    const struct timespec moment = {.tv_nsec = TAKING_PAUSE_MS * NS_PER_MS};
     bool made = true;
     double age = 0;
     CLEANUP_FD int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
@@ -498,10 +522,8 @@ static int take_once(const char *run_path, const char *path, int *out, ty_error 
     if (result < 0) return result;
     enum lock_state state = call_lock(fd, F_OFD_SETLK);
     if (state == LOCK_HELD) {
-        /* What a dead controller left may be on its way out: a process that was killed on a busy machine. */
-        const struct timespec moment = {.tv_nsec = TAKING_PAUSE_MS * NS_PER_MS};
         struct holder holder = read_holder(fd);
-        if (standing_of(&holder) != HOLDER_DEAD) return run_lock_refuse(run_path, err);
+        if (!may_pass(&holder)) return run_lock_refuse(run_path, err);
         (void)nanosleep(&moment, NULL);
         return 0;
     }
@@ -510,11 +532,16 @@ static int take_once(const char *run_path, const char *path, int *out, ty_error 
     if (!sure) {
         struct holder holder = read_holder(fd);
         enum holder_standing standing = standing_of(&holder);
-        if (seems_alive(fd, path, standing, true, &age)) return refuse(run_path, &holder, standing, age, err);
-        result = replace(path, &fd, err);
+        bool alive = seems_alive(fd, path, standing, true, &age);
+        if (alive && !holder.removes) return refuse(run_path, &holder, standing, age, err);
+        if (alive) {
+            (void)nanosleep(&moment, NULL);
+            return 0;
+        }
+        result = replace(path, removes, &fd, err);
         if (result == -EAGAIN) return run_lock_refuse(run_path, err);
     } else {
-        result = write_holder(fd);
+        result = write_holder(fd, removes);
         if (result < 0) (void)ty_fail(err, result, "cannot write %s: %s", path, strerror(-result));
         if (result < 0 && made) (void)unlink(path);
     }
@@ -523,7 +550,7 @@ static int take_once(const char *run_path, const char *path, int *out, ty_error 
     return 1;
 }
 
-int run_lock_take(const char *run_path, struct run_lock **out, ty_error *err) {
+static int take(const char *run_path, bool removes, struct run_lock **out, ty_error *err) {
     struct run_lock *lock = calloc(1, sizeof *lock);
     if (lock == NULL) return ty_fail_memory(err);
     lock->owner = getpid();
@@ -531,7 +558,7 @@ int run_lock_take(const char *run_path, struct run_lock **out, ty_error *err) {
     int result = name_of(run_path, lock->path);
     if (result < 0) (void)ty_fail(err, TY_EUSAGE, "cannot lock the run %s: its path is too long", run_path);
     for (int tries = 0; result == 0 && tries < TAKING_TRIES; tries++)
-        result = take_once(run_path, lock->path, &lock->fd, err);
+        result = take_once(run_path, lock->path, removes, &lock->fd, err);
     if (result == 0) result = run_lock_refuse(run_path, err); /* others come and go, or one stays */
     if (result < 0) {
         free(lock);
@@ -545,4 +572,12 @@ int run_lock_take(const char *run_path, struct run_lock **out, ty_error *err) {
     lock->beats = !is_seen(lock, run_path) && kernel_thread(&lock->thread, 0, beat, lock) == 0;
     *out = lock;
     return 0;
+}
+
+int run_lock_take(const char *run_path, struct run_lock **out, ty_error *err) {
+    return take(run_path, false, out, err);
+}
+
+int run_lock_take_to_remove(const char *run_path, struct run_lock **out, ty_error *err) {
+    return take(run_path, true, out, err);
 }

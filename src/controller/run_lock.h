@@ -18,8 +18,12 @@
 
 struct run_lock; /* opaque */
 
-/* Takes the run in the directory `path`. TY_EEXISTS where another controller has it, and says who. */
+/* Takes the run in the directory `path`. TY_EEXISTS where another controller has it, and says who; -ENOENT
+ * where the directory is gone, as of a run that somebody was about to remove, for whom the call waits some
+ * seconds. */
 int run_lock_take(const char *path, struct run_lock **out, ty_error *err);
+/* The same for whoever is about to remove the run, and drives it no longer. */
+int run_lock_take_to_remove(const char *path, struct run_lock **out, ty_error *err);
 /* The lock's open file: the run is held as long as a copy of the descriptor is open. Borrowed. */
 int run_lock_fd(const struct run_lock *lock);
 /* What stands in it: who reads the same in the file of this name elsewhere has the same storage. Borrowed. */
@@ -45,6 +49,8 @@ bool run_lock_is_held(const char *path);
 /* The same of one that lives: what holds the lock of one that is dead may be on its way out, for which
  * run_lock_take waits. */
 bool run_lock_is_driven(const char *path);
+/* Whether somebody who lives has taken it to remove it. */
+bool run_lock_is_removing(const char *path);
 /* TY_EEXISTS: the run goes on, and who drives it. */
 int run_lock_refuse(const char *path, ty_error *err);
 /* Sends SIGINT to the controller that has the run at `path`, and to no process that came to its number; SIGTERM

@@ -85,7 +85,7 @@ static int lock_run(struct run_remover *remover, const char *run_path, ty_error 
         drop_grave(remover);
         return 0;
     }
-    int result = run_lock_take(run_path, &fresh, err);
+    int result = run_lock_take_to_remove(run_path, &fresh, err);
     if (result < 0) return result;
     run_remover_done(remover);
     remover->lock = fresh;
@@ -117,8 +117,8 @@ int run_remover_remove(struct run_remover *remover, const char *run_path, ty_err
 }
 
 void run_remover_done(struct run_remover *remover) {
-    run_lock_release(TAKE(remover->lock), true); /* the file goes with the rest */
-    drop_grave(remover);
+    drop_grave(remover); /* held to the end, so that nobody takes it for one that was left */
+    run_lock_release(TAKE(remover->lock), true);
 }
 
 int run_remove(const char *run_path, ty_error *err) {
@@ -140,6 +140,9 @@ int run_removals_finish(const char *storage_path, struct buffer *names, ty_error
         if (!str_prefix(entry->d_name, REMOVED_PREFIX, &digits)) continue;
         size_t n = strspn(digits, "0123456789");
         if (n == 0 || digits[n] != '-' || digits[n + 1] == '\0') continue;
+        /* One that is at work, and may end at any time, leaves nothing, but for a moment an empty directory. */
+        CLEANUP_FREE char *grave = str_format("%s/%s", directory, entry->d_name);
+        if (grave == NULL || rmdir(grave) == 0 || errno == ENOENT || run_lock_is_removing(grave)) continue;
         int removed = tree_remove(dirfd(stream), entry->d_name);
         if (removed == -EACCES || removed == -EPERM) continue; /* it is for its own user to finish */
         if (removed < 0) result = fail(entry->d_name, removed, err);

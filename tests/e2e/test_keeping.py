@@ -2,7 +2,9 @@
 
 import contextlib
 import fcntl
+import json
 import os
+import re
 import shutil
 import signal
 import struct
@@ -50,6 +52,23 @@ class KeepingCase(Case):
             # F_OFD_SETLKW, as it may be held by the other still.
             fcntl.fcntl(lock, 38, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
             yield
+
+    @contextlib.contextmanager
+    def removed_by_another(self, name):
+        """A run that a process is about to remove, which is this test; the lock names another one, which no signal may reach."""
+        other = subprocess.Popen(["sleep", "600"])
+        self.addCleanup(other.wait)
+        self.addCleanup(other.kill)
+        with open("/proc/%d/stat" % other.pid) as stat, open("/proc/sys/kernel/random/boot_id") as boot:
+            holder = {"pid": other.pid, "start": int(stat.read().rpartition(")")[2].split()[19]), "boot": boot.read().strip(),
+                      "processes": os.readlink("/proc/self/ns/pid"), "clock": os.readlink("/proc/self/ns/time"),
+                      "host": os.uname().nodename, "since": time.time(), "removes": True}
+        with open(self.path(name, "run.lock"), "w") as lock:
+            fcntl.fcntl(lock, 37, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))  # F_OFD_SETLK
+            json.dump(holder, lock)
+            lock.flush()
+            yield
+            self.assertIsNone(other.poll())
 
     def until_it_waits(self, process):
         self.wait_for(lambda: "run.lock" in "".join(open_files(process.pid)) or process.poll() is not None, "a look at the lock")
@@ -171,6 +190,29 @@ class Remove(KeepingCase):
         self.assertEqual([], os.listdir(self.storage))
 
 
+    def test_what_another_removes_at_the_same_time(self):
+        """It is waited for, and then the run is gone; a name beside it is removed all the same."""
+        for name in "twice", "other":
+            self.run_one(name)
+        with self.removed_by_another("twice"):
+            self.assertEqual("twice is not running\n", self.assert_status(0, self.call("stop", "twice")).out)
+            remove = self.start("rm", "twice", "other", "--storage-path", self.storage)
+            self.until_it_waits(remove)
+            os.rename(self.path("twice"), self.path(".removed-1-twice"))
+            finished = self.assert_status(2, self.finish(remove))
+            self.assertIn("the run twice is gone: it was removed meanwhile\n", finished.err)
+            self.assertIn("removed other: ", finished.out)
+            told = self.assert_status(0, self.call("prune", "--yes")).out
+            self.assertNotIn("killed", told)
+            self.assertTrue(os.path.exists(self.path(".removed-1-twice")))
+        self.assertIn("killed left: .removed-1-twice", self.assert_status(0, self.call("prune", "--yes")).out)
+
+    def test_a_removal_that_does_not_end_is_named(self):
+        self.run_one("long")
+        with self.removed_by_another("long"):
+            self.assertIn("is being removed by process ", self.assert_status(2, self.call("rm", "long")).err)
+
+
 class Prune(KeepingCase):
     def test_says_first_and_removes_nothing_unasked(self):
         self.run_one("one")
@@ -196,6 +238,27 @@ class Prune(KeepingCase):
         self.assertIn("removed 1 run: ", self.assert_status(0, self.finish(prune)).out)
         os.close(terminal)
         self.assertEqual([], os.listdir(self.storage))
+
+    def test_two_at_once(self):
+        """Each run is removed by one of them, and neither has anything to complain of."""
+        self.run_one("run-0")
+        for i in range(1, 60):
+            shutil.copytree(self.path("run-0"), self.path(f"run-{i}"))
+        both = [self.start("prune", "--yes", "--storage-path", self.storage) for _ in range(2)]
+        finished = [self.assert_status(0, self.finish(prune)) for prune in both]
+        for one in finished:
+            self.assertEqual("", one.err)
+            self.assertNotIn("killed", one.out)
+        self.assertEqual(60, sum(int(n) for one in finished for n in re.findall("removed ([0-9]+) run", one.out)))
+        self.assertEqual([], os.listdir(self.storage))
+
+    def test_what_another_removes_at_the_same_time(self):
+        self.run_one("twice")
+        with self.removed_by_another("twice"):
+            prune = self.start("prune", "--yes", "--storage-path", self.storage)
+            self.until_it_waits(prune)
+            os.rename(self.path("twice"), self.path(".removed-1-twice"))
+            self.assertEqual("", self.assert_status(0, self.finish(prune)).err)
 
     def test_the_run_of_a_controller_that_is_on_its_way_out(self):
         with self.held_on("killed"):
