@@ -237,7 +237,7 @@ int view_profiles_open(const char *run_path) {
 }
 
 int view_profiles_list(int directory, struct idset *ranks) {
-    CLEANUP_FD int fd = dup(directory);
+    CLEANUP_FD int fd = fcntl(directory, F_DUPFD_CLOEXEC, 0);
     DIR *entries = fd >= 0 ? fdopendir(fd) : NULL;
     struct stat status;
     int result = 0;

@@ -69,7 +69,7 @@ static int list_ranks(const char *run_path, const char *ending, int *logs, int *
                       ty_error *err) {
     *logs = open_logs(run_path, err);
     if (*logs < 0) return *logs == -ENOENT && access(run_path, F_OK) == 0 ? 0 : *logs;
-    CLEANUP_FD int copy = dup(*logs);
+    CLEANUP_FD int copy = fcntl(*logs, F_DUPFD_CLOEXEC, 0);
     DIR *entries = copy >= 0 ? fdopendir(copy) : NULL;
     if (entries == NULL) return ty_fail(err, -errno, "cannot read logs: %s", strerror(errno));
     (void)TAKE_FD(copy); /* it is the stream's */
