@@ -427,6 +427,17 @@ class Page(PageCase):
         page.get_by_role("navigation").get_by_role("link", name="checkpoints", exact=True).click()
         expect(page.locator("th span[title^=nnn]")).to_have_attribute("title", long)
 
+    def test_long_names_leave_the_list_in_its_page(self):
+        run = Journal(self.storage, "n" * 200)
+        run.begin(1)
+        run.report(1, 1, 0, 1, {"m" * 200: 123456.75})
+        run.done(2, "failed", 3, rank=0, node=0, cause="c" * 400)
+        page = self.open(self.serve())
+        for width in (1300, 800, 360):
+            page.set_viewport_size({"width": width, "height": 740})
+            expect(page.locator("tbody tr")).to_have_count(1)
+            self.assertEqual(width, page.evaluate("document.documentElement.scrollWidth"))
+
     def test_red_text_is_red(self):
         run = Journal(self.storage, "a")
         run.log(0, "\x1b[1;31mred\x1b[0m plain \x1b[2Kx\n")

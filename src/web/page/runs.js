@@ -108,7 +108,7 @@ export async function runs({ top, main, bar, fail, onEnd }) {
     if (!all.length && !unreadable.length)
       fill(main, h("div", { class: "note" }, "No runs here yet. To begin: ", h("code", {}, "trainyard run -n 4 -- PROG")));
     else if (!body.isConnected)
-      fill(main, h("table", {}, h("thead", {}, h("tr", {}, HEADS.map(([name, cls]) => h("th", { class: cls }, name)))), body), more, broken);
+      fill(main, h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, HEADS.map(([name, cls]) => h("th", { class: cls }, name)))), body)), more, broken);
     fill(broken, unreadable.length > 0 && [h("h2", {}, "Unreadable"),
       h("table", {}, unreadable.map((run) => h("tr", {}, h("td", {}, label(run.name, 60)), h("td", { class: "error" }, label(run.error, 200)))))]);
   };
