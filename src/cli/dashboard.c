@@ -30,7 +30,7 @@ static const struct option_spec specs[] = {
      "one of 32",
      option_text, AT(listen), NULL},
     {"output", 'o', "FILE.html",
-     "write the page of the named runs to a file instead: no script, nothing from outside", option_text,
+     "write the page of the named runs to a file instead: no script, nothing from outside", option_output,
      AT(output), NULL},
     {"open", 0, NULL, "open it in $BROWSER, else by xdg-open", option_flag, AT(open), NULL},
     {"list", 0, NULL, "show the dashboards of yours that run", option_flag, AT(list), NULL},

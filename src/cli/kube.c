@@ -56,6 +56,10 @@ static int set_name(const struct option_spec *option, void *target, const char *
 
 static int set_memory(const struct option_spec *option, void *target, const char *value, ty_error *err) {
     int result = kubernetes_check_amount("memory", value, err);
+    /* To Kubernetes a volume of no size is one without a bound. */
+    char first = value[strspn(value, "0.")];
+    if (result >= 0 && (first < '1' || first > '9'))
+        return ty_fail(err, TY_EUSAGE, "must be above 0; without it the memory of the pod is the bound");
     return result < 0 ? result : option_text(option, target, value, err);
 }
 
@@ -142,7 +146,7 @@ static const struct option_spec specs[] = {
     {"key-file", 0, "FILE", "the run's key (default: $TRAINYARD_RUN_KEY, else a new one)", option_text,
      offsetof(struct kube_command, key_file), NULL},
     {"output", 'o', "FILE", "write the manifests there, readable by you alone, in place of standard output",
-     option_text, offsetof(struct kube_command, output), NULL},
+     option_output, offsetof(struct kube_command, output), NULL},
     {"apply", 0, NULL, "give them to kubectl, show the run's output, and end with its exit status", option_flag,
      offsetof(struct kube_command, apply), NULL},
 };

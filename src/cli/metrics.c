@@ -64,7 +64,7 @@ static const struct option_spec specs[] = {
      "a table (default); curves, as the page draws them; every report as a row (csv, jsonl); what Prometheus "
      "reads; event files in the directory of --output",
      option_choice, offsetof(struct metrics_options, format), formats},
-    {"output", 'o', "PATH", "write there, and not to standard output", option_text,
+    {"output", 'o', "PATH", "write there, and not to standard output", option_output,
      offsetof(struct metrics_options, output), NULL},
     {"follow", 'f', NULL, "go on until the run ends", option_flag, offsetof(struct metrics_options, follow),
      NULL},

@@ -265,6 +265,12 @@ int option_text(const struct option_spec *option, void *target, const char *valu
     return 0;
 }
 
+int option_output(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    if (str_equal(value, "-"))
+        return ty_fail(err, TY_EUSAGE, "must be a file: standard output is /dev/stdout, a file named - is ./-");
+    return option_text(option, target, value, err);
+}
+
 int text_list_add(struct text_list *list, const char *text) {
     if (ARRAY_GROW(list->items, list->n + 1) < 0) return -ENOMEM;
     list->items[list->n++] = text;

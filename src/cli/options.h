@@ -43,6 +43,8 @@ struct option_group {
  * rank_choice; a struct text_list, of texts that are not "". */
 int option_flag(const struct option_spec *option, void *target, const char *value, ty_error *err);
 int option_text(const struct option_spec *option, void *target, const char *value, ty_error *err);
+/* A file to be written, and not "-", which some programs take for standard output. */
+int option_output(const struct option_spec *option, void *target, const char *value, ty_error *err);
 int option_choice(const struct option_spec *option, void *target, const char *value, ty_error *err);
 int option_duration(const struct option_spec *option, void *target, const char *value, ty_error *err);
 int option_ranks(const struct option_spec *option, void *target, const char *value, ty_error *err);

@@ -27,7 +27,7 @@ static int set_number(const struct option_spec *option, void *target, const char
 }
 
 static const struct option_spec specs[] = {
-    {"output", 'o', "FILE.json[.gz]", "where to; compressed where the name ends in .gz", option_text,
+    {"output", 'o', "FILE.json[.gz]", "where to; compressed where the name ends in .gz", option_output,
      offsetof(struct trace_options, output), NULL},
     {"ranks", 0, "R[,R-R...]", "only these ranks", option_ranks, offsetof(struct trace_options, wanted), NULL},
     {"from", 0, "N", "reports from this number on", set_number, offsetof(struct trace_options, from), NULL},

@@ -293,6 +293,7 @@ class Refused(KubeCase):
         for option, value, words in (
             ("--shared-memory", "x", amount), ("--shared-memory", "64GB", amount), ("--shared-memory", "64GiB", amount),
             ("--shared-memory", "-1", amount), ("--shared-memory", "500m", amount), ("--shared-memory", "1e", amount),
+            ("--shared-memory", "0", ("above 0",)), ("--shared-memory", "0.0Gi", ("above 0",)),
             ("--request", "cpu=abc", amount), ("--request", "cpu=1 2", amount), ("--request", "memory=512m", amount),
             ("--request", "nvidia.com/gpu=0.5", (*amount, "whole number")), ("--request", "cpu=", amount),
             ("--request", "CPU=1", ("resource CPU", "ephemeral-storage", "DOMAIN/NAME")), ("--request", "a/b/c=1", ("resource a/b/c", "DOMAIN/NAME")),

@@ -336,6 +336,10 @@ class Metrics(Case):
             self.assertTrue(os.path.islink(link), words)
             self.assertGreater(os.path.getsize(out), 0, words)
         self.assertEqual(["out", "runs", "stdout"], sorted(os.listdir(self.place)))
+        for words in (("metrics", "a", "--format", "csv"), ("trace", "a"), ("dashboard", "a")):
+            refused = self.trainyard(words[0], "--storage-path", self.storage, *words[1:], "-o", "-")
+            self.assertRegex(self.assert_status(2, refused).err, "^trainyard [a-z]+: --output -: must be a file: .*/dev/stdout.*\n$")
+        self.assertEqual(["out", "runs", "stdout"], sorted(os.listdir(self.place)))
         refused = self.start_run("--name", "q", "--metrics-file", link, "--", "true")
         self.assertIn("no regular file", self.assert_status(2, self.finish(refused)).err)
 
