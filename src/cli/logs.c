@@ -24,6 +24,7 @@
 #include "base/log_file.h"
 #include "base/str.h"
 #include "cli/command.h"
+#include "cli/terminal.h"
 #include "controller/run_directory.h"
 #include "controller/run_lock.h"
 
@@ -379,8 +380,25 @@ static int follow(struct log_view *logs, const char *run_path, ty_error *err) {
     }
 }
 
-static int show(struct log_view *logs, const char *name, const char *run_path, ty_error *err) {
+/* A rank that was asked for and has written nothing. Of a run that is followed this is known at its end: until
+ * then an elastic run may grow, and a rank may be silent. */
+static int check_ranks(const struct log_view *logs, const char *name, ty_error *err) {
     const struct idset *ranks = rank_choice_get(&logs->options->wanted);
+    for (int64_t rank = -1; ranks != NULL && (rank = idset_next(ranks, rank)) >= 0;)
+        if (!idset_has(&logs->known, rank))
+            return ty_fail(err, TY_EUSAGE, "--rank %lld: run %.100s has no log of that rank", (long long)rank,
+                           name);
+    return 0;
+}
+
+/* Without it the end would look like that of the run. */
+static void tell_removal(const char *name) {
+    CLEANUP(buffer_done) struct buffer text = {0};
+    buffer_printf(&text, "%.100s was removed while it was followed", name);
+    if (!text.failed) terminal_warning("logs", text.data);
+}
+
+static int show(struct log_view *logs, const char *name, const char *run_path, ty_error *err) {
     logs->directory = str_format("%s/" LOGS, run_path);
     if (logs->directory == NULL) return ty_fail_memory(err);
     /* To the end of this process: the thread that sees the run end has it. */
@@ -389,12 +407,15 @@ static int show(struct log_view *logs, const char *name, const char *run_path, t
     if (logs->fd < 0 && errno != ENOENT) return fail_directory(logs, err);
     int result = find_files(logs, true, err);
     if (result < 0) return result;
-    if (logs->options->follow) return follow(logs, run_path, err);
-    for (int64_t rank = -1; ranks != NULL && (rank = idset_next(ranks, rank)) >= 0;)
-        if (!idset_has(&logs->known, rank))
-            return ty_fail(err, TY_EUSAGE, "--rank %lld: run %.100s has no log of that rank", (long long)rank,
-                           name);
-    return drain_all(logs, true, err);
+    if (!logs->options->follow) {
+        result = check_ranks(logs, name, err);
+        return result < 0 ? result : drain_all(logs, true, err);
+    }
+    result = follow(logs, run_path, err);
+    if (result < 0) return result;
+    if (run_directory_is_still(logs->held, run_path)) return check_ranks(logs, name, err);
+    tell_removal(name);
+    return 0;
 }
 
 static int logs_run(const struct arguments *arguments, ty_error *err) {

@@ -380,6 +380,19 @@ class Logs(RunCase):
         self.run_workers("--name", "a", "-n", "1", *shell("echo x"))
         self.assertEqual("[rank 0] x\n", self.logs("a", "--follow"))
 
+    def test_follow_of_a_rank_that_there_is_not(self):
+        """While the run goes on the rank may still come; at the end it is said that it has not."""
+        run = self.start_run("--name", "a", "-n", "1", "--quiet", *shell("echo x; until [ -e go ]; do sleep 0.01; done"))
+        log = os.path.join(self.storage, "a", "logs", "rank-0.log")
+        self.wait_for(lambda: os.path.exists(log) and os.path.getsize(log) > 0, "the log", run)
+        follower = self.start("logs", "a", "-f", "--rank", "0,5", "--storage-path", self.storage)
+        self.assertEqual("[rank 0] x\n", follower.stdout.readline())
+        self.write("go", "")
+        self.assert_status(0, self.finish(run))
+        told = "trainyard logs: --rank 5: run a has no log of that rank\n"
+        self.assertEqual(told, self.assert_status(2, self.finish(follower)).err)
+        self.assertEqual(told, self.assert_status(2, self.trainyard("logs", "a", "-f", "--rank", "5", "--storage-path", self.storage)).err)
+
     def test_reader_that_goes_away(self):
         self.run_workers("--name", "a", "-n", "1", "--quiet", *shell("seq 1 100000"))
         out = subprocess.run("'%s' logs a --storage-path %s | head -n 1" % (COMMAND, self.storage), shell=True, capture_output=True,
@@ -423,6 +436,8 @@ class Anew(Case):
                 self.assertNotIn("new", finished.out)
                 if words[0] == "wait":
                     self.assert_line(finished, "wait", "a was removed, and is another run by now")
+                if words[0] == "logs":
+                    self.assertEqual("trainyard logs: warning: a was removed while it was followed\n", finished.err)
         self.write("go", "")
         self.assert_status(0, self.finish(run))
 
