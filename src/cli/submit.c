@@ -67,6 +67,14 @@ static int check_name(struct submit_command *command, char **storage, ty_error *
     return *storage == NULL ? err->code : 0;
 }
 
+/* A job may have failed by the time that Slurm is asked for it. */
+static bool is_over(const char *state) {
+    static const char *const ends[] = {"is BOOT_FAIL", "is CANCELLED",     "is COMPLETED",
+                                       "is DEADLINE",  "is FAILED",        "is NODE_FAIL",
+                                       "is TIMEOUT",   "is OUT_OF_MEMORY", "is PREEMPTED"};
+    return str_find(state, ends, ARRAY_SIZE(ends)) >= 0;
+}
+
 /* Where the run is kept is part of the commands that show it, unless they look there anyway. */
 static int tell(const struct submit_command *command, const struct arguments *arguments, int64_t job_id,
                 const char *output, ty_error *err) {
@@ -91,10 +99,12 @@ static int tell(const struct submit_command *command, const struct arguments *ar
         (void)nanosleep(&(struct timespec){.tv_nsec = 300 * 1000 * 1000}, NULL);
     }
     buffer_printf(&text, "job %lld %s; ", (long long)job_id, state.data);
-    if (!command->fit)
-        buffer_printf(&text, "`trainyard status %s` shows it, and `trainyard logs %s` once it runs; ", run.data,
-                      run.data);
-    buffer_printf(&text, "its own output is in %s; scancel %lld ends it", output, (long long)job_id);
+    bool over = !state.failed && is_over(state.data);
+    if (!command->fit) buffer_printf(&text, "`trainyard status %s` shows it", run.data);
+    if (!command->fit && !over) buffer_printf(&text, ", and `trainyard logs %s` once it runs", run.data);
+    if (!command->fit) buffer_text(&text, "; ");
+    buffer_printf(&text, "its own output is in %s", output);
+    if (!over) buffer_printf(&text, "; scancel %lld ends it", (long long)job_id);
     if (!text.failed) terminal_error("submit", text.data);
     return 0;
 }

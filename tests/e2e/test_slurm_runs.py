@@ -432,6 +432,15 @@ class SlurmRuns(Noted, Case):
             again = self.slurm.trainyard("head", *submit, "--name", "one", "--", "true")
             self.assert_status(2, again)
             self.assert_line(again, "submit", "one", "--resume")
+        with self.subTest("of a job that is over by then nothing is said to end it"):
+            os.mkdir(os.path.join(self.place, "says"))
+            squeue = self.write(os.path.join("says", "squeue"), "#!/bin/sh\necho 'FAILED|NonZeroExitCode|N/A'\n")
+            os.chmod(squeue, 0o755)
+            path = "PATH=%s:%s" % (os.path.dirname(squeue), self.environment["PATH"])
+            finished = self.assert_status(0, self.slurm.run("head", "env", path, COMMAND, *submit, "--name", "over", "--", "true"))
+            self.assertRegex(finished.err, r"job \d+ is FAILED; `trainyard status .*over` shows it; its own output is in .*\.out\n")
+            self.assertNotIn("scancel", finished.err)
+            self.nothing_left()
         with self.subTest("why it waits is told in words"):
             holder = self.slurm.start("head", "srun", "-N6", "--exclusive", "sh", "-c", "echo on; exec sleep 1000")
             for _ in range(6):
