@@ -325,6 +325,8 @@ struct follow {
     const struct kubernetes_request *request;
     char time[40];        /* of the last line of this pod that was shown; "" before there is one */
     size_t n_shown;       /* lines of that time */
+    size_t n_all;         /* lines of all pods that were shown */
+    bool said;            /* kubectl has said why it shows nothing: not again until it shows something */
     char selector[256];   /* of the first pod */
     struct buffer pod;    /* its name; of one that follows another, the last's */
     struct buffer told;   /* the reason of the wait, as it was last told */
@@ -527,6 +529,7 @@ static int show_line(struct follow *follow, const char *line, size_t size, size_
         line += stamp + 1;
         size -= stamp + 1;
     }
+    follow->n_all++;
     return file_write_all(STDOUT_FILENO, line, size);
 }
 
@@ -546,12 +549,13 @@ static int copy_output(struct follow *follow, const char *pod, ty_error *err) {
     char from[64] = "--tail=-1";
     const char *words[] = {"logs", "--follow", "--timestamps", ours, from, pod, NULL};
     const char *argv[KUBECTL_WORDS_MAX + 4];
-    int pipes[2];
+    int pipes[2], status = 0;
     pid_t pid;
+    size_t before = follow->n_all;
     if (follow->time[0] != '\0') (void)snprintf(from, sizeof from, "--since-time=%s", follow->time);
     fill_argv(follow, words, argv);
     if (pipe2(pipes, O_CLOEXEC) < 0) return ty_fail(err, -errno, "cannot make a pipe: %s", strerror(errno));
-    const int fds[] = {PROGRAM_NOTHING, pipes[1], PROGRAM_OURS};
+    const int fds[] = {PROGRAM_NOTHING, pipes[1], follow->said ? PROGRAM_NOTHING : PROGRAM_OURS};
     int result =
         program_start(&(struct program_start){.argv = argv, .fds = fds, .n_fds = ARRAY_SIZE(fds)}, &pid);
     (void)close(pipes[1]);
@@ -563,8 +567,9 @@ static int copy_output(struct follow *follow, const char *pod, ty_error *err) {
     result = show_lines(follow, lines);
     (void)fclose(lines);
     if (result < 0) (void)kill(pid, SIGTERM);
-    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
         ;
+    follow->said = status != 0 && follow->n_all == before;
     if (result >= 0 || result == -EPIPE) return result < 0;
     return ty_fail(err, result, "cannot write to standard output: %s", strerror(-result));
 }
@@ -574,6 +579,7 @@ static int copy_output(struct follow *follow, const char *pod, ty_error *err) {
 static int show_output(struct follow *follow, const char *pod, ty_error *err) {
     follow->time[0] = '\0';
     follow->n_shown = 0;
+    follow->said = false;
     for (int lost = 0;; pause_a_while()) {
         int result = copy_output(follow, pod, err);
         if (result != 0) return result < 0 ? result : 0;

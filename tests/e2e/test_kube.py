@@ -51,7 +51,7 @@ if "logs" in words:
         stamp, text = line.split(" ", 1)
         if stamp[:19] >= since:
             print(line if "--timestamps" in words else text)
-    sys.exit(status)
+    sys.exit(status and (print("log forbidden", file=sys.stderr) or status))
 """
 
 
@@ -696,6 +696,11 @@ class Followed(KubeCase):
         lines = ["2026-01-01T00:00:0%d.000000000Z line %d" % (i, i) for i in range(5)]
         finished = self.assert_status(0, self.follow([RUNS, RUNS, DONE], logs=({"any": (1, [])}, {"any": (0, lines)})))
         self.assertEqual(["line %d" % i for i in range(5)], finished.out.splitlines())
+
+    def test_why_there_is_no_output_is_said_once(self):
+        finished = self.assert_status(0, self.follow([RUNS, RUNS, RUNS, DONE], logs=({"any": (1, [])},)))
+        self.assertEqual(1, finished.err.count("log forbidden"), finished)
+        self.assertGreater(self.read("calls").count("'logs'"), 1)
 
     def test_output_is_whole_where_its_connection_is_cut(self):
         """Lines of one time, of one second, and a server that cannot be asked just then."""
