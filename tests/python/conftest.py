@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 
 import pytest
@@ -77,6 +78,13 @@ def wait_until(condition, seconds=180):
         if (value := condition()) or asked > deadline:
             return value
         time.sleep(max(0.01, min(3 * (time.monotonic() - asked), 0.5)))  # what is waited for has most of the processor
+
+
+def join_readers():
+    """Waits for the threads of iterations that were left: what they have read ahead is let go of by them, a moment later."""
+    for thread in threading.enumerate():
+        if thread.name == "trainyard-data":
+            thread.join(60)
 
 
 def free_port():

@@ -6,6 +6,7 @@ import threading
 
 import numpy as np
 import pytest
+from conftest import join_readers
 from trainyard import data
 from trainyard.data import preprocessors, tensors
 
@@ -92,9 +93,7 @@ def test_an_iterator_that_is_left_leaves_no_thread():
         iterator = iter(data.range(10_000).iter_batches(prefetch_batches=3))
         next(iterator)
         iterator.close()
-    for thread in threading.enumerate():
-        if thread.name == "trainyard-data":
-            thread.join(60)
+    join_readers()
     assert threading.active_count() == before
 
 

@@ -7,6 +7,7 @@ import threading
 
 import numpy as np
 import pytest
+from conftest import join_readers
 from trainyard import data
 
 pa = pytest.importorskip("pyarrow")
@@ -337,6 +338,7 @@ def test_short_files_of_a_store_are_read_before_their_turn(place, monkeypatch):
     rows = iter(dataset.iter_rows())
     assert next(rows) == {"id": 0}
     rows.close()
+    join_readers()
     (place / "05.csv").unlink()
     seen = []
     with pytest.raises(FileNotFoundError, match="05.csv"):
