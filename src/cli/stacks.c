@@ -388,8 +388,9 @@ static const nanoseconds BEGINS_WITHIN = 2 * NS_PER_S;
 /* Adds those that are asked for and have yet to begin. */
 static void find_late(const struct stacks_options *options, const struct run_replay *replay,
                       struct idset *late) {
+    if (replay->n_attempts == 0) return;
     const struct ty_attempt_info *attempt = &replay->attempts[replay->n_attempts - 1];
-    size_t n = replay->n_attempts > 0 && attempt->outcome == NULL ? (size_t)attempt->num_workers : 0;
+    size_t n = attempt->outcome == NULL ? (size_t)attempt->num_workers : 0;
     for (size_t rank = 0; rank < n && rank < replay->n_workers; rank++) {
         enum worker_state state = replay->workers[rank].state;
         bool wanted = !options->wanted.chosen || idset_has(&options->wanted.ranks, (int64_t)rank);

@@ -269,13 +269,18 @@ bool run_lock_is_removing(const char *run_path) {
     return look(run_path, &standing, &removes) && removes && standing != HOLDER_DEAD;
 }
 
+static int wait_a_moment(void) {
+    const struct timespec moment = {.tv_nsec = TAKING_PAUSE_MS * NS_PER_MS};
+    (void)nanosleep(&moment, NULL);
+    return 0;
+}
+
 /* Whether somebody holds the run once what a dead controller left has had its moment to go. */
 static bool is_held_on(const char *run_path) {
-    const struct timespec moment = {.tv_nsec = TAKING_PAUSE_MS * NS_PER_MS};
     enum holder_standing standing;
     bool removes, held = look(run_path, &standing, &removes);
     for (int tries = 0; held && standing == HOLDER_DEAD && tries < TAKING_TRIES; tries++) {
-        (void)nanosleep(&moment, NULL);
+        (void)wait_a_moment();
         held = look(run_path, &standing, &removes);
     }
     return held && !removes;
@@ -508,7 +513,6 @@ static bool may_pass(const struct holder *holder) {
  * What a free lock means depends on the file system: where all see locks the run is free; elsewhere the holder
  * that the file names must be dead, or silent for long, and then a file of ours takes the place of its one. */
 static int take_once(const char *run_path, const char *path, bool removes, int *out, ty_error *err) {
-    const struct timespec moment = {.tv_nsec = TAKING_PAUSE_MS * NS_PER_MS};
     bool made = true;
     double age = 0;
     CLEANUP_FD int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
@@ -523,9 +527,7 @@ static int take_once(const char *run_path, const char *path, bool removes, int *
     enum lock_state state = call_lock(fd, F_OFD_SETLK);
     if (state == LOCK_HELD) {
         struct holder holder = read_holder(fd);
-        if (!may_pass(&holder)) return run_lock_refuse(run_path, err);
-        (void)nanosleep(&moment, NULL);
-        return 0;
+        return may_pass(&holder) ? wait_a_moment() : run_lock_refuse(run_path, err);
     }
     if (!is_named(fd, path)) return 0;
     bool sure = made || (state == LOCK_FREE && file_is_local(fd));
@@ -534,10 +536,7 @@ static int take_once(const char *run_path, const char *path, bool removes, int *
         enum holder_standing standing = standing_of(&holder);
         bool alive = seems_alive(fd, path, standing, true, &age);
         if (alive && !holder.removes) return refuse(run_path, &holder, standing, age, err);
-        if (alive) {
-            (void)nanosleep(&moment, NULL);
-            return 0;
-        }
+        if (alive) return wait_a_moment();
         result = replace(path, removes, &fd, err);
         if (result == -EAGAIN) return run_lock_refuse(run_path, err);
     } else {

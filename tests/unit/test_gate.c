@@ -1,4 +1,5 @@
-/* Visitors of a gate when no descriptor is left for them: they wait, and so does the gate. And where it listens. */
+/* Visitors of a gate when no descriptor is left for them: they wait, and so does the gate. And where it
+ * listens. */
 #include <netinet/in.h>
 #include <poll.h>
 #include <setjmp.h>
