@@ -67,20 +67,13 @@ static int check_name(struct submit_command *command, char **storage, ty_error *
     return *storage == NULL ? err->code : 0;
 }
 
-/* A job may have failed by the time that Slurm is asked for it. */
-static bool is_over(const char *state) {
-    static const char *const ends[] = {"is BOOT_FAIL", "is CANCELLED",     "is COMPLETED",
-                                       "is DEADLINE",  "is FAILED",        "is NODE_FAIL",
-                                       "is TIMEOUT",   "is OUT_OF_MEMORY", "is PREEMPTED"};
-    return str_find(state, ends, ARRAY_SIZE(ends)) >= 0;
-}
-
 /* Where the run is kept is part of the commands that show it, unless they look there anyway. */
 static int tell(const struct submit_command *command, const struct arguments *arguments, int64_t job_id,
                 const char *output, ty_error *err) {
     CLEANUP(buffer_done) struct buffer text = {0};
     CLEANUP(buffer_done) struct buffer state = {0};
     CLEANUP(buffer_done) struct buffer run = {0};
+    bool over = false;
     const char *kept = options_value(arguments, "storage-path");
     if (kept != NULL) buffer_text(&run, "--storage-path ");
     if (kept != NULL) shell_quote(kept, false, &run);
@@ -94,12 +87,11 @@ static int tell(const struct submit_command *command, const struct arguments *ar
     /* Slurm says why a job waits once it has tried to start the job, which takes a moment. */
     for (int i = 0; i < STATE_LOOKS; i++) {
         buffer_clear(&state);
-        if (!slurm_job_state(job_id, &state)) buffer_text(&state, "is submitted");
+        if (!slurm_job_state(job_id, &state, &over)) buffer_text(&state, "is submitted");
         if (state.failed || strstr(state.data, "(None)") == NULL) break;
         (void)nanosleep(&(struct timespec){.tv_nsec = 300 * 1000 * 1000}, NULL);
     }
     buffer_printf(&text, "job %lld %s; ", (long long)job_id, state.data);
-    bool over = !state.failed && is_over(state.data);
     if (!command->fit) buffer_printf(&text, "`trainyard status %s` shows it", run.data);
     if (!command->fit && !over) buffer_printf(&text, ", and `trainyard logs %s` once it runs", run.data);
     if (!command->fit) buffer_text(&text, "; ");

@@ -42,7 +42,7 @@ bool submitted_look(const char *storage_path, const char *name, struct submitted
     if (found->job_id == 0) return false;
     CLEANUP(buffer_done) struct buffer state = {0};
     /* A job that came to a good end has had its run, which was removed; an old one Slurm has forgotten. */
-    if (!slurm_job_state(found->job_id, &state) || str_equal(state.data, "is COMPLETED")) return false;
+    if (!slurm_job_state(found->job_id, &state, NULL) || str_equal(state.data, "is COMPLETED")) return false;
     found->waits = str_prefix(state.data, "waits: ", NULL);
     found->output = submitted_output(storage, name, found->job_id);
     found->state = buffer_take(&state);

@@ -143,8 +143,9 @@ int slurm_batch_format(const struct slurm_batch *batch, const struct slurm_reque
                        struct buffer *out);
 /* Gives the script to sbatch; `job_id` is its number. Slurm's own words where it refuses. */
 int slurm_batch_submit(const char *script, int64_t *job_id, ty_error *err);
-/* "waits: other jobs hold what it needs (Resources)", or "runs"; appended. False: Slurm does not tell. */
-bool slurm_job_state(int64_t job_id, struct buffer *out);
+/* "waits: other jobs hold what it needs (Resources)", or "runs"; appended. `*over`: it has ended; NULL: no
+ * matter. False: Slurm does not tell. */
+bool slurm_job_state(int64_t job_id, struct buffer *out, bool *over);
 
 /* -- slurm_states.c */
 

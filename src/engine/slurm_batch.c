@@ -151,7 +151,9 @@ static const char *reason_words(const char *reason) {
     return NULL;
 }
 
-bool slurm_job_state(int64_t job_id, struct buffer *out) {
+bool slurm_job_state(int64_t job_id, struct buffer *out, bool *over) {
+    static const char *const ends[] = {"BOOT_FAIL", "CANCELLED", "COMPLETED",     "DEADLINE", "FAILED",
+                                       "NODE_FAIL", "TIMEOUT",   "OUT_OF_MEMORY", "PREEMPTED"};
     char id[24];
     (void)snprintf(id, sizeof id, "%lld", (long long)job_id);
     const char *const argv[] = {"squeue", "--noheader", "--states=all", "--jobs", id, "--format=%T|%r|%S",
@@ -165,6 +167,7 @@ bool slurm_job_state(int64_t job_id, struct buffer *out) {
     char *begin = reason + strcspn(reason, "|");
     if (*begin != '\0') *begin++ = '\0';
     begin[strcspn(begin, "\n")] = '\0';
+    if (over != NULL) *over = str_find(state, ends, ARRAY_SIZE(ends)) >= 0;
     const char *words = reason_words(reason);
     if (str_equal(state, "RUNNING"))
         buffer_text(out, "runs");
